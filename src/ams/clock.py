@@ -1,0 +1,81 @@
+"""Time, injectable: wall time for stamps people see, monotonic time for deadlines and waits."""
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NewType, Protocol
+
+Milliseconds = NewType("Milliseconds", int)
+"""Whole milliseconds since the epoch, UTC, where it is a moment; a span where it is a duration."""
+
+
+class Clock(Protocol):
+    """What the time is."""
+
+    def wall(self) -> Milliseconds:
+        """Return the time of day: milliseconds since the epoch. May step, also backwards."""
+        ...
+
+    def monotonic(self) -> Milliseconds:
+        """Return a time that never goes backwards, only good for differences."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemClock:
+    """The clocks of the machine."""
+
+    def wall(self) -> Milliseconds:
+        """Return the machine's time of day."""
+        return Milliseconds(time.time_ns() // 1_000_000)
+
+    def monotonic(self) -> Milliseconds:
+        """Return the machine's monotonic clock."""
+        return Milliseconds(time.monotonic_ns() // 1_000_000)
+
+
+@dataclass(slots=True)
+class ManualClock:
+    """A clock that stands still until it is moved: tests need no sleeping."""
+
+    now: int = 1_700_000_000_000
+    ticks: int = 0
+
+    def wall(self) -> Milliseconds:
+        """Return the time it was set to."""
+        return Milliseconds(self.now)
+
+    def monotonic(self) -> Milliseconds:
+        """Return how far it was advanced; stepping the wall does not move it."""
+        return Milliseconds(self.ticks)
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass."""
+        self.now += milliseconds
+        self.ticks += milliseconds
+
+    def step(self, milliseconds: int) -> None:
+        """Set the time of day by this much, as an operator or NTP would; no time passes."""
+        self.now += milliseconds
+
+
+def publish_time(moment: Milliseconds) -> str:
+    """Write a publish time as the contract says (section 2): UTC, trailing zeros of the fraction cut.
+
+    >>> publish_time(Milliseconds(1456314909780))
+    '2016-02-24T11:55:09.78Z'
+    >>> publish_time(Milliseconds(1456314909000))
+    '2016-02-24T11:55:09Z'
+    """
+    seconds, milliseconds = divmod(moment, 1000)
+    fraction = f".{milliseconds:03d}".rstrip("0") if milliseconds else ""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def resource_date(moment: Milliseconds) -> str:
+    """Write the date of a resource: whole seconds, UTC (contract 2).
+
+    >>> resource_date(Milliseconds(1456314909786))
+    '2016-02-24T11:55:09Z'
+    """
+    return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

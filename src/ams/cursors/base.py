@@ -1,0 +1,63 @@
+"""The promise of a cursor store, kept by every engine and checked by `tests/cursors/test_contract.py`.
+
+1. A cursor that moved is durable before the call that moved it returns; if it could not be stored the call raises
+   `CursorsUnavailable` and the cursor stands where it stood.
+2. Each call is one atomic step of `ams.cursors.state`, however many run at once.
+3. A hand-out is recorded only if the generation is the one its reader saw.
+
+An unknown subscription is `NotFound` "Subscription doesn't exist".
+"""
+
+from typing import NamedTuple, Protocol
+
+from ams.clock import Milliseconds
+from ams.names import Offset, SubscriptionId, TopicId
+
+
+class Position(NamedTuple):
+    """What a pull needs to know: where to read, and which generation of the cursor that is."""
+
+    offset: Offset
+    generation: int
+    lost: int
+    """Messages that retention took before they were acknowledged, ever."""
+
+
+class Cursors(Protocol):
+    """A cursor per subscription; the module's docstring is its promise."""
+
+    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> None:
+        """Make a cursor at `offset`, replacing one that is there."""
+        ...
+
+    async def drop(self, subscription: SubscriptionId) -> None:
+        """Forget a cursor; no error when there is none."""
+        ...
+
+    async def subscriptions(self) -> frozenset[SubscriptionId]:
+        """Return every subscription that has a cursor."""
+        ...
+
+    async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
+        """Return where the cursor stands; another topic identity than before restarts it at 0 (state.meet)."""
+        ...
+
+    async def retain(self, subscription: SubscriptionId, oldest: Offset) -> Position:
+        """Move up to `oldest` if retention has passed the cursor, counting what was lost (state.retain)."""
+        ...
+
+    async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
+        """Record a hand-out (state.hand_out); False, and nothing recorded, when the generation has moved on."""
+        ...
+
+    async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
+        """Acknowledge up to `last` (state.acknowledge, whose errors it raises); durable when it returns."""
+        ...
+
+    async def seek(self, subscription: SubscriptionId, offset: Offset) -> None:
+        """Move to `offset` (state.seek); durable when it returns."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go."""
+        ...

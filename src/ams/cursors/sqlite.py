@@ -1,0 +1,309 @@
+"""Cursors of the embedded shape: in memory, and durable in a SQLite database of their own.
+
+Offsets are written by one thread, as groups: whatever moved while the last group was being synced goes into the next
+one, with one statement (the database library gives up the interpreter at every statement, so few are cheap and many
+are not). An acknowledgement is answered when its group is on disk. Hand-outs live in memory only; after a restart
+`Grace` stands in for them.
+"""
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from typing import NamedTuple, Self
+
+import structlog
+
+from ams.clock import Clock, Milliseconds, SystemClock
+from ams.cursors import state
+from ams.cursors.base import Position
+from ams.cursors.state import Cursor, Grace, HandOut
+from ams.errors import CursorsUnavailable, NotFound, Unusable
+from ams.names import Offset, SubscriptionId, TopicId
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS cursors (
+    subscription TEXT PRIMARY KEY,
+    topic TEXT NOT NULL,
+    "offset" INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    lost INTEGER NOT NULL,
+    sought INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+_UPSERT = """
+INSERT INTO cursors (subscription, topic, "offset", generation, lost, sought)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?) WHERE true
+ON CONFLICT (subscription) DO UPDATE SET
+    topic = excluded.topic, "offset" = excluded."offset", generation = excluded.generation,
+    lost = excluded.lost, sought = excluded.sought
+"""
+_DELETE = "DELETE FROM cursors WHERE subscription IN (SELECT value FROM json_each(?))"
+
+log = structlog.get_logger("ams.cursors")
+
+
+class _Row(NamedTuple):
+    """What is on disk of a cursor; `sought` is the wall time of its creation or last seek."""
+
+    topic: TopicId
+    offset: Offset
+    generation: int
+    lost: int
+    sought: Milliseconds
+
+
+@dataclass(slots=True)
+class _Entry:
+    cursor: Cursor
+    sought: Milliseconds
+    durable: _Row | None
+
+    def row(self) -> _Row:
+        cursor = self.cursor
+        return _Row(cursor.topic, cursor.offset, cursor.generation, cursor.lost, self.sought)
+
+    def fall_back(self, now: Milliseconds) -> None:
+        """Stand again where the disk says; what was handed out meanwhile stays acknowledgeable."""
+        assert self.durable is not None
+        moved, row = self.cursor, self.durable
+        handed = moved.handed
+        if moved.offset > row.offset and moved.generation == row.generation:
+            # An acknowledgement that was not stored: its sender may try again.
+            handed = (*handed, HandOut(moved.offset, now))
+        self.cursor = replace(
+            moved, topic=row.topic, offset=row.offset, generation=moved.generation + 1, lost=row.lost, handed=handed
+        )
+        self.sought = row.sought
+
+
+@dataclass(slots=True)
+class _Group:
+    """Changes that become durable together; None is a cursor that is gone."""
+
+    rows: dict[SubscriptionId, _Row | None] = field(default_factory=dict)
+    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class SqliteCursors:
+    """Keeps `ams.cursors.base.Cursors` in one SQLite file, WAL and synchronous FULL."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Clock, on_full: Callable[[], bool]) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._on_full = on_full
+        self._loop = asyncio.get_running_loop()
+        self._entries: dict[SubscriptionId, _Entry] = {}
+        self._group = _Group()
+        self._writing: _Group | None = None
+        self._queue: SimpleQueue[_Group | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._write_groups, name="cursors", daemon=True)
+
+    @classmethod
+    async def open(
+        cls,
+        path: str,
+        *,
+        ends: Mapping[TopicId, Offset],
+        clock: Clock | None = None,
+        on_full: Callable[[], bool] = lambda: False,
+    ) -> Self:
+        """Open or make the database at `path`.
+
+        `ends` are the ends of all topics: a cursor beyond the end of its topic goes back to it, and this is logged.
+        `on_full` is asked for room when the disk is full and answers whether it made some. Raises `Unusable` when the
+        file is not a cursor database.
+        """
+        connection = await asyncio.to_thread(_connect, path)
+        cursors = cls(connection, clock or SystemClock(), on_full)
+        await asyncio.to_thread(cursors._load, ends)
+        cursors._thread.start()
+        return cursors
+
+    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> None:
+        """Make a cursor, durably."""
+        old = self._entries.get(subscription)
+        entry = _Entry(Cursor(topic, offset), self._clock.wall(), old.durable if old else None)
+        self._entries[subscription] = entry
+        await self._commit(subscription, entry)
+
+    async def drop(self, subscription: SubscriptionId) -> None:
+        """Forget a cursor, durably."""
+        if self._entries.pop(subscription, None) is not None:
+            await self._commit(subscription, None)
+
+    async def subscriptions(self) -> frozenset[SubscriptionId]:
+        """Return all that have a cursor."""
+        return frozenset(self._entries)
+
+    async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
+        """Return where the cursor stands on `topic`."""
+        entry = self._entry(subscription)
+        if entry.cursor.topic != topic:
+            await self._move(subscription, entry, state.meet(entry.cursor, topic))
+        return _position(entry.cursor)
+
+    async def retain(self, subscription: SubscriptionId, oldest: Offset) -> Position:
+        """Move up to the oldest kept message."""
+        entry = self._entry(subscription)
+        await self._move(subscription, entry, state.retain(entry.cursor, oldest))
+        return _position(entry.cursor)
+
+    async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
+        """Record a hand-out in memory."""
+        entry = self._entry(subscription)
+        if entry.cursor.generation != generation:
+            return False
+        entry.cursor = state.hand_out(entry.cursor, end, self._clock.monotonic())
+        return True
+
+    async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
+        """Acknowledge up to `last`; an id acknowledged by a group still being written waits for it too."""
+        entry = self._entry(subscription)
+        await self._move(subscription, entry, state.acknowledge(entry.cursor, last, deadline, self._clock.monotonic()))
+
+    async def seek(self, subscription: SubscriptionId, offset: Offset) -> None:
+        """Move anywhere."""
+        entry = self._entry(subscription)
+        entry.sought = self._clock.wall()
+        await self._move(subscription, entry, state.seek(entry.cursor, offset))
+
+    async def close(self) -> None:
+        """Write what is waiting and close the database."""
+        while self._writing or self._group.rows:
+            self._send()
+            with contextlib.suppress(CursorsUnavailable):
+                await asyncio.shield((self._writing or self._group).done)
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._connection.close()
+
+    def _entry(self, subscription: SubscriptionId) -> _Entry:
+        entry = self._entries.get(subscription)
+        if entry is None:
+            raise NotFound("Subscription doesn't exist")
+        return entry
+
+    async def _move(self, subscription: SubscriptionId, entry: _Entry, cursor: Cursor) -> None:
+        entry.cursor = cursor
+        if entry.row() != entry.durable:
+            await self._commit(subscription, entry)
+
+    async def _commit(self, subscription: SubscriptionId, entry: _Entry | None) -> None:
+        group = self._group
+        group.rows[subscription] = entry.row() if entry else None
+        if self._writing is None:
+            self._loop.call_soon(self._send)
+        # The group belongs to many callers: one that leaves must not end it for the others.
+        await asyncio.shield(group.done)
+
+    def _send(self) -> None:
+        if self._writing is None and self._group.rows:
+            self._writing, self._group = self._group, _Group()
+            self._queue.put(self._writing)
+
+    def _stored(self, group: _Group) -> None:
+        for subscription, row in group.rows.items():
+            entry = self._entries.get(subscription)
+            if entry is not None:
+                entry.durable = row
+        group.done.set_result(None)
+        self._writing = None
+        self._send()
+
+    def _failed(self, group: _Group, reason: str) -> None:
+        """Nothing of this group is on disk, nor may anything that came after it build on it."""
+        log.error("cursors.unavailable", reason=reason, cursors=len(group.rows))
+        later, self._group = self._group, _Group()
+        now = self._clock.monotonic()
+        for subscription in group.rows | later.rows:
+            entry = self._entries.get(subscription)
+            if entry is not None and entry.durable is not None:
+                entry.fall_back(now)
+            elif entry is not None:
+                del self._entries[subscription]
+        for failed in (group, later):
+            failed.done.set_exception(CursorsUnavailable())
+            failed.done.exception()  # a group nobody waits for any more is no news
+        self._writing = None
+
+    # In the writer thread.
+
+    def _write_groups(self) -> None:
+        while (group := self._queue.get()) is not None:
+            try:
+                self._write(group)
+            except sqlite3.Error as error:
+                self._tell(self._failed, group, str(error))
+            else:
+                self._tell(self._stored, group)
+
+    def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
+        # The loop is gone when the service was torn down without `close`; nobody waits any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _write(self, group: _Group) -> None:
+        try:
+            _store(self._connection, group.rows)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._on_full():
+                raise
+            _store(self._connection, group.rows)
+
+    def _load(self, ends: Mapping[TopicId, Offset]) -> None:
+        wall, now = self._clock.wall(), self._clock.monotonic()
+        rows = self._connection.execute(
+            'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
+        ).fetchall()
+        for subscription, topic, offset, generation, lost, sought in rows:
+            row = _Row(TopicId(bytes.fromhex(topic)), offset, generation, lost, sought)
+            end = ends.get(row.topic, Offset(0))
+            if row.topic in ends and row.offset > end:
+                log.warning("cursors.past_the_end", subscription=subscription, offset=offset, end=end)
+                row = row._replace(offset=end)
+            grace = Grace(end, now, Milliseconds(wall - sought)) if end > row.offset else None
+            cursor = Cursor(row.topic, row.offset, generation, lost=lost, grace=grace)
+            self._entries[SubscriptionId(subscription)] = _Entry(cursor, row.sought, row)
+
+
+def _position(cursor: Cursor) -> Position:
+    return Position(cursor.offset, cursor.generation, cursor.lost)
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA busy_timeout = 5000")
+        connection.execute(_SCHEMA)
+    except sqlite3.Error as error:
+        connection.close()
+        raise Unusable(f"{path} is not a usable cursor database ({error}); restore it or move it away") from error
+    return connection
+
+
+def _store(connection: sqlite3.Connection, rows: Mapping[SubscriptionId, _Row | None]) -> None:
+    kept = [
+        (key, row.topic.hex(), row.offset, row.generation, row.lost, row.sought)
+        for key, row in rows.items()
+        if row is not None
+    ]
+    gone = [key for key, row in rows.items() if row is None]
+    if not gone:
+        connection.execute(_UPSERT, (json.dumps(kept),))
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(_UPSERT, (json.dumps(kept),))
+        connection.execute(_DELETE, (json.dumps(gone),))
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

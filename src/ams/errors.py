@@ -1,0 +1,128 @@
+"""What can go wrong, as one tree.
+
+    AmsError
+    ├── InvalidInput          the request says something that cannot be (400)
+    │   └── BadRequest        the request could not be read at all (400, another status word)
+    ├── NotAuthenticated      no token, an unknown one, or a user without any role here (401)
+    ├── NotAllowed            a known user whose roles do not allow this (403)
+    ├── NotFound              the resource does not exist (404)
+    ├── AckTimeout            an acknowledgement came after its deadline (408)
+    ├── AlreadyExists         the name is taken (409)
+    ├── Conflict              the state of the resource does not allow this now (409)
+    │   └── KeyReused         an idempotency key came back with other content
+    ├── TooLarge              a message or a body is over the limit (413)
+    ├── Overloaded            the service refuses work to protect what it has; try again (503)
+    ├── Unavailable           an engine cannot do its work now; try again (500)
+    │   ├── LogUnavailable
+    │   ├── CursorsUnavailable
+    │   └── RegistryUnavailable
+    ├── Damaged               stored bytes are not what was written; never served (500)
+    └── Unusable              a folder, setting or certificate the service cannot start with
+
+Each surface has one table from these classes to its own answers: `ams.http.errors` for HTTP, `ams.cli` exit codes.
+The text of an error is what the client or operator reads; it never holds a token, a payload or a secret.
+"""
+
+
+class AmsError(Exception):
+    """The root of everything this package raises on purpose."""
+
+    retriable = False
+    """Whether the same request may succeed later without being changed."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidInput(AmsError):
+    """The request says something that cannot be; the message says what."""
+
+
+class BadRequest(InvalidInput):
+    """The request could not be read at all (contract 16, `BAD_REQUEST`)."""
+
+
+class NotAuthenticated(AmsError):
+    """No token, an unknown token, or a user without any role for this request."""
+
+    def __init__(self, message: str = "Unauthorized") -> None:
+        super().__init__(message)
+
+
+class NotAllowed(AmsError):
+    """A known user whose roles, or whose absence from an access list, do not allow this."""
+
+    def __init__(self, message: str = "Access to this resource is forbidden") -> None:
+        super().__init__(message)
+
+
+class NotFound(AmsError):
+    """The resource does not exist."""
+
+
+class AckTimeout(AmsError):
+    """An acknowledgement came later than its deadline; the messages will be delivered again."""
+
+    def __init__(self, message: str = "ack timeout") -> None:
+        super().__init__(message)
+
+
+class AlreadyExists(AmsError):
+    """The name is taken."""
+
+
+class Conflict(AmsError):
+    """The state of the resource does not allow this now."""
+
+
+class KeyReused(Conflict):
+    """An idempotency key was used again with other content; nothing was stored."""
+
+    def __init__(self, message: str = "Idempotency key reused with other content") -> None:
+        super().__init__(message)
+
+
+class TooLarge(AmsError):
+    """A message or a body is over the limit; nothing was stored."""
+
+    def __init__(self, message: str = "Message size is too large") -> None:
+        super().__init__(message)
+
+
+class Overloaded(AmsError):
+    """The service refuses work to protect what it has accepted."""
+
+    retriable = True
+
+
+class Unavailable(AmsError):
+    """An engine cannot do its work now; nothing was promised, trying again is right."""
+
+    retriable = True
+
+    def __init__(self, message: str = "Backend Error") -> None:
+        super().__init__(message)
+
+
+class LogUnavailable(Unavailable):
+    """The log cannot store or read now (disk full, failed sync, broker away)."""
+
+
+class CursorsUnavailable(Unavailable):
+    """A cursor could not be stored; it stands where it stood."""
+
+
+class RegistryUnavailable(Unavailable):
+    """The registry could not be read or written (contract 16)."""
+
+    def __init__(self, message: str = "Internal error while querying datastore") -> None:
+        super().__init__(message)
+
+
+class Damaged(AmsError):
+    """Stored bytes do not match their checksum; they are reported with file and position and never served."""
+
+
+class Unusable(AmsError):
+    """The service cannot start with what it was given; the message is one line with the way out."""

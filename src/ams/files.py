@@ -1,0 +1,172 @@
+"""The file seam: every call by which log files and databases' neighbours touch a disk.
+
+Production uses `Disk`. Tests put a double in its place that forgets, tears or reorders whatever was not synced, fails
+a sync, or runs out of space (`tests/support/unreliable_disk.py`). Paths are plain strings; positions are explicit, so
+a handle has no state but the file it names.
+"""
+
+import errno
+import os
+from typing import Protocol
+
+FileHandle = int
+
+
+class Files(Protocol):
+    """The calls. All raise `OSError` as the operating system does."""
+
+    def open(self, path: str, *, create: bool = False) -> FileHandle:
+        """Open for reading and writing; `create` makes a new empty file and fails if one is there."""
+        ...
+
+    def close(self, handle: FileHandle) -> None:
+        """Let go of a handle."""
+        ...
+
+    def write(self, handle: FileHandle, data: bytes, position: int) -> None:
+        """Write all of `data` at `position`."""
+        ...
+
+    def read(self, handle: FileHandle, size: int, position: int) -> bytes:
+        """Read up to `size` bytes at `position`; shorter only at the end of the file. May block on the disk."""
+        ...
+
+    def read_now(self, handle: FileHandle, size: int, position: int) -> bytes | None:
+        """Read as `read` if the bytes are in memory; None when the disk would have to be asked."""
+        ...
+
+    def size(self, handle: FileHandle) -> int:
+        """Return the length of the file in bytes."""
+        ...
+
+    def truncate(self, handle: FileHandle, size: int) -> None:
+        """Cut or extend the file to `size` bytes."""
+        ...
+
+    def allocate(self, handle: FileHandle, size: int) -> None:
+        """Reserve real space for the first `size` bytes."""
+        ...
+
+    def sync(self, handle: FileHandle) -> None:
+        """Return when data and length of the file are on stable storage (fdatasync)."""
+        ...
+
+    def sync_folder(self, path: str) -> None:
+        """Return when names created, renamed or removed in this folder are on stable storage."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name, replacing what bore it, as one step."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a name; no error when it is gone already."""
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder unless it is there."""
+        ...
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file of this name is there."""
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Return the space left for us on the file system of this folder."""
+        ...
+
+
+class Disk:
+    """The real calls."""
+
+    def open(self, path: str, *, create: bool = False) -> FileHandle:
+        """Open a file, close-on-exec; new ones are for the owner only."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return os.open(path, flags, 0o600)
+
+    def close(self, handle: FileHandle) -> None:
+        """Close a file."""
+        os.close(handle)
+
+    def write(self, handle: FileHandle, data: bytes, position: int) -> None:
+        """Write all; a short write is continued, so that a full disk shows as ENOSPC."""
+        written = os.pwrite(handle, data, position)
+        while written < len(data):
+            written += os.pwrite(handle, memoryview(data)[written:], position + written)
+
+    def read(self, handle: FileHandle, size: int, position: int) -> bytes:
+        """Read, waiting for the disk if need be."""
+        data = os.pread(handle, size, position)
+        while len(data) < size:
+            more = os.pread(handle, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def read_now(self, handle: FileHandle, size: int, position: int) -> bytes | None:
+        """Read from the page cache only (RWF_NOWAIT)."""
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(handle, [buffer], position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                return None
+            raise
+        return bytes(buffer) if count == size else None
+
+    def size(self, handle: FileHandle) -> int:
+        """Ask the file system."""
+        return os.fstat(handle).st_size
+
+    def truncate(self, handle: FileHandle, size: int) -> None:
+        """Cut or extend."""
+        os.ftruncate(handle, size)
+
+    def allocate(self, handle: FileHandle, size: int) -> None:
+        """Reserve blocks."""
+        os.posix_fallocate(handle, 0, size)
+
+    def sync(self, handle: FileHandle) -> None:
+        """Call fdatasync: data and what is needed to read it back, the length included."""
+        os.fdatasync(handle)
+
+    def sync_folder(self, path: str) -> None:
+        """Sync a folder's entries."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename over."""
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Remove if there."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def make_folder(self, path: str) -> None:
+        """Make with its parents, for the owner only."""
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def names(self, path: str) -> list[str]:
+        """List a folder."""
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        """Look for it."""
+        return os.path.exists(path)
+
+    def free_bytes(self, path: str) -> int:
+        """Space for unprivileged users, as statvfs tells it."""
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize

@@ -1,0 +1,1 @@
+"""The ordered log of a topic: the promise (`base`) and its keepers."""

@@ -1,0 +1,90 @@
+"""The promise of a log, kept by every engine and checked by `tests/log/test_contract.py`.
+
+A log holds the messages of each topic in order. Every engine promises:
+
+1. When `append` returns, its messages survive `kill -9` of every process of ours at once.
+2. All messages of an append are stored, or none; their offsets are consecutive, in the order given, and are the
+   offsets readers see. Offsets of a topic start at 0 and are never given twice.
+3. `read` gives messages in offset order, without holes within `bounds`.
+4. Publish times are whole milliseconds and never go backwards within a topic.
+5. `append` with a key already seen for the topic, and the same content, returns the first answer and stores nothing.
+6. Cancelling any call leaves the log whole.
+
+Errors: an unknown topic is `NotFound`; an engine that cannot work now is `LogUnavailable`; a key with other content
+is `KeyReused`; more than one append may hold is `TooLarge`, before anything is stored; damaged bytes are `Damaged`
+and are never served.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from ams.clock import Milliseconds
+from ams.messages import Message, Stored
+from ams.names import Offset, TopicId
+
+
+class Appended(NamedTuple):
+    """Where the messages of one append went: `first` .. `first + count - 1`, all with publish time `time`."""
+
+    first: Offset
+    count: int
+    time: Milliseconds
+
+
+class Bounds(NamedTuple):
+    """What a topic holds: `oldest` is the first offset kept, `end` the next one to be given."""
+
+    oldest: Offset
+    end: Offset
+
+
+class Log(Protocol):
+    """An ordered log of messages per topic; the module's docstring is its promise."""
+
+    async def create(self, topic: TopicId, retention: Milliseconds | None = None) -> None:
+        """Make room for a topic, durably; `retention` is its messages' age limit, absent = the log's default.
+
+        Creating a topic that exists changes nothing.
+        """
+        ...
+
+    async def drop(self, topic: TopicId) -> None:
+        """Forget a topic and free its space in time; its waiters wake. Dropping an unknown topic is no error."""
+        ...
+
+    async def topics(self) -> frozenset[TopicId]:
+        """Return every topic the log holds."""
+        ...
+
+    async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
+        """Store at least one message at the end of the topic, all or none; return when they are durable.
+
+        `key` (1 to 255 characters) makes the append idempotent within the topic.
+        """
+        ...
+
+    async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
+        """Return messages from `start` on; a start below the oldest kept reads from the oldest.
+
+        At most `max_messages`, and at most `max_bytes` of fragments but always at least one message; empty at the end.
+        """
+        ...
+
+    async def bounds(self, topic: TopicId) -> Bounds:
+        """Return the oldest kept offset and the end."""
+        ...
+
+    async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
+        """Return the first kept offset whose publish time is `time` or later; None when there is none."""
+        ...
+
+    async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
+        """Return True as soon as the topic's end is above `after`, False after `timeout` seconds.
+
+        Ends early (False) when the topic is dropped or the log closes. Costs nothing while idle.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, wake all waiters, and let go of files and connections."""
+        ...

@@ -1,0 +1,66 @@
+"""The message: attributes and base64 text, and its ready-made JSON.
+
+Decoding and encoding a message costs more than all else that happens to it, so its JSON is made once, when it is
+published, and joined into answers as it is. Who needs the bytes (Kafka, Arrow, schemas) decodes at its own edge.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, NewType
+
+import msgspec
+
+from ams.clock import Milliseconds
+from ams.names import Offset
+
+Fragment = NewType("Fragment", bytes)
+"""JSON members of a message without the braces: `"attributes":{..},"data":".."`; attributes left out when empty."""
+
+
+class Message(NamedTuple):
+    """What a publisher sent, checked."""
+
+    attributes: Mapping[str, str]
+    data: str
+    """base64 text exactly as it came."""
+    fragment: Fragment
+
+
+class Stored(NamedTuple):
+    """A message in the log."""
+
+    offset: Offset
+    time: Milliseconds
+    """Publish time, given by the log; never goes backwards within a topic."""
+    fragment: Fragment
+
+
+class _Body(msgspec.Struct, omit_defaults=True):
+    data: str
+    attributes: Mapping[str, str] = {}
+
+
+class _BodyInOrder(msgspec.Struct):
+    """Written in this order so that a fragment reads like the contract's example."""
+
+    attributes: Mapping[str, str]
+    data: str
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def message(data: str, attributes: Mapping[str, str] | None = None) -> Message:
+    """Make a message and its JSON from base64 text and attributes."""
+    body = _BodyInOrder(attributes, data) if attributes else _Body(data)
+    return Message(attributes or {}, data, Fragment(_encoder.encode(body)[1:-1]))
+
+
+def parse(fragment: bytes) -> Message:
+    """Read a fragment back into a message."""
+    body = msgspec.json.decode(b"{" + fragment + b"}", type=_Body)
+    return Message(body.attributes, body.data, Fragment(fragment))
+
+
+def data_bytes(messages: Sequence[Message]) -> int:
+    """Return the bytes a publish request counts for: the lengths of its data texts (contract 12.2)."""
+    return sum(len(each.data) for each in messages)

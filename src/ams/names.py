@@ -1,0 +1,100 @@
+"""Names and identities: what may be called how, and how references to resources are written and read.
+
+The rules are those of the HTTP contract, section 2. A name is what people see and may change; an identity (uuid) is
+what logs, cursors and access lists are keyed by, so a rename or a delete-and-create-again never mixes two things up.
+"""
+
+import re
+import uuid
+from typing import NewType
+
+from ams.errors import InvalidInput
+
+ProjectName = NewType("ProjectName", str)
+TopicName = NewType("TopicName", str)
+SubscriptionName = NewType("SubscriptionName", str)
+UserName = NewType("UserName", str)
+
+ProjectId = NewType("ProjectId", str)
+"""Lower-case uuid text of a project; never shown to clients."""
+UserId = NewType("UserId", str)
+"""Lower-case uuid text of a user."""
+SubscriptionId = NewType("SubscriptionId", str)
+"""Lower-case uuid text of a subscription; the key of its cursor."""
+TopicId = NewType("TopicId", bytes)
+"""The 16 bytes of a topic's uuid; the key of its log."""
+Offset = NewType("Offset", int)
+"""Place of a message in its topic, from 0; the message id is this number in decimal."""
+
+MAX_NAME = 255
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_MAX_INT64 = 2**63 - 1
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name a project, topic, subscription, schema or user (contract 2)."""
+    return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None
+
+
+def checked_name(kind: str, text: str) -> str:
+    """Return `text` if it is a name; raise `InvalidInput` "Invalid KIND name" if not."""
+    if not is_name(text):
+        raise InvalidInput(f"Invalid {kind} name")
+    return text
+
+
+def new_uuid() -> str:
+    """Return a random uuid as lower-case text of 36 characters."""
+    return str(uuid.uuid4())
+
+
+def new_topic_id() -> TopicId:
+    """Return a fresh identity for a topic."""
+    return TopicId(uuid.uuid4().bytes)
+
+
+def topic_id_text(topic: TopicId) -> str:
+    """Write a topic's identity as uuid text."""
+    return str(uuid.UUID(bytes=bytes(topic)))
+
+
+def topic_id(text: str) -> TopicId:
+    """Read a topic's identity from uuid text."""
+    return TopicId(uuid.UUID(text).bytes)
+
+
+def topic_path(project: str, topic: str) -> str:
+    """Return the resource name of a topic as answers show it, with a leading slash."""
+    return f"/projects/{project}/topics/{topic}"
+
+
+def subscription_path(project: str, subscription: str) -> str:
+    """Return the resource name of a subscription as answers show it, with a leading slash."""
+    return f"/projects/{project}/subscriptions/{subscription}"
+
+
+def topic_reference(project: str, reference: str) -> TopicName:
+    """Read `projects/P/topics/T` where P must be `project` (contract 9.3 and A7); raise `InvalidInput` otherwise."""
+    parts = reference.split("/")
+    if len(parts) != 4 or parts[0] != "projects" or parts[1] != project or parts[2] != "topics":
+        raise InvalidInput("Invalid Topic name")
+    if not is_name(parts[3]):
+        raise InvalidInput("Invalid Topic name")
+    return TopicName(parts[3])
+
+
+def ack_prefix(project: str, subscription: str) -> str:
+    """Return what every ack id of this subscription begins with, the colon included."""
+    return f"projects/{project}/subscriptions/{subscription}:"
+
+
+def ack_offset(prefix: str, ack_id: str) -> int:
+    """Read the number of an ack id that must begin with `prefix`; raise `InvalidInput` "Invalid ack id" otherwise."""
+    digits = ack_id[len(prefix) :]
+    sign_free = digits[1:] if digits[:1] in ("-", "+") else digits
+    if not ack_id.startswith(prefix) or not sign_free.isascii() or not sign_free.isdigit() or len(sign_free) > 19:
+        raise InvalidInput("Invalid ack id")
+    number = int(digits)
+    if not -_MAX_INT64 - 1 <= number <= _MAX_INT64:
+        raise InvalidInput("Invalid ack id")
+    return number

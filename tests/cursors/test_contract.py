@@ -1,0 +1,179 @@
+"""What every cursor store promises (`ams.cursors.base`). A second engine adds a parameter to the fixture."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from ams.clock import ManualClock, Milliseconds
+from ams.cursors.base import Cursors
+from ams.cursors.sqlite import SqliteCursors
+from ams.errors import AckTimeout, InvalidInput, NotFound
+from ams.names import Offset, SubscriptionId, TopicId
+
+SUB = SubscriptionId("sub-1")
+TOPIC = TopicId(b"t" * 16)
+OTHER = TopicId(b"o" * 16)
+DEADLINE = Milliseconds(10_000)
+END = Offset(1_000)
+
+Reopen = Callable[[], Awaitable[Cursors]]
+
+
+class Store:
+    """A store under test that can be closed and opened again."""
+
+    def __init__(self, opener: Callable[[ManualClock], Awaitable[Cursors]]) -> None:
+        self.clock = ManualClock()
+        self._opener = opener
+        self.cursors: Cursors
+
+    async def open(self) -> Cursors:
+        self.cursors = await self._opener(self.clock)
+        return self.cursors
+
+    async def restart(self) -> Cursors:
+        await self.cursors.close()
+        return await self.open()
+
+
+@pytest.fixture(params=["sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    async def sqlite(clock: ManualClock) -> Cursors:
+        return await SqliteCursors.open(str(tmp_path / "cursors.db"), ends={TOPIC: END}, clock=clock)
+
+    made = Store({"sqlite": sqlite}[request.param])
+    await made.open()
+    await made.cursors.create(SUB, TOPIC, Offset(0))
+    yield made
+    await made.cursors.close()
+
+
+async def pulled(cursors: Cursors, end: int) -> None:
+    position = await cursors.position(SUB, TOPIC)
+    assert await cursors.hand_out(SUB, position.generation, Offset(end))
+
+
+async def test_an_unknown_subscription_is_not_found(store: Store) -> None:
+    unknown = SubscriptionId("nobody")
+    for call in (
+        store.cursors.position(unknown, TOPIC),
+        store.cursors.retain(unknown, Offset(1)),
+        store.cursors.hand_out(unknown, 0, Offset(1)),
+        store.cursors.acknowledge(unknown, Offset(1), DEADLINE),
+        store.cursors.seek(unknown, Offset(1)),
+    ):
+        with pytest.raises(NotFound, match="Subscription doesn't exist"):
+            await call
+
+
+async def test_an_acknowledgement_moves_the_cursor_and_survives_a_restart(store: Store) -> None:
+    await pulled(store.cursors, 10)
+    await store.cursors.acknowledge(SUB, Offset(6), DEADLINE)
+
+    cursors = await store.restart()
+
+    assert (await cursors.position(SUB, TOPIC)).offset == 7
+
+
+async def test_a_seek_survives_a_restart(store: Store) -> None:
+    await store.cursors.seek(SUB, Offset(42))
+
+    assert (await (await store.restart()).position(SUB, TOPIC)).offset == 42
+
+
+async def test_a_dropped_cursor_stays_dropped(store: Store) -> None:
+    await store.cursors.drop(SUB)
+    await store.cursors.drop(SUB)
+
+    assert await (await store.restart()).subscriptions() == frozenset()
+
+
+async def test_a_hand_out_read_before_a_seek_is_not_recorded_after_it(store: Store) -> None:
+    before = await store.cursors.position(SUB, TOPIC)
+    await store.cursors.seek(SUB, Offset(5))
+
+    assert not await store.cursors.hand_out(SUB, before.generation, Offset(9))
+    with pytest.raises(InvalidInput, match="no ack pending"):
+        await store.cursors.acknowledge(SUB, Offset(8), DEADLINE)
+
+
+async def test_an_acknowledgement_later_than_its_deadline_is_a_timeout(store: Store) -> None:
+    await pulled(store.cursors, 10)
+    store.clock.advance(10_001)
+
+    with pytest.raises(AckTimeout):
+        await store.cursors.acknowledge(SUB, Offset(9), DEADLINE)
+    assert (await store.cursors.position(SUB, TOPIC)).offset == 0
+
+
+async def test_a_wall_clock_that_steps_does_not_touch_deadlines(store: Store) -> None:
+    await pulled(store.cursors, 10)
+    store.clock.step(3_600_000)
+    await store.cursors.acknowledge(SUB, Offset(4), DEADLINE)
+    store.clock.step(-7_200_000)
+
+    await store.cursors.acknowledge(SUB, Offset(9), DEADLINE)
+
+
+async def test_what_was_pulled_before_a_restart_can_be_acknowledged_within_a_deadline_of_it(store: Store) -> None:
+    store.clock.advance(60_000)
+    await pulled(store.cursors, 10)
+    cursors = await store.restart()
+    store.clock.advance(10_000)
+
+    await cursors.acknowledge(SUB, Offset(9), DEADLINE)
+
+    assert (await cursors.position(SUB, TOPIC)).offset == 10
+
+
+async def test_a_batch_pulled_before_a_seek_cannot_undo_it_across_a_restart(store: Store) -> None:
+    store.clock.advance(60_000)
+    await pulled(store.cursors, 10)
+    await store.cursors.seek(SUB, Offset(0))
+    store.clock.advance(1_000)
+    cursors = await store.restart()
+
+    with pytest.raises(InvalidInput, match="no ack pending"):
+        await cursors.acknowledge(SUB, Offset(9), DEADLINE)
+
+
+async def test_another_identity_of_the_topic_restarts_the_cursor_durably(store: Store) -> None:
+    await store.cursors.seek(SUB, Offset(42))
+
+    assert (await store.cursors.position(SUB, OTHER)).offset == 0
+    assert (await (await store.restart()).position(SUB, OTHER)).offset == 0
+
+
+async def test_retention_past_the_cursor_is_counted_for_ever(store: Store) -> None:
+    moved = await store.cursors.retain(SUB, Offset(7))
+
+    assert (moved.offset, moved.lost) == (7, 7)
+    assert (await (await store.restart()).position(SUB, TOPIC)).lost == 7
+
+
+async def test_many_acknowledgements_at_once_are_all_kept(store: Store) -> None:
+    names = [SubscriptionId(f"sub-{number}") for number in range(50)]
+    await asyncio.gather(*(store.cursors.create(name, TOPIC, Offset(0)) for name in names))
+    for name in names:
+        assert await store.cursors.hand_out(name, 0, Offset(100))
+
+    await asyncio.gather(
+        *(store.cursors.acknowledge(name, Offset(last), DEADLINE) for last in (3, 20, 99) for name in names)
+    )
+
+    cursors = await store.restart()
+    assert [(await cursors.position(name, TOPIC)).offset for name in names] == [100] * 50
+
+
+async def test_a_caller_that_leaves_does_not_disturb_the_others(store: Store) -> None:
+    await pulled(store.cursors, 10)
+    leaving = asyncio.ensure_future(store.cursors.acknowledge(SUB, Offset(3), DEADLINE))
+    staying = asyncio.ensure_future(store.cursors.acknowledge(SUB, Offset(5), DEADLINE))
+    await asyncio.sleep(0)
+    leaving.cancel()
+
+    await staying
+
+    assert (await (await store.restart()).position(SUB, TOPIC)).offset == 6

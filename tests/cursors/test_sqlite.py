@@ -1,0 +1,150 @@
+"""What is particular to cursors in SQLite: durability settings, a full disk, a foreign file."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from ams.clock import ManualClock, Milliseconds
+from ams.cursors import sqlite
+from ams.cursors.sqlite import SqliteCursors
+from ams.errors import CursorsUnavailable, Unusable
+from ams.names import Offset, SubscriptionId, TopicId
+
+SUB = SubscriptionId("sub-1")
+TOPIC = TopicId(b"t" * 16)
+DEADLINE = Milliseconds(10_000)
+
+
+class Disk:
+    """Makes the store's statements fail as a full disk does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        self.reserve = 0
+        self.attempts = 0
+        store = sqlite._store
+
+        def failing_store(*arguments: object) -> None:
+            self.attempts += 1
+            if self.full:
+                error = sqlite3.OperationalError("database or disk is full")
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise error
+            store(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(sqlite, "_store", failing_store)
+
+    def release_reserve(self) -> bool:
+        if not self.reserve:
+            return False
+        self.reserve -= 1
+        self.full = False
+        return True
+
+
+async def opened(path: Path, end: int = 100, **options: object) -> SqliteCursors:
+    return await SqliteCursors.open(str(path), ends={TOPIC: Offset(end)}, **options)  # type: ignore[arg-type]
+
+
+async def test_the_database_is_in_wal_mode_and_syncs_every_commit(tmp_path: Path) -> None:
+    cursors = await opened(tmp_path / "cursors.db")
+
+    pragma = {
+        name: cursors._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")
+    }
+
+    assert pragma == {"journal_mode": "wal", "synchronous": 2}
+    await cursors.close()
+
+
+async def test_a_cursor_past_the_end_goes_back_to_the_end_and_this_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cursors = await opened(tmp_path / "cursors.db")
+    await cursors.create(SUB, TOPIC, Offset(100))
+    await cursors.close()
+
+    cursors = await opened(tmp_path / "cursors.db", end=60)
+
+    assert (await cursors.position(SUB, TOPIC)).offset == 60
+    assert "cursors.past_the_end" in capsys.readouterr().out
+    await cursors.close()
+
+
+async def test_on_a_full_disk_the_reserve_is_released_and_the_acknowledgement_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    cursors = await opened(tmp_path / "cursors.db", on_full=disk.release_reserve)
+    await cursors.create(SUB, TOPIC, Offset(0))
+    await cursors.hand_out(SUB, 0, Offset(5))
+
+    disk.full, disk.reserve = True, 1
+    await cursors.acknowledge(SUB, Offset(4), DEADLINE)
+
+    assert (await cursors.position(SUB, TOPIC)).offset == 5
+    await cursors.close()
+
+
+async def test_with_no_space_at_all_an_acknowledgement_fails_and_succeeds_when_there_is_space_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    cursors = await opened(tmp_path / "cursors.db", on_full=disk.release_reserve)
+    await cursors.create(SUB, TOPIC, Offset(0))
+    await cursors.hand_out(SUB, 0, Offset(5))
+
+    disk.full = True
+    with pytest.raises(CursorsUnavailable):
+        await cursors.acknowledge(SUB, Offset(4), DEADLINE)
+    assert (await cursors.position(SUB, TOPIC)).offset == 0
+
+    disk.full = False
+    await cursors.acknowledge(SUB, Offset(4), DEADLINE)
+    await cursors.close()
+    cursors = await opened(tmp_path / "cursors.db")
+    assert (await cursors.position(SUB, TOPIC)).offset == 5
+    await cursors.close()
+
+
+async def test_no_acknowledgement_that_builds_on_a_failed_one_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    cursors = await opened(tmp_path / "cursors.db")
+    await cursors.create(SUB, TOPIC, Offset(0))
+    await cursors.hand_out(SUB, 0, Offset(9))
+
+    disk.full = True
+    answers = await asyncio.gather(
+        *(cursors.acknowledge(SUB, Offset(last), DEADLINE) for last in (3, 3, 5, 1)), return_exceptions=True
+    )
+
+    assert [type(answer) for answer in answers] == [CursorsUnavailable] * 4
+    disk.full = False
+    await cursors.acknowledge(SUB, Offset(8), DEADLINE)
+    await cursors.close()
+
+
+async def test_a_seek_that_failed_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    clock = ManualClock()
+    cursors = await opened(tmp_path / "cursors.db", clock=clock)
+    await cursors.create(SUB, TOPIC, Offset(50))
+
+    disk.full = True
+    with pytest.raises(CursorsUnavailable):
+        await cursors.seek(SUB, Offset(7))
+
+    assert (await cursors.position(SUB, TOPIC)).offset == 50
+    await cursors.close()
+
+
+async def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "cursors.db"
+    path.write_bytes(b"something else entirely" * 100)
+
+    with pytest.raises(Unusable, match="not a usable cursor database"):
+        await opened(path)

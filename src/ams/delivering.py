@@ -1,0 +1,163 @@
+"""Delivering: pull and acknowledge (contract 10 and 11.1).
+
+A subscription is a cursor on a topic. A pull reads from the cursor and notes how far it handed out; an acknowledgement
+moves the cursor. Nothing is leased: a pull repeated without an acknowledgement returns the same messages.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from ams.access.admission import Caller
+from ams.access.roles import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
+from ams.clock import Milliseconds
+from ams.cursors.base import Cursors, Position
+from ams.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from ams.log.base import Log
+from ams.messages import Stored
+from ams.names import Offset, SubscriptionName
+from ams.registry.records import Subscription, Topic
+from ams.registry.registry import Registry
+
+logger = structlog.get_logger("ams.delivering")
+
+Gone = asyncio.Future[None]
+"""Completes when the client has left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A subscription somebody may pull from now, and its topic."""
+
+    subscription: Subscription
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Deliverer:
+    """Hands messages out and takes acknowledgements."""
+
+    registry: Registry
+    log: Log
+    cursors: Cursors
+    max_messages: int
+    max_bytes: int
+    wait_seconds: float
+    """How long a pull that waits does so (contract 17.1, M9)."""
+    _waiting: set[asyncio.Task[bool]] = field(default_factory=set)
+
+    async def delivery(self, caller: Caller, name: SubscriptionName) -> Delivery:
+        """Return what the caller pulls from, checked in the order of contract 10.3."""
+        subscription = await self._subscription(caller, name)
+        if subscription.push is not None and not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
+            raise NotAllowed
+        caller.require_listed(subscription.authorized, CONSUMER)
+        topic = await self.registry.topics.find(subscription.project_id, subscription.topic)
+        if topic is None:
+            raise Conflict("Subscription's topic doesn't exist")
+        return Delivery(subscription, topic)
+
+    async def pull(
+        self, delivery: Delivery, max_messages: int, *, wait: bool, gone: Callable[[], Gone] | None = None
+    ) -> Sequence[Stored]:
+        """Return up to `max_messages` from the cursor on; with `wait`, as soon as there is one, else after a while.
+
+        `gone` starts watching for the client to leave; it is called only when there is something to wait for.
+        """
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + (self.wait_seconds if wait else 0)
+        left: Gone | None = None
+        while True:
+            messages, end = await self._take(delivery, min(max_messages, self.max_messages))
+            seconds = give_up - loop.time()
+            if messages or seconds <= 0:
+                return messages
+            if left is None and gone is not None:
+                left = gone()
+            if not await self._woken(delivery.topic, end, seconds, left):
+                return []
+
+    async def acknowledge(self, caller: Caller, name: SubscriptionName, numbers: Callable[[], Sequence[int]]) -> None:
+        """Acknowledge everything up to the largest of `numbers` (contract 11.2); durable when it returns.
+
+        The numbers are asked for after the subscription was found and the caller let in, as contract 11.1 orders.
+        """
+        subscription = await self._subscription(caller, name)
+        if subscription.push is not None and not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
+            raise NotAllowed
+        caller.require_listed(subscription.authorized, CONSUMER)
+        last = max(numbers(), default=-1)
+        if last < 0:
+            raise InvalidInput("Invalid ack id")
+        deadline = Milliseconds(subscription.ack_deadline_seconds * 1000)
+        await self.cursors.acknowledge(subscription.id, Offset(last), deadline)
+
+    def wake_all(self) -> None:
+        """End every waiting pull with what it has: nothing. For an orderly stop."""
+        for task in tuple(self._waiting):
+            task.cancel()
+
+    @property
+    def waiting(self) -> int:
+        """How many pulls wait now."""
+        return len(self._waiting)
+
+    async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
+        subscription = await self.registry.subscriptions.find(caller.here.id, name)
+        if subscription is None:
+            raise NotFound("Subscription doesn't exist")
+        return subscription
+
+    async def _take(self, delivery: Delivery, max_messages: int) -> tuple[Sequence[Stored], Offset]:
+        """Read from the cursor and record the hand-out; again when somebody moved the cursor in between."""
+        subscription, topic = delivery.subscription.id, delivery.topic.id
+        while True:
+            position = await self.cursors.position(subscription, topic)
+            messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=self.max_bytes)
+            if not messages:
+                end = await self._end(delivery, position)
+                if end is not None:
+                    return [], end
+            elif messages[0].offset > position.offset:
+                await self._skip(delivery, position, messages[0].offset)
+            else:
+                end = Offset(messages[-1].offset + 1)
+                if await self.cursors.hand_out(subscription, position.generation, end):
+                    return messages, end
+
+    async def _end(self, delivery: Delivery, position: Position) -> Offset | None:
+        """Return the topic's end if the cursor is there; None when there is more to read after all."""
+        topic = delivery.topic.id
+        end = (await self.log.bounds(topic)).end
+        if end <= position.offset:
+            return end
+        late = await self.log.read(topic, position.offset, max_messages=1, max_bytes=1)
+        if not late:
+            await self._skip(delivery, position, end)
+        return None
+
+    async def _skip(self, delivery: Delivery, position: Position, to: Offset) -> None:
+        """Follow retention, or pass what is damaged: never silently (design law 3)."""
+        moved = await self.cursors.retain(delivery.subscription.id, to)
+        if moved.lost > position.lost:
+            logger.warning(
+                "subscription.lost",
+                subscription=delivery.subscription.name,
+                first=position.offset,
+                messages=moved.lost - position.lost,
+            )
+
+    async def _woken(self, topic: Topic, end: Offset, seconds: float, gone: Gone | None) -> bool:
+        """Wait for a message after `end`; False when time, the client or the service ended the wait."""
+        waiting = asyncio.ensure_future(self.log.wait(topic.id, end, seconds))
+        self._waiting.add(waiting)
+        if gone is not None:
+            gone.add_done_callback(lambda _: waiting.cancel())
+        try:
+            await asyncio.wait({waiting})
+        finally:
+            self._waiting.discard(waiting)
+            waiting.cancel()
+        return not waiting.cancelled() and waiting.result()

@@ -1,0 +1,104 @@
+"""The data folder: one process owns it, and it is never mistaken for another folder."""
+
+import fcntl
+import os
+from dataclasses import dataclass
+
+from ams.errors import Unusable
+
+MARKER = "ams-data"
+"""A file of this name makes a folder ours; its content is the version of the layout."""
+VERSION = "1"
+
+
+@dataclass(slots=True)
+class Folder:
+    """A locked data folder and the places in it."""
+
+    path: str
+    _lock: int
+
+    @classmethod
+    def take(cls, path: str) -> "Folder":
+        """Make or open the folder and lock it.
+
+        Raises `Unusable` with one line when another process has it, when it holds something else, or when it was
+        written by a newer version.
+        """
+        path = os.path.abspath(path)
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            _check_ours(path)
+            lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Unusable(f"data folder {path}: {error.strerror}; choose another with --data") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise Unusable(
+                f"data folder {path} is in use by another process; stop it or choose another with --data"
+            ) from error
+        return cls(path, lock)
+
+    def place(self, name: str) -> str:
+        """Return the path of something in the folder."""
+        return os.path.join(self.path, name)
+
+    @property
+    def log(self) -> str:
+        """The folder of the log."""
+        return self.place("log")
+
+    @property
+    def registry(self) -> str:
+        """The registry's database."""
+        return self.place("registry.db")
+
+    @property
+    def cursors(self) -> str:
+        """The cursors' database."""
+        return self.place("cursors.db")
+
+    @property
+    def token_key(self) -> str:
+        """The key that encrypts stored tokens."""
+        return self.place("token.key")
+
+    @property
+    def admin_token(self) -> str:
+        """Where the first start leaves the token of `admin`."""
+        return self.place("admin.token")
+
+    def release(self) -> None:
+        """Let the next process have it."""
+        os.close(self._lock)
+
+
+def is_ours(path: str) -> bool:
+    """Whether this is a data folder of ours."""
+    return os.path.isfile(os.path.join(path, MARKER))
+
+
+def _check_ours(path: str) -> None:
+    marker = os.path.join(path, MARKER)
+    if not os.path.exists(marker):
+        others = set(os.listdir(path)) - {"lock"}
+        if others:
+            raise Unusable(f"{path} holds other files ({sorted(others)[0]}, ...); choose an empty folder with --data")
+        _write_marker(marker)
+        return
+    with open(marker) as file:
+        version = file.read().strip()
+    if version != VERSION:
+        raise Unusable(f"data folder {path} has layout {version!r}, this program reads {VERSION!r}; upgrade it")
+
+
+def _write_marker(marker: str) -> None:
+    """Write it whole or not at all: an empty marker would make the folder foreign after a crash."""
+    temporary = marker + ".new"
+    with open(temporary, "w") as file:
+        file.write(VERSION + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, marker)

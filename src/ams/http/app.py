@@ -1,0 +1,126 @@
+"""The ASGI application: hot routes, then all others; every answer and every error leaves here."""
+
+import itertools
+import posixpath
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from ams.http.errors import refusal
+from ams.http.fast import FastRoutes
+from ams.http.gate import Gate
+from ams.http.limits import Bodies, ClientLeft, Receive
+from ams.http.routing import Call, Row
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+JSON = (b"content-type", b"application/json; charset=utf-8")
+REQUEST_ID = b"x-request-id"
+
+logger = structlog.get_logger("ams.http")
+
+
+class App:
+    """API v1 over ASGI."""
+
+    def __init__(self, gate: Gate, bodies: Bodies, fast: FastRoutes, rows: Iterable[Row]) -> None:
+        self._gate = gate
+        self._bodies = bodies
+        self._fast = fast
+        self._router = Router([self._route(row) for row in rows], redirect_slashes=False)
+        self._prefix = secrets.token_hex(4)
+        self._count = itertools.count()
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        request_id = self._request_id(scope["headers"])
+        try:
+            coming = self._fast.answer(scope, receive)
+            if coming is not None:
+                await _send(send, 200, await coming, [JSON, (REQUEST_ID, request_id)])
+            else:
+                await self._answer(scope, receive, _stamped(send, request_id))
+        except ClientLeft:
+            return
+        except Exception as error:
+            await self._refuse(error, scope, send, request_id)
+
+    async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        clean = _clean(scope["path"])
+        if clean != scope["path"]:
+            query = scope["query_string"]
+            where = quote(clean, safe="/:@!$&'()*+,;=~-._").encode() + (b"?" + query if query else b"")
+            await _send(send, 301, b"", [(b"location", where)])
+            return
+        # The router raises for a wrong method, instead of answering in plain text, when it belongs to an app.
+        await self._router({**scope, "app": self}, receive, send)
+
+    async def _refuse(self, error: Exception, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
+        answer = refusal(error)
+        if answer.code >= 500:
+            await logger.aerror(
+                "request.failed",
+                request=request_id.decode("latin-1"),
+                method=scope["method"],
+                path=scope["path"],
+                error=type(error).__name__,
+                reason=str(error) if answer.retry_after else None,
+                exc_info=None if answer.retry_after else error,
+            )
+        headers = [JSON, (REQUEST_ID, request_id)]
+        if answer.retry_after is not None:
+            headers.append((b"retry-after", b"%d" % answer.retry_after))
+        await _send(send, answer.code, answer.body, headers)
+
+    def _route(self, row: Row) -> Route:
+        async def endpoint(request: Request) -> Response:
+            headers, query = request.scope["headers"], request.scope["query_string"]
+            names = request.path_params
+            caller = await self._gate.admit(row.action, names, headers, query) if row.action else None
+            token = self._gate.token(headers, query)
+            call = Call(names, query, caller, token, lambda: self._bodies.read(headers, request.receive))
+            body = await row.handler(call)
+            return Response(body, media_type="application/json; charset=utf-8")
+
+        route = Route("/v1" + row.path, endpoint, methods=[row.method])
+        assert route.methods is not None
+        route.methods.discard("HEAD")  # not served (contract 1.3)
+        return route
+
+    def _request_id(self, headers: Sequence[Header]) -> bytes:
+        for name, value in headers:
+            if name == REQUEST_ID and 0 < len(value) <= 128 and value.isascii():
+                return value
+        return f"{self._prefix}-{next(self._count):x}".encode()
+
+
+def _clean(path: str) -> str:
+    """Return the path without doubled slashes and dots (contract 1.3)."""
+    if "//" not in path and "/." not in path:
+        return path
+    clean = posixpath.normpath("/" + path.lstrip("/"))
+    return clean + "/" if path.endswith("/") and clean != "/" else clean
+
+
+def _stamped(send: Send, request_id: bytes) -> Send:
+    async def stamped(event: MutableMapping[str, Any]) -> None:
+        if event["type"] == "http.response.start":
+            event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
+        await send(event)
+
+    return stamped
+
+
+async def _send(send: Send, status: int, body: bytes, headers: list[Header]) -> None:
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,71 @@
+"""Errors on the wire: one table from our tree to status codes, and the envelope of contract 1.1."""
+
+from typing import NamedTuple
+
+import msgspec
+from starlette.exceptions import HTTPException
+
+from ams import errors
+
+
+class Status(NamedTuple):
+    """HTTP code and the word beside it in the envelope."""
+
+    code: int
+    word: str
+
+
+STATUS: dict[type[errors.AmsError], Status] = {
+    errors.InvalidInput: Status(400, "INVALID_ARGUMENT"),
+    errors.BadRequest: Status(400, "BAD_REQUEST"),
+    errors.NotAuthenticated: Status(401, "UNAUTHORIZED"),
+    errors.NotAllowed: Status(403, "FORBIDDEN"),
+    errors.NotFound: Status(404, "NOT_FOUND"),
+    errors.AckTimeout: Status(408, "TIMEOUT"),
+    errors.AlreadyExists: Status(409, "ALREADY_EXISTS"),
+    errors.Conflict: Status(409, "CONFLICT"),
+    errors.TooLarge: Status(413, "INVALID_ARGUMENT"),
+    errors.Unavailable: Status(500, "INTERNAL_SERVER_ERROR"),
+    errors.Damaged: Status(500, "INTERNAL_SERVER_ERROR"),
+    errors.Unusable: Status(500, "INTERNAL_SERVER_ERROR"),
+    errors.Overloaded: Status(503, "UNAVAILABLE"),
+}
+"""The nearest class in an error's ancestry decides. Source: contract, short forms; 503 for overload is ours."""
+
+INTERNAL = Status(500, "INTERNAL_SERVER_ERROR")
+RETRY_AFTER_SECONDS = 2
+
+
+def status_of(kind: type[errors.AmsError]) -> Status:
+    """Return the row of an error class or of its nearest ancestor."""
+    return next(STATUS[base] for base in kind.__mro__ if base in STATUS)  # type: ignore[index]  # bases are wider
+
+
+class Refusal(NamedTuple):
+    """An error as it goes out."""
+
+    code: int
+    body: bytes
+    retry_after: int | None = None
+
+
+def refusal(error: Exception) -> Refusal:
+    """Turn any exception into its envelope. One of ours tells its text; any other tells nothing but 500."""
+    if isinstance(error, errors.AmsError):
+        status = status_of(type(error))
+        return Refusal(status.code, envelope(status, error.message), RETRY_AFTER_SECONDS if error.retriable else None)
+    if isinstance(error, HTTPException):
+        return _of_router(error)
+    return Refusal(INTERNAL.code, envelope(INTERNAL, "Internal error"))
+
+
+def envelope(status: Status, message: str) -> bytes:
+    """Write the error envelope of contract 1.1."""
+    return msgspec.json.encode({"error": {"code": status.code, "message": message, "status": status.word}})
+
+
+def _of_router(error: HTTPException) -> Refusal:
+    """Unknown paths and wrong methods (contract 1.3)."""
+    if error.status_code == 405:
+        return Refusal(405, envelope(Status(405, "METHOD_NOT_ALLOWED"), "Method not allowed"))
+    return Refusal(404, envelope(STATUS[errors.NotFound], "Page not found"))

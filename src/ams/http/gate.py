@@ -1,0 +1,53 @@
+"""The gate every request passes: names, token, project, roles, in the order of contract 1.5."""
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from ams.access.admission import Admission, Caller
+from ams.names import ProjectName, checked_name
+
+CREATE_PROJECT = "projects:create"
+"""The one action whose project need not exist."""
+
+
+def query_value(query: bytes, name: str) -> str | None:
+    """Return the first value of a query parameter; parameter names are case-sensitive (contract 1)."""
+    if not query:
+        return None
+    for key, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="replace"):
+        if key == name:
+            return value
+    return None
+
+
+class Gate:
+    """Lets requests in."""
+
+    def __init__(self, admission: Admission, auth_option: str) -> None:
+        self._admission = admission
+        self._reads_header = auth_option in ("both", "header")
+        self._reads_query = auth_option in ("both", "key")
+
+    def token(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
+        """Return the token of a request (contract 3.1): the x-api-key header, else the query parameter `key`."""
+        if self._reads_header:
+            for name, value in headers:
+                if name == b"x-api-key" and value:
+                    return value.decode("latin-1")
+        return (query_value(query, "key") or None) if self._reads_query else None
+
+    async def admit(
+        self, action: str, names: Mapping[str, str], headers: list[tuple[bytes, bytes]], query: bytes
+    ) -> Caller:
+        """Check the request's names in alphabetical order of their variables, then who asks (contract 1.5)."""
+        check_names(names)
+        project = names.get("project") if action != CREATE_PROJECT else None
+        return await self._admission.admit(
+            action, self.token(headers, query), ProjectName(project) if project is not None else None
+        )
+
+
+def check_names(names: Mapping[str, str]) -> None:
+    """Raise `InvalidInput` "Invalid VARIABLE name" for the first bad one in alphabetical order."""
+    for variable in sorted(names):
+        checked_name(variable, names[variable])

@@ -1,0 +1,145 @@
+"""Messages on the wire: reading what is published and pulled for, writing what is delivered (contract 10 and 12)."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pybase64
+
+from ams.clock import Milliseconds, publish_time
+from ams.errors import InvalidInput
+from ams.http.wire import Reader, Shape
+from ams.messages import Message, Stored, message
+from ams.names import ack_offset
+
+BIG_BODY = 256 * 1024
+"""Bodies above this are decoded one at a time, letting other requests in between."""
+_BREATH = 256
+"""Messages of a big body that are checked between two breaths."""
+
+
+class _Pair(Shape):
+    key: str | None = None
+    value: str | None = None
+
+
+class _Published(Shape, rename="camel"):
+    data: str | None = None
+    attributes: dict[str, str | None] | list[_Pair] | None = None
+    message_id: str | None = None
+    publish_time: str | None = None
+
+
+class _Publish(Shape):
+    messages: list[_Published | None] | None = None
+
+
+class _Pull(Shape, rename="camel"):
+    max_messages: str | int | None = None
+    return_immediately: str | bool | None = None
+
+
+class _Acknowledge(Shape, rename="camel"):
+    ack_ids: list[str] | None = None
+
+
+_publish = Reader(_Publish, lambda: InvalidInput("Invalid Message Arguments"))
+_pull = Reader(_Pull, lambda: InvalidInput("Invalid Pull Parameters Arguments"))
+_acknowledge = Reader(_Acknowledge, lambda: InvalidInput("Invalid ack parameter"))
+
+
+class MessageReader:
+    """Reads publish requests; `lenient` stores data that is not base64 as it is (contract 17.1, M7)."""
+
+    def __init__(self, lenient: bool) -> None:
+        self._lenient = lenient
+        self._one_at_a_time = asyncio.Lock()
+
+    async def read(self, body: bytes) -> list[Message]:
+        """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments"."""
+        if len(body) <= BIG_BODY:
+            return [self._message(each) for each in _publish.read(body).messages or ()]
+        async with self._one_at_a_time:
+            await asyncio.sleep(0)
+            published = _publish.read(body).messages or []
+            messages: list[Message] = []
+            for start in range(0, len(published), _BREATH):
+                await asyncio.sleep(0)
+                messages += [self._message(each) for each in published[start : start + _BREATH]]
+            return messages
+
+    def _message(self, published: _Published | None) -> Message:
+        if published is None:
+            raise InvalidInput("Invalid Message Arguments")
+        data = published.data or ""
+        attributes = _attributes(published.attributes)
+        if not data and not attributes:
+            raise InvalidInput("Invalid Message Arguments")
+        if not self._lenient and not _is_base64(data):
+            raise InvalidInput("Invalid Message Arguments")
+        return message(data, attributes)
+
+
+def _attributes(given: dict[str, str | None] | list[_Pair] | None) -> dict[str, str]:
+    if not given:
+        return {}
+    if isinstance(given, list):
+        return {pair.key or "": pair.value or "" for pair in given}
+    return {name: value or "" for name, value in given.items()}
+
+
+def _is_base64(data: str) -> bool:
+    """Whether this is standard, padded base64; CR and LF inside are tolerated."""
+    try:
+        pybase64.b64decode(data, validate=True)
+    except ValueError:
+        if "\n" not in data and "\r" not in data:
+            return False
+        return _is_base64(data.replace("\r", "").replace("\n", ""))
+    return True
+
+
+def published(first: int, count: int) -> bytes:
+    """Write the answer of a publish: the ids in request order."""
+    if count == 0:
+        return b'{"messageIds":[]}'
+    ids = '","'.join(map(str, range(first, first + count)))
+    return f'{{"messageIds":["{ids}"]}}'.encode()
+
+
+def pull_request(body: bytes) -> tuple[int, bool]:
+    """Read a pull body: how many messages, and whether to wait for a first one (contract 10.1)."""
+    request = _pull.read(body)
+    wait = request.return_immediately in (None, False, "false")
+    return _wanted(request.max_messages), wait
+
+
+def _wanted(value: str | int | None) -> int:
+    """Return the number asked for; absent, not an integer, zero or negative is 1."""
+    try:
+        return max(int(value or 1), 1)
+    except ValueError:
+        return 1
+
+
+def pulled(ack_prefix: str, messages: Sequence[Stored]) -> bytes:
+    """Write the answer of a pull, joining the stored fragments as they are."""
+    head = f'{{"ackId":"{ack_prefix}'.encode()
+    parts, moment, shown = [], Milliseconds(-1), b""
+    for offset, time, fragment in messages:
+        if time != moment:
+            moment, shown = time, f',"publishTime":"{publish_time(time)}"}}}}'.encode()
+        number = b"%d" % offset
+        parts.append(b'%b%b","message":{"messageId":"%b",%b%b' % (head, number, number, fragment, shown))
+    return b'{"receivedMessages":[%b]}' % b",".join(parts)
+
+
+def ack_ids(body: bytes) -> list[str] | None:
+    """Read an acknowledge body; None when the field is absent. Raises `InvalidInput` "Invalid ack parameter"."""
+    return _acknowledge.read(body).ack_ids
+
+
+def ack_numbers(prefix: str, ids: list[str] | None) -> list[int]:
+    """Return the numbers of ack ids that all begin with `prefix`; raise `InvalidInput` "Invalid ack id"."""
+    if ids is None:
+        raise InvalidInput("Invalid ack id")
+    return [ack_offset(prefix, each) for each in ids]

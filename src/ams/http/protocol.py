@@ -1,0 +1,109 @@
+"""The connection: uvicorn's HTTP parser with limits on heads, connections and slow senders, and errors in our envelope.
+
+Without them a client could send headers for ever, or open connections and say nothing, and a request that is no HTTP
+would be answered in plain text, which the official library cannot read (clients.md A2).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from ams.errors import BadRequest, Overloaded
+from ams.http.errors import Refusal, refusal
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One client connection. The limits are set on a subclass by `limited`."""
+
+    max_header_bytes: int
+    max_connections: int
+    request_seconds: float
+
+    _head_bytes = 0
+    _head_complete = False
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
+        """Take the connection, or refuse it when there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.max_connections:
+            self._end(refusal(Overloaded("Too many connections")))
+            return
+        self._be_patient()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, counting what belongs to a head."""
+        if self.transport.is_closing():
+            return
+        if not self._head_complete:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_complete or self.parser is None:
+            return
+        if self._head_bytes > self.max_header_bytes:
+            self._end(refusal(BadRequest("Request header is too large")))
+        elif self._patience is None and self._head_bytes:
+            self._be_patient()
+
+    def on_headers_complete(self) -> None:
+        """Start the request."""
+        self._head_complete = True
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Be ready for the next head."""
+        self._head_complete = False
+        self._head_bytes = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self._end(refusal(BadRequest("Invalid HTTP request")))
+
+    def _be_patient(self) -> None:
+        self._patience = self.loop.call_later(self.request_seconds, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        self._patience = None
+        if self._head_complete or self.transport.is_closing():
+            return
+        if self._head_bytes:
+            self._end(refusal(BadRequest("Request took too long to arrive")))
+        else:
+            self.transport.close()
+
+    def _end(self, answer: Refusal) -> None:
+        self._stop_waiting()
+        head = [
+            STATUS_LINE[answer.code],
+            b"content-type: application/json; charset=utf-8\r\n",
+            b"content-length: %d\r\n" % len(answer.body),
+            b"connection: close\r\n",
+        ]
+        if answer.retry_after is not None:
+            head.append(b"retry-after: %d\r\n" % answer.retry_after)
+        self.transport.write(b"".join(head) + b"\r\n" + answer.body)
+        self.transport.close()
+
+
+def limited(max_header_bytes: int, max_connections: int, request_seconds: float) -> Callable[..., Any]:
+    """Return the protocol class with these limits, for uvicorn's `http`."""
+    limits = {
+        "max_header_bytes": max_header_bytes,
+        "max_connections": max_connections,
+        "request_seconds": request_seconds,
+    }
+    return type("LimitedProtocol", (LimitedProtocol,), limits)

@@ -1,0 +1,56 @@
+"""Rows of the route table: a room per resource lists its rows, `app` makes routes of them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from ams.access.admission import Caller
+from ams.errors import InvalidInput
+from ams.http.gate import query_value
+
+
+class Call(NamedTuple):
+    """One request, past the gate."""
+
+    names: Mapping[str, str]
+    """Path variables; all keep the name rule, except on open routes, which have none."""
+    query: bytes
+    admitted: Caller | None
+    """Who asks; None on the open routes, which check for themselves (contract 1.5)."""
+    token: str | None
+    body: Callable[[], Awaitable[bytes]]
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        assert self.admitted is not None
+        return self.admitted
+
+    def parameter(self, name: str) -> str | None:
+        """Return the first value of a query parameter."""
+        return query_value(self.query, name)
+
+
+Handler = Callable[[Call], Awaitable[bytes]]
+
+
+class Row(NamedTuple):
+    """A method and path under `/v1`, the action whose roles may use it (None: open), and who answers.
+
+    The handler returns the body of a 200; anything else is raised.
+    """
+
+    method: str
+    path: str
+    action: str | None
+    handler: Handler
+
+
+def page_size(call: Call) -> int:
+    """Return `pageSize`; 0 means everything (contract 4). Raises `InvalidInput` "Invalid page size"."""
+    text = call.parameter("pageSize")
+    if not text:
+        return 0
+    try:
+        return max(int(text), 0)
+    except ValueError:
+        raise InvalidInput("Invalid page size") from None

@@ -1,0 +1,75 @@
+"""Running the application: sockets, uvicorn, and an orderly stop."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from ams.errors import Unusable
+
+BACKLOG = 4096
+"""Connections the system holds for us while we are busy."""
+STOP_SECONDS = 8
+"""How long requests in flight are given at a stop; the whole stop stays under ten seconds."""
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, leaving signals to the service, which has more than one server to stop and in an order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def server(
+    app: Any, *, http: Any = "httptools", context: ssl.SSLContext | None = None, keep_alive: float = 5
+) -> Server:
+    """Return a server for an ASGI application."""
+    config = uvicorn.Config(
+        app,
+        http=http,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        log_level="error",
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=round(keep_alive),
+        timeout_graceful_shutdown=STOP_SECONDS,
+        ssl_context_factory=(lambda *_: context) if context else None,
+    )
+    return Server(config)
+
+
+def listen(host: str, port: int, what: str) -> socket.socket:
+    """Return a listening socket; raise `Unusable` with one line and the way out when that cannot be."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Unusable(f"{what} {port} on {host} is in use; stop what uses it or choose another port") from error
+        raise Unusable(f"cannot listen on {host} port {port} ({what}): {error}") from error
+    return sock
+
+
+async def until_started(server: Server, task: "asyncio.Task[None]") -> None:
+    """Return when the server takes connections; raise what ended it if it does not come up."""
+    while not server.started:
+        if task.done():
+            task.result()
+            raise Unusable("the HTTP server did not start")
+        await asyncio.sleep(0.005)

@@ -1,0 +1,148 @@
+"""TLS: contexts that follow their certificate, and a local CA for those who have none yet."""
+
+import datetime
+import ipaddress
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ams.errors import Unusable
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+logger = structlog.get_logger("ams.tls")
+
+_YEARS = 5
+
+
+@dataclass(slots=True)
+class Certificate:
+    """A certificate chain and key on disk, and the context that serves them; changed files are read again."""
+
+    chain: str
+    key: str
+    context: ssl.SSLContext
+    stamp: tuple[float, float]
+
+    @classmethod
+    def load(cls, chain: str, key: str) -> "Certificate":
+        """Read the files; raise `Unusable` with one line when they cannot serve."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(chain, key)
+            return cls(chain, key, context, _stamp(chain, key))
+        except (OSError, ssl.SSLError) as error:
+            raise Unusable(f"certificate {chain} with key {key}: {error}") from error
+
+    def reload(self, *, always: bool = False) -> None:
+        """Read the files again if they changed; new connections get them, a bad pair is logged and not taken."""
+        try:
+            stamp = _stamp(self.chain, self.key)
+            if stamp == self.stamp and not always:
+                return
+            self.stamp = stamp
+            # A pair that does not match would spoil the serving context half-way: try it on a fresh one first.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.chain, self.key)
+            self.context.load_cert_chain(self.chain, self.key)
+        except (OSError, ssl.SSLError) as error:
+            logger.error("certificate.unusable", chain=self.chain, reason=str(error))
+        else:
+            logger.info("certificate.loaded", chain=self.chain)
+
+
+def _stamp(chain: str, key: str) -> tuple[float, float]:
+    return os.stat(chain).st_mtime, os.stat(key).st_mtime
+
+
+def self_signed(folder: str) -> tuple[str, str, str]:
+    """Return paths of CA, certificate chain and key in `folder`, making what is missing or about to expire.
+
+    ECDSA P-256, as a handshake with it costs a fraction of RSA's. The certificate names localhost, both loopback
+    addresses and this host.
+    """
+    ca, chain, key = (os.path.join(folder, name) for name in ("ca.pem", "server.pem", "server.key"))
+    if not all(os.path.exists(path) for path in (ca, chain, key)) or _expires_soon(chain):
+        _make(ca, chain, key)
+    return ca, chain, key
+
+
+def _expires_soon(chain: str) -> bool:
+    from cryptography import x509
+
+    with open(chain, "rb") as file:
+        certificate = x509.load_pem_x509_certificate(file.read())
+    return certificate.not_valid_after_utc < datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)
+
+
+def _make(ca: str, chain: str, key: str) -> None:
+    # Loading these takes a tenth of a second, needed once in years.
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    def name(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    now = datetime.datetime.now(datetime.UTC)
+    ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = name("AMS local CA")
+
+    def certificate(subject: x509.Name, public: ec.EllipticCurvePublicKey, *, is_ca: bool) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=365 * _YEARS))
+            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+            .add_extension(_usage(is_ca), critical=True)
+        )
+
+    authority = certificate(issuer, ca_key.public_key(), is_ca=True).sign(ca_key, hashes.SHA256())
+    server = (
+        certificate(name("localhost"), server_key.public_key(), is_ca=False)
+        .add_extension(x509.SubjectAlternativeName(_names()), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    # The key of the CA is thrown away: nobody can sign anything else with it.
+    _write(key, private, 0o600)
+    _write(chain, server.public_bytes(pem), 0o644)
+    _write(ca, authority.public_bytes(pem), 0o644)
+
+
+def _usage(is_ca: bool) -> "x509.KeyUsage":
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not is_ca, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=is_ca, crl_sign=is_ca, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
+def _names() -> "list[x509.GeneralName]":
+    from cryptography import x509
+
+    hosts = dict.fromkeys(["localhost", socket.gethostname(), socket.getfqdn()])
+    addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
+    return [*(x509.DNSName(host) for host in hosts), *(x509.IPAddress(each) for each in addresses)]
+
+
+def _write(path: str, data: bytes, mode: int) -> None:
+    temporary = path + ".new"
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(data)
+    os.replace(temporary, path)

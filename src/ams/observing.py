@@ -1,0 +1,59 @@
+"""Logs and metrics of the service: configured once, at the start."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Protocol
+
+import structlog
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+def configure_logs(level: str, form: str) -> None:
+    """Send log lines to stderr, as JSON or for people; one event name per thing that happens."""
+    renderer: structlog.typing.Processor
+    if form == "json":
+        renderer = structlog.processors.JSONRenderer()
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+
+
+class Gauges(Protocol):
+    """What the metrics are read from when somebody asks, so that nothing is counted on the hot path."""
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yield name, help and value."""
+        ...
+
+
+class _Live(Collector):
+    def __init__(self, source: Gauges) -> None:
+        self._source = source
+
+    def collect(self) -> Iterator[Metric]:
+        for name, text, value in self._source.gauges():
+            yield GaugeMetricFamily(name, text, value=value)
+
+
+def metrics_of(source: Gauges) -> CollectorRegistry:
+    """Return a Prometheus registry of the process's own figures and the source's gauges."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    registry.register(_Live(source))
+    return registry

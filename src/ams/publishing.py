@@ -1,0 +1,49 @@
+"""Publishing: a request of messages becomes durable at the end of its topic, all or none (contract 12)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ams.access.admission import Caller
+from ams.access.roles import PUBLISHER
+from ams.errors import NotFound, TooLarge
+from ams.log.base import Appended, Log
+from ams.messages import Message
+from ams.names import Offset, TopicName
+from ams.registry.records import Topic
+from ams.registry.registry import Registry
+
+RECORD_OVERHEAD = 100
+"""What a stored message costs beside its attributes and data: id, time and framing (contract 12.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Stores what publishers send."""
+
+    registry: Registry
+    log: Log
+    max_message_bytes: int
+
+    async def topic(self, caller: Caller, name: TopicName) -> Topic:
+        """Return the topic if the caller may publish to it.
+
+        Raises `NotFound` for an unknown topic and `NotAllowed` for a publisher outside its access list, in this order.
+        """
+        topic = await self.registry.topics.find(caller.here.id, name)
+        if topic is None:
+            raise NotFound("Topic doesn't exist")
+        caller.require_listed(topic.authorized, PUBLISHER)
+        return topic
+
+    async def publish(self, topic: Topic, messages: Sequence[Message], *, key: str | None = None) -> Appended:
+        """Store the messages; when it returns they are durable.
+
+        Raises `TooLarge` when one of them is over the limit, `LogUnavailable` when the log cannot store now; nothing
+        is stored then. No messages are no error and store nothing.
+        """
+        if not messages:
+            return Appended(Offset(0), 0, topic.created_on)
+        limit = self.max_message_bytes - RECORD_OVERHEAD
+        if any(len(message.fragment) > limit for message in messages):
+            raise TooLarge
+        return await self.log.append(topic.id, messages, key=key)

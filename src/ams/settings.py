@@ -1,0 +1,223 @@
+"""Settings: one typed table, read from flags, then the environment, then a TOML file, then defaults.
+
+A field's name is its TOML key; `AMS_` and the name in capitals is its environment variable; with dashes it is the
+flag of `ams serve`. Unknown flags and TOML keys and bad values stop the start with one line; unknown `AMS_*`
+variables only warn, as an environment is shared with other programs.
+"""
+
+import dataclasses
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NewType
+
+from ams.errors import Unusable
+
+Bytes = NewType("Bytes", int)
+"""A size; written `16MiB`, `500kB` or a plain number."""
+Seconds = NewType("Seconds", float)
+"""A duration; written `7d`, `12h`, `90s`, `250ms` or a plain number of seconds."""
+
+CLIENT_VARIABLES = frozenset(
+    {"AMS_ENDPOINT", "AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_PROJECT", "AMS_CA", "AMS_PROFILE", "AMS_CONFIG"}
+)
+"""Variables of the client commands, which are no settings of the service."""
+
+_SIZE = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SIZE |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SPAN = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+
+
+def _setting(default: Any, text: str, *, secret: bool = False, choices: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"help": text, "secret": secret, "choices": choices})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that can be set, with its default and what it is for."""
+
+    data: str = _setting("./ams-data", "Folder that holds everything: log, registry, cursors, keys.")
+    host: str = _setting("127.0.0.1", "Address to listen on.")
+    port: int = _setting(8080, "Port of the API; 0 takes a free one.")
+    ops_port: int = _setting(8081, "Port of /healthz, /readyz and /metrics, on loopback; 0 takes a free one.")
+    tls_self_signed: bool = _setting(False, "Serve https with a local CA and certificate made in the data folder.")
+    cert: str = _setting("", "Certificate chain (PEM) to serve https with; read again on change and on SIGHUP.")
+    key: str = _setting("", "Private key (PEM) of the certificate.")
+    auth_option: str = _setting(
+        "both", "Where tokens are read: the x-api-key header, the key query parameter, or both.",
+        choices=("both", "header", "key"),
+    )  # fmt: skip
+    service_token: str = _setting("", "A token that acts as service_admin without a user; empty = none.", secret=True)
+    per_resource_auth: bool = _setting(True, "Whether access lists of topics and subscriptions are enforced.")
+    token_key: str = _setting(
+        "", "64 hex digits that encrypt stored tokens; empty = a key file made in the data folder.", secret=True
+    )
+    retention: Seconds = _setting(Seconds(7 * 86400.0), "How long messages are kept.")
+    max_data_bytes: Bytes = _setting(Bytes(0), "Size of the data folder above which oldest messages go; 0 = no limit.")
+    min_free_bytes: Bytes = _setting(Bytes(256 * 2**20), "Free disk space below which publishing is refused.")
+    reserve_bytes: Bytes = _setting(Bytes(64 * 2**20), "Space kept aside so that acknowledgements commit when full.")
+    segment_bytes: Bytes = _setting(Bytes(256 * 2**20), "Size at which a segment of the log is sealed.")
+    sync: str = _setting(
+        "always", "always: an answer waits for the disk; interval: the disk is told every sync_interval, and a power"
+        " loss may take what was answered since.", choices=("always", "interval"),
+    )  # fmt: skip
+    sync_interval: Seconds = _setting(Seconds(0.2), "How often the disk is told when sync is interval.")
+    max_body_bytes: Bytes = _setting(Bytes(16 * 2**20), "Largest request body; beyond it 413.")
+    max_message_bytes: Bytes = _setting(Bytes(1_500_000), "Largest stored message; beyond it 413.")
+    max_buffered_bytes: Bytes = _setting(Bytes(256 * 2**20), "Memory for bodies being received; beyond it 503.")
+    max_header_bytes: Bytes = _setting(Bytes(64 * 2**10), "Largest request head; beyond it 400.")
+    max_connections: int = _setting(20_000, "Open connections; beyond them 503.")
+    request_seconds: Seconds = _setting(Seconds(30.0), "Time a client has to send a request.")
+    keep_alive_seconds: Seconds = _setting(Seconds(75.0), "How long an idle connection is kept.")
+    max_pull_messages: int = _setting(10_000, "Most messages a pull answers; larger wishes are cut silently.")
+    max_pull_bytes: Bytes = _setting(Bytes(16 * 2**20), "Most bytes of messages a pull answers, but one at least.")
+    pull_wait: Seconds = _setting(Seconds(3.0), "How long a pull waits for a first message; 0 answers at once.")
+    lenient_data: bool = _setting(False, "Store message data that is not base64 as it is.")
+    proxy_hostname: str = _setting("", "Host name shown by /v1/version when behind a proxy.")
+    log_level: str = _setting("info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
+    log_format: str = _setting("console", "How log lines look, on stderr.", choices=("console", "json"))
+
+
+FIELDS = dataclasses.fields(Settings)
+DURATIONS = frozenset(each.name for each in FIELDS if each.type is Seconds)
+SIZES = frozenset(each.name for each in FIELDS if each.type is Bytes)
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting."""
+    return f"AMS_{name.upper()}"
+
+
+def flag(name: str) -> str:
+    """Return the command-line flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def load(
+    flags: Mapping[str, object], environment: Mapping[str, str], warn: Callable[[str], None], config: str | None = None
+) -> Settings:
+    """Put the settings together; `config` (or AMS_CONFIG) names a TOML file. Raises `Unusable` with one line."""
+    path = config or environment.get("AMS_CONFIG")
+    values = _from_file(path) if path else {}
+    values |= _from_environment(environment, warn)
+    values |= {name: _value(name, value, flag(name)) for name, value in flags.items() if value is not None}
+    settings = Settings(**values)
+    _check(settings)
+    return settings
+
+
+def shown(settings: Settings) -> list[tuple[str, str, str, str]]:
+    """Return rows for people: name, environment variable, value (secrets masked), help."""
+    return [(each.name, variable(each.name), _display(settings, each), each.metadata["help"]) for each in FIELDS]
+
+
+def _display(settings: Settings, each: "dataclasses.Field[Any]") -> str:
+    value = getattr(settings, each.name)
+    if each.metadata["secret"] and value:
+        return "***"
+    if each.name in SIZES:
+        return _size_text(value)
+    if each.name in DURATIONS:
+        return _span_text(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _size_text(size: int) -> str:
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        scale = _SIZE[unit.lower()]
+        if size >= scale and size % scale == 0:
+            return f"{size // scale}{unit}"
+    return str(size)
+
+
+def _span_text(span: float) -> str:
+    for unit in ("d", "h", "m"):
+        if span >= _SPAN[unit] and span % _SPAN[unit] == 0:
+            return f"{span / _SPAN[unit]:g}{unit}"
+    return f"{span:g}s"
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise Unusable(f"settings file {path}: {error}") from error
+    known = {each.name for each in FIELDS}
+    if unknown := sorted(set(table) - known):
+        raise Unusable(f"settings file {path}: unknown key {unknown[0]!r}; `ams settings` lists what there is")
+    return {name: _value(name, value, f"{name} in {path}") for name, value in table.items()}
+
+
+def _from_environment(environment: Mapping[str, str], warn: Callable[[str], None]) -> dict[str, Any]:
+    known = {variable(each.name): each.name for each in FIELDS}
+    values = {}
+    for name in sorted(environment):
+        if name in known:
+            values[known[name]] = _value(known[name], environment[name], name)
+        elif name.startswith("AMS_") and name not in CLIENT_VARIABLES:
+            warn(f"unknown setting {name} in the environment is ignored")
+    return values
+
+
+def _value(name: str, value: object, source: str) -> Any:
+    setting = next(each for each in FIELDS if each.name == name)
+    try:
+        read = _read(setting, value)
+    except (ValueError, TypeError, KeyError):
+        raise Unusable(f"{source}: {value!r} is not a good value; {setting.metadata['help']}") from None
+    choices = setting.metadata["choices"]
+    if choices and read not in choices:
+        raise Unusable(f"{source}: {value!r} is none of {', '.join(choices)}")
+    return read
+
+
+def _read(setting: "dataclasses.Field[Any]", value: object) -> Any:
+    if setting.name in SIZES:
+        return Bytes(round(_measure(value, _SIZE)))
+    if setting.name in DURATIONS:
+        return Seconds(float(_measure(value, _SPAN)))
+    if setting.type is bool:
+        return value if isinstance(value, bool) else _truth(str(value))
+    if setting.type is int:
+        number = int(str(value))
+        if number < 0:
+            raise ValueError
+        return number
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _measure(value: object, units: Mapping[str, float]) -> float:
+    found = _NUMBER.fullmatch(str(value).strip())
+    if found is None:
+        raise ValueError
+    return float(found[1]) * units[found[2].lower()]
+
+
+def _truth(text: str) -> bool:
+    return {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}[
+        text.strip().lower()
+    ]
+
+
+def _check(settings: Settings) -> None:
+    if bool(settings.cert) != bool(settings.key):
+        raise Unusable("--cert and --key go together")
+    if settings.cert and settings.tls_self_signed:
+        raise Unusable("--tls-self-signed and --cert exclude each other")
+    if not all(0 <= port <= 65535 for port in (settings.port, settings.ops_port)):
+        raise Unusable("a port is a number from 0 to 65535")
+    if settings.max_pull_messages < 1 or settings.max_connections < 1 or settings.retention <= 0:
+        raise Unusable("max_pull_messages, max_connections and retention must be positive")
+    if settings.token_key and not re.fullmatch(r"[0-9a-fA-F]{64}", settings.token_key):
+        raise Unusable("token_key must be 64 hex digits")
+
+
+def environment() -> Mapping[str, str]:
+    """Return the process's environment; the one place that reads it."""
+    return os.environ

@@ -1,0 +1,137 @@
+"""Wiring: the one place that chooses engines, makes use cases of them, and starts and stops it all in order."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import structlog
+
+from ams.access.admission import Admission
+from ams.clock import Clock, Milliseconds, SystemClock
+from ams.cursors.base import Cursors
+from ams.cursors.sqlite import SqliteCursors
+from ams.delivering import Deliverer
+from ams.files import Disk, Files
+from ams.folder import Folder
+from ams.http.app import App
+from ams.http.fast import FastRoutes
+from ams.http.gate import Gate
+from ams.http.limits import Bodies
+from ams.http.routes import rows
+from ams.log.embedded import EmbeddedLog, LogOptions
+from ams.members import Members
+from ams.names import Offset, TopicId
+from ams.projects import Projects
+from ams.publishing import Publisher
+from ams.registry.database import sqlite_url
+from ams.registry.registry import Registry
+from ams.registry.secrets import key_file, parse_key
+from ams.seeking import Seeker
+from ams.service import About
+from ams.settings import Settings
+from ams.subscriptions import Subscriptions
+from ams.topics import Topics
+from ams.users import Users, first_admin
+
+logger = structlog.get_logger("ams")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Engines and the application over them, ready to be served."""
+
+    settings: Settings
+    folder: Folder
+    log: EmbeddedLog
+    registry: Registry
+    cursors: Cursors
+    deliverer: Deliverer
+    app: App
+
+
+@contextlib.asynccontextmanager
+async def service(
+    settings: Settings, *, clock: Clock | None = None, files: Files | None = None
+) -> AsyncIterator[Service]:
+    """Open everything in the data folder, and close it in order at the end.
+
+    Raises `Unusable` with one line when the folder or what is in it cannot be used.
+    """
+    clock, files = clock or SystemClock(), files or Disk()
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Folder.take(settings.data)
+        stack.callback(folder.release)
+        log = await EmbeddedLog.open(folder.log, files=files, clock=clock, options=_log_options(settings, folder))
+        stack.push_async_callback(log.close)
+        registry = await Registry.open(
+            sqlite_url(folder.registry),
+            key=_token_key(settings, folder),
+            clock=clock,
+            on_full=log.release_reserve,
+        )
+        stack.push_async_callback(registry.close)
+        cursors = await SqliteCursors.open(
+            folder.cursors, ends=await _ends(log), clock=clock, on_full=log.release_reserve
+        )
+        stack.push_async_callback(cursors.close)
+        made = _assemble(settings, folder, log, registry, cursors)
+        await Projects(registry, log, cursors).sweep()
+        await _first_start(registry, folder)
+        yield made
+
+
+def _assemble(settings: Settings, folder: Folder, log: EmbeddedLog, registry: Registry, cursors: Cursors) -> Service:
+    admission = Admission(registry, service_token=settings.service_token, per_resource_auth=settings.per_resource_auth)
+    gate = Gate(admission, settings.auth_option)
+    bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
+    publisher = Publisher(registry, log, settings.max_message_bytes)
+    deliverer = Deliverer(
+        registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait
+    )
+    table = rows(
+        projects=Projects(registry, log, cursors),
+        members=Members(registry),
+        topics=Topics(registry, log),
+        subscriptions=Subscriptions(registry, log, cursors),
+        users=Users(registry),
+        seeker=Seeker(registry, log, cursors),
+        about=About(admission, settings.proxy_hostname),
+    )
+    fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
+    return Service(settings, folder, log, registry, cursors, deliverer, App(gate, bodies, fast, table))
+
+
+def _log_options(settings: Settings, folder: Folder) -> LogOptions:
+    return LogOptions(
+        retention=Milliseconds(round(settings.retention * 1000)),
+        max_bytes=settings.max_data_bytes or None,
+        data_folder=folder.path,
+        min_free_bytes=settings.min_free_bytes,
+        reserve_bytes=settings.reserve_bytes,
+        segment_bytes=settings.segment_bytes,
+        sync=settings.sync,
+        sync_interval_ms=round(settings.sync_interval * 1000),
+    )
+
+
+async def _ends(log: EmbeddedLog) -> dict[TopicId, Offset]:
+    return {topic: (await log.bounds(topic)).end for topic in await log.topics()}
+
+
+def _token_key(settings: Settings, folder: Folder) -> bytes:
+    if settings.token_key:
+        return parse_key(settings.token_key)
+    return key_file(folder.token_key, create=not os.path.exists(folder.registry))
+
+
+async def _first_start(registry: Registry, folder: Folder) -> None:
+    """Make the first administrator and leave its token in a file only the owner can read."""
+    token = await first_admin(registry)
+    if token is None:
+        return
+    handle = os.open(folder.admin_token, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        await asyncio.to_thread(file.write, token + "\n")
+    logger.info("first_start", user="admin", token_file=folder.admin_token)

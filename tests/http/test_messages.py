@@ -1,0 +1,140 @@
+import json
+
+import pytest
+
+from ams.clock import Milliseconds
+from ams.errors import InvalidInput
+from ams.http import messages
+from ams.http.messages import BIG_BODY, MessageReader
+from ams.messages import Stored, message
+from ams.names import Offset
+
+
+async def read(body: object, *, lenient: bool = False) -> list[tuple[str, dict[str, str]]]:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return [(each.data, dict(each.attributes)) for each in await MessageReader(lenient).read(text)]
+
+
+async def test_12_1_ids_and_times_of_the_client_are_ignored() -> None:
+    sent = {"messages": [{"data": "aGk=", "messageId": "7", "publishTime": "yesterday", "attributes": {"k": "v"}}]}
+
+    assert await read(sent) == [("aGk=", {"k": "v"})]
+
+
+async def test_12_2_no_messages_are_no_error() -> None:
+    assert await read({}) == await read({"messages": []}) == await read({"messages": None}) == []
+
+
+async def test_attributes_may_be_a_list_of_pairs() -> None:
+    sent = {"messages": [{"data": "aGk=", "attributes": [{"key": "a", "value": "1"}, {"Key": "b", "Value": None}]}]}
+
+    assert await read(sent) == [("aGk=", {"a": "1", "b": ""})]
+
+
+async def test_12_1_a_null_attribute_becomes_empty() -> None:
+    assert await read({"messages": [{"attributes": {"k": None}}]}) == [("", {"k": ""})]
+
+
+async def test_m7_line_breaks_inside_base64_are_tolerated_and_come_back() -> None:
+    assert await read({"messages": [{"data": "aG\r\nk=\n"}]}) == [("aG\r\nk=\n", {})]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{}, {"data": ""}, {"data": "msg 1"}, {"data": "aGk"}, {"data": "a-_k"}, {"data": 1}, {"attributes": {}}, None,
+     {"attributes": {"k": 1}}, {"attributes": ["k"]}, {"data": "aGk=", "attributes": "k"}, {"data": "ü"}, "text"],
+)  # fmt: skip
+async def test_m7_a_message_that_is_none_refuses_the_request(bad: object) -> None:
+    with pytest.raises(InvalidInput, match="^Invalid Message Arguments$"):
+        await read({"messages": [{"data": "aGk="}, bad]})
+
+
+async def test_m7_the_lenient_setting_stores_any_text() -> None:
+    assert await read({"messages": [{"data": 'msg "1"'}]}, lenient=True) == [('msg "1"', {})]
+
+
+async def test_a_big_body_is_read_like_a_small_one() -> None:
+    sent = {"messages": [{"data": "QUJD", "attributes": {"n": str(number)}} for number in range(10_000)]}
+    assert len(json.dumps(sent)) > BIG_BODY
+
+    assert await read(sent) == [("QUJD", {"n": str(number)}) for number in range(10_000)]
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted", "waits"),
+    [
+        ("{}", 1, True),
+        ('{"maxMessages": "5", "returnImmediately": "true"}', 5, False),
+        ('{"maxMessages": 5, "returnImmediately": false}', 5, True),
+        ('{"maxMessages": "", "returnImmediately": "false"}', 1, True),
+        ('{"maxMessages": "many", "returnImmediately": ""}', 1, False),
+        ('{"maxMessages": "0", "returnImmediately": true}', 1, False),
+        ('{"maxMessages": "-3", "returnImmediately": "no"}', 1, False),
+        ('{"MaxMessages": "10.5", "RETURNIMMEDIATELY": "false"}', 1, True),
+        ('{"maxMessages": "%s"}' % ("9" * 5000), 1, True),
+    ],
+)
+def test_10_1_how_a_pull_is_read(body: str, wanted: int, waits: bool) -> None:
+    assert messages.pull_request(body.encode()) == (wanted, waits)
+
+
+@pytest.mark.parametrize("body", ["", "[]", '{"maxMessages": 1.5}', '{"returnImmediately": 1}', '{"maxMessages": {}}'])
+def test_10_3_a_pull_that_cannot_be_read_is_refused(body: str) -> None:
+    with pytest.raises(InvalidInput, match="^Invalid Pull Parameters Arguments$"):
+        messages.pull_request(body.encode())
+
+
+def test_10_2_a_pull_answer_joins_the_fragments() -> None:
+    stored = [
+        Stored(Offset(7), Milliseconds(1456314909780), message("aGk=", {"k": 'a"b'}).fragment),
+        Stored(Offset(8), Milliseconds(1456314909780), message("", {"k": "v"}).fragment),
+        Stored(Offset(9), Milliseconds(1456314910000), message("aGk=").fragment),
+    ]
+
+    answer = json.loads(messages.pulled("projects/P/subscriptions/S:", stored))
+
+    assert answer["receivedMessages"] == [
+        {
+            "ackId": "projects/P/subscriptions/S:7",
+            "message": {
+                "messageId": "7",
+                "attributes": {"k": 'a"b'},
+                "data": "aGk=",
+                "publishTime": "2016-02-24T11:55:09.78Z",
+            },
+        },
+        {
+            "ackId": "projects/P/subscriptions/S:8",
+            "message": {
+                "messageId": "8",
+                "attributes": {"k": "v"},
+                "data": "",
+                "publishTime": "2016-02-24T11:55:09.78Z",
+            },
+        },
+        {
+            "ackId": "projects/P/subscriptions/S:9",
+            "message": {"messageId": "9", "data": "aGk=", "publishTime": "2016-02-24T11:55:10Z"},
+        },
+    ]
+
+
+def test_a5_an_empty_pull_is_an_empty_list() -> None:
+    assert json.loads(messages.pulled("p:", [])) == {"receivedMessages": []}
+
+
+def test_published_ids_are_consecutive_texts() -> None:
+    assert json.loads(messages.published(41, 3)) == {"messageIds": ["41", "42", "43"]}
+    assert json.loads(messages.published(0, 0)) == {"messageIds": []}
+
+
+def test_11_1_the_numbers_of_ack_ids_are_read() -> None:
+    ids = messages.ack_ids(b'{"AckIds": ["projects/P/subscriptions/S:3", "projects/P/subscriptions/S:-1"]}')
+
+    assert messages.ack_numbers("projects/P/subscriptions/S:", ids) == [3, -1]
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"ackIds": null}', b'{"ackIds": ["x"]}'])
+def test_11_1_absent_or_foreign_ids_are_invalid(body: bytes) -> None:
+    with pytest.raises(InvalidInput, match="^Invalid ack id$"):
+        messages.ack_numbers("projects/P/subscriptions/S:", messages.ack_ids(body))

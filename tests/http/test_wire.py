@@ -1,0 +1,68 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.errors import InvalidInput
+from ams.http.wire import Reader, Shape
+
+
+class Inner(Shape, rename="camel"):
+    max_messages: int | None = None
+
+
+class Outer(Shape, rename="camel"):
+    ack_ids: list[str] | None = None
+    push_config: Inner | None = None
+    many: list[Inner] | None = None
+
+
+READER = Reader(Outer, lambda: InvalidInput("parse error"))
+
+
+def test_1_2_field_names_are_matched_without_regard_to_case_on_every_level() -> None:
+    read = READER.read(b'{"AckIds": ["a"], "PUSHCONFIG": {"maxmessages": 3}, "Many": [{"MaxMessages": 1}, {}]}')
+
+    assert read == Outer(["a"], Inner(3), [Inner(1), Inner()])
+
+
+def test_1_2_unknown_fields_are_ignored_on_every_level() -> None:
+    assert READER.read(b'{"x": 1, "pushConfig": {"y": {}, "maxMessages": 3}}') == Outer(None, Inner(3))
+
+
+def test_1_2_given_twice_the_last_wins() -> None:
+    assert READER.read(b'{"ackIds": ["a"], "ackIds": ["b"]}').ack_ids == ["b"]
+    assert READER.read(b'{"ackIds": ["a"], "ACKIDS": ["b"]}').ack_ids == ["b"]
+
+
+def test_1_2_null_is_absent_and_a_null_body_is_an_empty_object() -> None:
+    assert READER.read(b'{"ackIds": null}') == Outer()
+    assert READER.read(b" null ") == Outer()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b" ", b"[]", b'"x"', b"1", b"{} x", b"{", b'{"ackIds": "a"}', b'{"ackIds": [1]}', b'{"ackIds": [null]}',
+     b'{"pushConfig": {"maxMessages": 10.0}}', b'{"pushConfig": {"maxMessages": "10"}}', b'{"pushConfig": []}',
+     b"\xff\xfe", b'{"ackIds": ["\xff"]}', b'{"a":' * 100_000, b"[" * 100_000],
+    ids=range(17),
+)  # fmt: skip
+def test_1_2_wrong_types_and_no_json_are_the_parse_error_of_the_route(body: bytes) -> None:
+    with pytest.raises(InvalidInput, match="parse error"):
+        READER.read(body)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(JSON | st.dictionaries(st.sampled_from(["ackIds", "AckIds", "pushConfig", "many", "MANY"]), JSON))
+def test_any_json_is_read_or_refused_and_nothing_else(value: object) -> None:
+    try:
+        assert isinstance(READER.read(json.dumps(value).encode()), Outer)
+    except InvalidInput as error:
+        assert error.message == "parse error"

@@ -1,0 +1,84 @@
+"""A real service for tests: as a process of its own, or in this one."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ams.serving import Running, running
+from ams.settings import Settings
+
+READY_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class LiveService:
+    """Where a running service is and how to come in."""
+
+    base_url: str
+    token: str
+    data: Path
+    process: subprocess.Popen[str]
+
+    @property
+    def ca(self) -> Path:
+        return self.data / "ca.pem"
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=15)
+
+
+@contextlib.contextmanager
+def live_service(data: Path, *flags: str, environment: dict[str, str] | None = None) -> Iterator[LiveService]:
+    """Start `ams serve` on a free port, wait until it is ready, and stop it at the end."""
+    command = [sys.executable, "-m", "ams.cli.main", "serve", "--data", str(data), "--host", "127.0.0.1"]
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--ops-port", "0", *flags],
+        stdout=subprocess.PIPE,
+        stderr=(data.parent / f"{data.name}.stderr").open("a"),
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+    try:
+        base_url = _ready_line(process)
+        yield LiveService(base_url, (data / "admin.token").read_text().strip(), data, process)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _ready_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    started = time.monotonic()
+    for line in process.stdout:
+        if line.startswith("ready "):
+            return line.split()[1]
+        assert time.monotonic() - started < READY_SECONDS
+    raise AssertionError(f"the service ended with {process.wait()} before it was ready")
+
+
+@contextlib.asynccontextmanager
+async def running_service(data: Path, **settings: object) -> AsyncIterator[tuple[Running, str]]:
+    """Serve in this process on free ports; gives the running service and the first admin's token."""
+    chosen = {"data": str(data), "port": 0, "ops_port": 0, "min_free_bytes": 0, "reserve_bytes": 0, **settings}
+    async with running(Settings(**chosen)) as run:  # type: ignore[arg-type]  # tests name settings freely
+        token = await asyncio.to_thread((data / "admin.token").read_text)
+        yield run, token.strip()

@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import pytest
+
+from ams.errors import Unusable
+from ams.settings import FIELDS, Bytes, Settings, load, shown
+
+
+def loaded(
+    flags: dict[str, object] | None = None, environment: dict[str, str] | None = None, config: Path | None = None
+) -> Settings:
+    return load(flags or {}, environment or {}, lambda line: None, str(config) if config else None)
+
+
+def test_flags_win_over_the_environment_which_wins_over_the_file_which_wins_over_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "ams.toml"
+    file.write_text('host = "file"\nport = 1\nops_port = 1\n')
+
+    settings = loaded({"port": "3"}, {"AMS_PORT": "2", "AMS_OPS_PORT": "2"}, file)
+
+    assert (settings.host, settings.port, settings.ops_port) == ("file", 3, 2)
+    assert settings.retention == 7 * 86400
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("16MiB", 16 * 2**20), ("500kB", 500_000), ("7", 7), ("1.5 GiB", 3 * 2**29), ("0", 0)]
+)
+def test_sizes_are_written_with_units(text: str, size: int) -> None:
+    assert loaded({"min_free_bytes": text}).min_free_bytes == size
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("7d", 604800), ("90s", 90), ("250ms", 0.25), ("12h", 43200), ("5", 5)])
+def test_durations_are_written_with_units(text: str, seconds: float) -> None:
+    assert loaded({"pull_wait": text}).pull_wait == seconds
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"port": "eighty"},
+        {"port": "70000"},
+        {"port": "-1"},
+        {"min_free_bytes": "7 elephants"},
+        {"pull_wait": "soon"},
+        {"auth_option": "cookie"},
+        {"cert": "only.pem"},
+        {"cert": "a", "key": "b", "tls_self_signed": True},
+        {"token_key": "short"},
+        {"retention": "0"},
+    ],
+)
+def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> None:
+    with pytest.raises(Unusable) as stopped:
+        loaded(flags)
+
+    assert "\n" not in stopped.value.message
+
+
+def test_an_unknown_key_of_the_file_stops_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "ams.toml"
+    file.write_text("prot = 8080\n")
+
+    with pytest.raises(Unusable, match="unknown key 'prot'"):
+        loaded(config=file)
+
+
+def test_an_unknown_variable_only_warns() -> None:
+    lines: list[str] = []
+
+    load({}, {"AMS_PROT": "1", "AMS_TOKEN": "secret", "HOME": "/"}, lines.append)
+
+    assert lines == ["unknown setting AMS_PROT in the environment is ignored"]
+
+
+def test_secrets_are_never_shown() -> None:
+    rows = shown(loaded({"service_token": "s3cret", "token_key": "ab" * 32}))
+
+    assert not any("s3cret" in cell or "abab" in cell for row in rows for cell in row)
+
+
+def test_what_is_shown_can_be_set_again() -> None:
+    settings = Settings(min_free_bytes=Bytes(3 * 2**20))
+    values = {name: value for name, _, value, _ in shown(settings)}
+
+    assert loaded(dict(values)) == settings
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    assert all(each.metadata["help"].endswith(".") for each in FIELDS)

@@ -1,0 +1,96 @@
+"""The table of permissions: every action of the API and the roles that may do it (HTTP contract 3.4).
+
+One line an action, in the contract's order. `OPEN` actions are not admitted by role: their routes look at the token
+themselves.
+"""
+
+from collections.abc import Mapping
+
+from ams.access.roles import (
+    ADMIN_VIEWER,
+    ARGO_API_AUTHN,
+    CONSUMER,
+    METRICS_VIEWER,
+    PROJECT_ADMIN,
+    PUBLISHER,
+    PUSH_WORKER,
+    REGISTER_ADMIN,
+    SERVICE_ADMIN,
+)
+
+OPEN: frozenset[str] = frozenset()
+"""No role opens these through admission (contract 1.5, open routes)."""
+
+_SERVICE = frozenset({SERVICE_ADMIN})
+_PROJECT = _SERVICE | {PROJECT_ADMIN}
+_PUBLISH = _PROJECT | {PUBLISHER}
+_CONSUME = _PROJECT | {CONSUMER}
+_DELIVER = _CONSUME | {PUSH_WORKER}
+_WATCH = _SERVICE | {METRICS_VIEWER, ADMIN_VIEWER}
+
+PERMISSIONS: Mapping[str, frozenset[str]] = {
+    "ams:metrics": _WATCH,
+    "ams:healthStatus": OPEN,
+    "ams:vaMetrics": _WATCH,
+    "users:byToken": _SERVICE | {PUSH_WORKER},
+    "users:byUUID": _SERVICE | {ARGO_API_AUTHN},
+    "users:list": _SERVICE,
+    "users:profile": OPEN,
+    "users:usageReport": OPEN,
+    "users:show": _SERVICE,
+    "users:refreshToken": _SERVICE,
+    "users:create": _SERVICE,
+    "users:update": _SERVICE,
+    "users:delete": _SERVICE,
+    "registrations:newUser": _SERVICE | {REGISTER_ADMIN},
+    "registrations:acceptNewUser": _SERVICE,
+    "registrations:declineNewUser": _SERVICE,
+    "registrations:delete": _SERVICE,
+    "registrations:show": _SERVICE,
+    "registrations:list": _SERVICE,
+    "projects:list": _SERVICE,
+    "projects:metrics": _PROJECT,
+    "projects:addUser": _PROJECT,
+    "projects:removeUser": _PROJECT,
+    "projects:showUser": _PROJECT,
+    "projects:createUser": _PROJECT,
+    "projects:updateUser": _PROJECT,
+    "projects:listUsers": _PROJECT,
+    "projects:show": _PROJECT,
+    "projects:create": _SERVICE,
+    "projects:update": _PROJECT,
+    "projects:delete": _PROJECT,
+    "subscriptions:list": _CONSUME,
+    "subscriptions:listByTopic": _PROJECT,
+    "subscriptions:offsets": _CONSUME,
+    "subscriptions:timeToOffset": _CONSUME,
+    "subscriptions:acl": _PROJECT,
+    "subscriptions:metrics": _CONSUME,
+    "subscriptions:show": _DELIVER,
+    "subscriptions:create": _PROJECT,
+    "subscriptions:delete": _PROJECT,
+    "subscriptions:pull": _DELIVER,
+    "subscriptions:acknowledge": _DELIVER,
+    "subscriptions:verifyPushEndpoint": _PROJECT,
+    "subscriptions:modifyAckDeadline": _CONSUME,
+    "subscriptions:modifyPushConfig": _PROJECT,
+    "subscriptions:modifyOffset": _CONSUME,
+    "subscriptions:modifyAcl": _PROJECT,
+    "topics:list": _PUBLISH,
+    "topics:acl": _PROJECT,
+    "topics:metrics": _PUBLISH,
+    "topics:show": _PUBLISH,
+    "topics:create": _PROJECT,
+    "topics:delete": _PROJECT,
+    "topics:publish": _PUBLISH,
+    "topics:modifyAcl": _PROJECT,
+    "topics:attachSchema": _PROJECT,
+    "topics:detachSchema": _PROJECT,
+    "schemas:validateMessage": _PROJECT,
+    "schemas:create": _PROJECT,
+    "schemas:show": _PROJECT,
+    "schemas:list": _PROJECT,
+    "schemas:update": _PROJECT,
+    "schemas:delete": _PROJECT,
+    "version:list": OPEN,
+}

@@ -1,0 +1,92 @@
+"""Administration of projects (HTTP contract 7), and the sweep of what a crash left of deleted ones."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import structlog
+
+from ams.access.admission import Caller
+from ams.cursors.base import Cursors
+from ams.errors import AlreadyExists, InvalidInput, NotFound, Unusable
+from ams.log.base import Log
+from ams.names import ProjectName, checked_name
+from ams.registry.records import Project
+from ams.registry.registry import Registry
+
+logger = structlog.get_logger("ams.projects")
+
+
+class Swept(NamedTuple):
+    """How many logs and cursors without a registered owner were dropped."""
+
+    topics: int
+    subscriptions: int
+
+
+class Projects:
+    """What can be done with projects."""
+
+    def __init__(self, registry: Registry, log: Log, cursors: Cursors) -> None:
+        self._registry = registry
+        self._log = log
+        self._cursors = cursors
+
+    async def list(self) -> Sequence[Project]:
+        """Return all projects, oldest first."""
+        return await self._registry.projects.all()
+
+    async def show(self, caller: Caller) -> Project:
+        """Return the project of the path."""
+        return caller.here
+
+    async def create(self, caller: Caller, name: ProjectName, description: str = "") -> Project:
+        """Make a project; raise `AlreadyExists` when the name is taken."""
+        return await self._registry.projects.create(name, description, caller.user)
+
+    async def update(self, caller: Caller, *, name: str = "", description: str = "") -> Project:
+        """Rename or describe the project; what is empty stays as it is. Raises `InvalidInput` for a bad or taken name.
+
+        All resource names and ack ids carry the new name from then on.
+        """
+        if name:
+            checked_name("project", name)
+        try:
+            project = await self._registry.projects.update(caller.here.id, ProjectName(name), description)
+        except AlreadyExists:
+            raise InvalidInput("invalid project name change, name already exists") from None
+        if project is None:
+            raise NotFound("project doesn't exist")
+        return project
+
+    async def delete(self, caller: Caller) -> None:
+        """Remove the project with all it owns (U12).
+
+        The registry forgets first, in one transaction: from then on nobody can reach the rest, and what a crash
+        leaves of it is dropped by `sweep` at the next start.
+        """
+        topics, subscriptions = await self._registry.projects.delete(caller.here.id)
+        for topic in topics:
+            await self._log.drop(topic)
+        for subscription in subscriptions:
+            await self._cursors.drop(subscription)
+
+    async def sweep(self) -> Swept:
+        """Drop logs and cursors whose owners the registry does not know. To be called at the start, before serving.
+
+        Raises `Unusable` when the registry knows nobody and nothing while messages are there: then the registry was
+        lost, and sweeping would lose the messages too.
+        """
+        topics = await self._log.topics() - await self._registry.topics.ids()
+        subscriptions = await self._cursors.subscriptions() - await self._registry.subscriptions.ids()
+        if topics and await self._registry.is_empty():
+            raise Unusable(
+                f"the registry is empty but the log is not (topics: {len(topics)}): restore the registry's database, "
+                "or start with another data folder"
+            )
+        for topic in topics:
+            await self._log.drop(topic)
+        for subscription in subscriptions:
+            await self._cursors.drop(subscription)
+        if topics or subscriptions:
+            logger.info("projects.swept", topics=len(topics), subscriptions=len(subscriptions))
+        return Swept(len(topics), len(subscriptions))

@@ -1,0 +1,1 @@
+"""What exists: projects, users, topics, subscriptions and who is on which access list."""

@@ -1,0 +1,53 @@
+"""Access lists of topics and subscriptions (HTTP contract 3.5): users in the order they were given."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select
+
+from ams.errors import NotFound
+from ams.names import ProjectId, UserId, UserName
+from ams.registry.tables import memberships, users
+
+
+def authorized(connection: Connection, access: Table, resource: str) -> frozenset[UserId]:
+    """Return who is on a resource's list, for deciding."""
+    return frozenset(connection.scalars(select(access.c.user_id).where(access.c.resource_id == resource)))
+
+
+def names(connection: Connection, access: Table, resource: ColumnElement[bool]) -> Sequence[UserName]:
+    """Return the names on the list of the resource that meets a condition, in stored order."""
+    owner = next(iter(access.c.resource_id.foreign_keys)).column
+    query = (
+        select(users.c.name)
+        .join(access, access.c.user_id == users.c.id)
+        .join(owner.table, owner == access.c.resource_id)
+        .where(resource)
+        .order_by(access.c.position)
+    )
+    return connection.scalars(query).all()
+
+
+def members(connection: Connection, project: ProjectId, wanted: Sequence[str]) -> Sequence[UserId]:
+    """Return the identities of members of a project, in order and each once.
+
+    Raises `NotFound` "User(s): A, B do not exist" naming all who are no members.
+    """
+    query = (
+        select(users.c.name, users.c.id)
+        .join(memberships, memberships.c.user_id == users.c.id)
+        .where(memberships.c.project_id == project)
+    )
+    known = {row.name: row.id for row in connection.execute(query)}
+    unique = list(dict.fromkeys(wanted))
+    missing = [name for name in unique if name not in known]
+    if missing:
+        raise NotFound(f"User(s): {', '.join(missing)} do not exist")
+    return [known[name] for name in unique]
+
+
+def replace(connection: Connection, access: Table, resource: str, listed: Sequence[UserId]) -> None:
+    """Put `listed` in the place of a resource's list."""
+    connection.execute(delete(access).where(access.c.resource_id == resource))
+    rows = [{"resource_id": resource, "position": position, "user_id": user} for position, user in enumerate(listed)]
+    if rows:
+        connection.execute(insert(access), rows)

@@ -1,0 +1,75 @@
+"""Pages of a list (contract 4): newest created first, cut by size, continued by an opaque token.
+
+A token is the sequence number of the first item of the next page in base64. Items made after the first page do not
+shift the later ones, and an item deleted in between is simply not there.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, func
+
+from ams.errors import InvalidInput
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_MAX_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which page is asked for: a size of 0 or less is everything, an empty token the first page."""
+
+    size: int = 0
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list."""
+
+    items: Sequence[T]
+    next_token: str
+    """Asks for the next page; empty on the last one."""
+    total: int
+    """Items of the whole list, not of the page."""
+
+    def map(self, change: Callable[[T], U]) -> "Page[U]":
+        """Return the page with each item changed."""
+        return Page(tuple(change(item) for item in self.items), self.next_token, self.total)
+
+
+def page_token(number: int) -> str:
+    """Write the token of the page that begins with item `number`."""
+    return base64.b64encode(b"%d" % number).decode("ascii")
+
+
+def page_start(token: str) -> int:
+    """Read the number of a token; raise `InvalidInput` "Invalid page token" when it is none."""
+    try:
+        digits = base64.b64decode(token, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput("Invalid page token") from None
+    if not digits.isdigit() or len(digits) > _MAX_DIGITS:
+        raise InvalidInput("Invalid page token")
+    return int(digits)
+
+
+def read_page(
+    connection: Connection, query: Select[Any], number: ColumnElement[int], page: PageRequest
+) -> Page[Row[Any]]:
+    """Read a page of `query`, ordered by `number` from the newest down. Raises `InvalidInput`."""
+    total = connection.scalar(query.with_only_columns(func.count(), maintain_column_froms=True)) or 0
+    cut = query.order_by(number.desc())
+    if page.token:
+        cut = cut.where(number <= page_start(page.token))
+    if not 0 < page.size < total:  # a size may be any number, also one no database takes
+        return Page(connection.execute(cut).all(), "", total)
+    rows = connection.execute(cut.limit(page.size + 1)).all()
+    if len(rows) <= page.size:
+        return Page(rows, "", total)
+    return Page(rows[: page.size], page_token(rows[page.size].number), total)

@@ -1,0 +1,122 @@
+"""What the registry holds, as frozen values; times are milliseconds since the epoch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ams.clock import Milliseconds
+from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicId, TopicName, UserId, UserName
+
+NOBODY: frozenset[UserId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A tenant: the owner of topics, subscriptions and memberships."""
+
+    id: ProjectId
+    """Stays when the project is renamed; never shown."""
+    name: ProjectName
+    description: str
+    created_on: Milliseconds
+    modified_on: Milliseconds
+    created_by: UserName | None
+    """None when made by the service token, or when its maker is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A user's place in one project, and the resources there whose access lists hold the user (short names)."""
+
+    project: ProjectName
+    roles: tuple[str, ...]
+    topics: tuple[TopicName, ...] = ()
+    subscriptions: tuple[SubscriptionName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user as the contract shows one (5.1)."""
+
+    id: UserId
+    name: UserName
+    email: str
+    first_name: str
+    last_name: str
+    organization: str
+    description: str
+    service_roles: tuple[str, ...]
+    memberships: tuple[Membership, ...]
+    """Oldest first; empty in lists without details."""
+    created_on: Milliseconds
+    modified_on: Milliseconds
+    created_by: UserName | None
+    token: str | None = field(repr=False)
+    """The token's text; None where the asker may not see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """What a token stands for: as much of its user as deciding a request needs."""
+
+    id: UserId
+    name: UserName
+    service_roles: frozenset[str]
+    project_roles: Mapping[ProjectId, frozenset[str]]
+    """An entry for each membership, also for one without roles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic; `id` is the key of its log."""
+
+    id: TopicId
+    project_id: ProjectId
+    name: TopicName
+    schema: str | None
+    """Name of the attached schema."""
+    retention: Milliseconds | None
+    """Age limit of its messages; None: the log's default."""
+    created_on: Milliseconds
+    authorized: frozenset[UserId] = NOBODY
+    """Its access list, for deciding; filled by `find` only. The names in order are read by `access_list`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A subscription; `id` is the key of its cursor. It names its topic, which may be gone (contract 8)."""
+
+    id: SubscriptionId
+    project_id: ProjectId
+    name: SubscriptionName
+    topic: TopicName
+    ack_deadline_seconds: int
+    """Seconds, 0 to 600."""
+    push: str | None
+    """Push configuration as JSON text; None: a pull subscription."""
+    created_on: Milliseconds
+    authorized: frozenset[UserId] = NOBODY
+    """Its access list, as in `Topic`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Membership asked for in a body: names as they came, not yet checked."""
+
+    project: str
+    roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UserDetails:
+    """What a body says about a user (contract 5.3). Empty text and None mean: not said."""
+
+    name: str = ""
+    """A new name; ignored at creation, where the path decides."""
+    email: str = ""
+    first_name: str = ""
+    last_name: str = ""
+    organization: str = ""
+    description: str = ""
+    grants: tuple[Grant, ...] | None = None
+    """All memberships the user shall have."""
+    service_roles: tuple[str, ...] | None = None

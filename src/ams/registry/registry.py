@@ -1,0 +1,75 @@
+"""The face of the registry: one database, one cache, four parts."""
+
+from collections.abc import Callable
+from typing import Self
+
+from sqlalchemy import Connection, insert, select
+
+from ams.clock import Clock, SystemClock
+from ams.errors import RegistryUnavailable, Unusable
+from ams.registry import schema
+from ams.registry.database import Database, reason
+from ams.registry.projects import ProjectRecords
+from ams.registry.secrets import Secrets
+from ams.registry.subscriptions import SubscriptionRecords
+from ams.registry.tables import keys
+from ams.registry.topics import TopicRecords
+from ams.registry.users import UserRecords
+
+CACHE_SIZE = 50_000
+"""Entries of each kind (tokens, projects, topics, subscriptions) kept in memory."""
+
+
+class Registry:
+    """What exists. Its calls raise `RegistryUnavailable` when the database cannot answer."""
+
+    def __init__(self, database: Database, secrets: Secrets, clock: Clock, cache_size: int) -> None:
+        self._database = database
+        self.users = UserRecords(database, secrets, clock, cache_size)
+        self.topics = TopicRecords(database, clock, cache_size)
+        self.subscriptions = SubscriptionRecords(database, clock, cache_size)
+        self.projects = ProjectRecords(database, clock, cache_size)
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        key: bytes,
+        *,
+        clock: Clock | None = None,
+        on_full: Callable[[], bool] = lambda: False,
+        cache_size: int = CACHE_SIZE,
+    ) -> Self:
+        """Open the database at `url` (see `database.sqlite_url`), making or migrating its tables.
+
+        `key` (32 bytes) encrypts the tokens; `on_full` is asked for room when the disk is full and answers whether it
+        made some. Raises `Unusable` for a database that is not ours, or a key that is not this database's.
+        """
+        secrets = Secrets(key)
+        database = Database(url, on_full)
+        try:
+            await database.write(lambda connection: _prepare(connection, secrets.fingerprint))
+        except RegistryUnavailable as error:
+            await database.close()
+            raise Unusable(f"the registry's database is not usable: {reason(error.__cause__)}") from error
+        except BaseException:
+            await database.close()
+            raise
+        return cls(database, secrets, clock or SystemClock(), cache_size)
+
+    async def is_empty(self) -> bool:
+        """Whether the registry knows no user and no topic: it is new, or it was lost."""
+        return not await self.users.exist() and not await self.topics.ids()
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go of the database."""
+        await self._database.close()
+
+
+def _prepare(connection: Connection, fingerprint: str) -> None:
+    schema.prepare(connection)
+    known = connection.scalar(select(keys.c.fingerprint))
+    if known is None:
+        connection.execute(insert(keys).values(fingerprint=fingerprint))
+    elif known != fingerprint:
+        raise Unusable("the token key is not the one this registry's tokens were encrypted with; restore it")

@@ -1,0 +1,98 @@
+"""Tokens: made, encrypted to be shown again, and found by a keyed hash.
+
+The database alone lets nobody in: a token is stored encrypted (AES-GCM, bound to its user) and beside it an
+HMAC-SHA256 by which it is looked up. Both keys come from one key of 32 bytes, kept in a file apart from the database
+or in a setting.
+"""
+
+import hashlib
+import hmac
+import os
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from ams.errors import Damaged, Unusable
+from ams.files import Disk, Files
+from ams.names import UserId
+
+KEY_BYTES = 32
+_NONCE_BYTES = 12
+_MAX_FILE_BYTES = 1024
+
+
+def new_token() -> str:
+    """Return a fresh token: 64 lower-case hex digits (contract 2)."""
+    return hashlib.sha256(os.urandom(32)).hexdigest()
+
+
+def parse_key(text: str) -> bytes:
+    """Read a key from 64 hex digits; raise `Unusable` when it is none. The text is never shown."""
+    try:
+        key = bytes.fromhex(text.strip())
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise Unusable("the token key must be 64 hex digits")
+    return key
+
+
+def key_from_file(path: str, files: Files | None = None) -> bytes:
+    """Read the key kept at `path`, making one (readable by the owner only) when there is none.
+
+    A key made in the place of a lost one is told apart by its fingerprint when the registry is opened. Raises
+    `Unusable` when the file holds no key.
+    """
+    files = files or Disk()
+    if not files.exists(path):
+        _write_key(files, path)
+    handle = files.open(path)
+    try:
+        return parse_key(files.read(handle, _MAX_FILE_BYTES, 0).decode("ascii", "replace"))
+    finally:
+        files.close(handle)
+
+
+class Secrets:
+    """Encrypts and looks up tokens with one key."""
+
+    def __init__(self, key: bytes) -> None:
+        assert len(key) == KEY_BYTES
+        self._lookup_key = _derived(key, b"look-up of tokens")
+        self._cipher = AESGCM(_derived(key, b"encryption of tokens"))
+        self.fingerprint = _derived(key, b"fingerprint").hex()
+        """Tells this key from another without telling anything about it."""
+
+    def digest(self, token: str) -> str:
+        """Return the keyed hash by which a token is found; any text has one."""
+        return hmac.digest(self._lookup_key, token.encode("utf-8", "surrogatepass"), "sha256").hex()
+
+    def encrypt(self, token: str, owner: UserId) -> bytes:
+        """Encrypt a token so that it can be read back for this owner only."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, token.encode(), owner.encode())
+
+    def decrypt(self, sealed: bytes, owner: UserId) -> str:
+        """Read an encrypted token; raise `Damaged` when it is not what was written for this owner."""
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], owner.encode()).decode()
+        except InvalidTag:
+            raise Damaged(f"the stored token of user {owner} is damaged; give the user a new one") from None
+
+
+def _derived(key: bytes, purpose: bytes) -> bytes:
+    return hmac.digest(key, purpose, "sha256")
+
+
+def _write_key(files: Files, path: str) -> None:
+    """Write a new key as one durable step: a key must never be lost once a token was encrypted with it."""
+    draft = path + ".new"
+    files.unlink(draft)
+    handle = files.open(draft, create=True)
+    try:
+        files.write(handle, os.urandom(KEY_BYTES).hex().encode() + b"\n", 0)
+        files.sync(handle)
+    finally:
+        files.close(handle)
+    files.rename(draft, path)
+    files.sync_folder(os.path.dirname(path) or ".")

@@ -1,0 +1,157 @@
+"""The tables, one text for SQLite and PostgreSQL.
+
+`number` gives the order of creation: lists are cut and continued by it. `id` is the identity everything else refers
+to. Uniqueness and cascades are the database's work (HTTP contract 17.3, U11 and U12), so no race can pass by them.
+A change here needs a migration; `tests/registry/test_schema.py` compares the two.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+METADATA = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_key",
+        "fk": "%(table_name)s_%(column_0_name)s_exists",
+        "uq": "%(table_name)s_%(column_0_name)s_unique",
+        "ix": "%(table_name)s_by_%(column_0_name)s",
+    }
+)
+
+TAKEN = {
+    "projects_name_unique": "Project already exists",
+    "users_name_unique": "User already exists",
+    "memberships_user_id_unique": "User is already a member of the project",
+    "topics_project_id_unique": "Topic already exists",
+    "subscriptions_project_id_unique": "Subscription already exists",
+}
+"""Unique constraints a client can meet, and what it is told."""
+
+
+def _number() -> Column[int]:
+    return Column("number", Integer, primary_key=True, autoincrement=True)
+
+
+def _identity() -> Column[str]:
+    return Column("id", String(36), nullable=False, unique=True)
+
+
+def _created_by() -> Column[str | None]:
+    return Column("created_by", String(36), ForeignKey("users.id", ondelete="SET NULL"), index=True)
+
+
+def _project() -> Column[str]:
+    return Column("project_id", String(36), ForeignKey("projects.id", ondelete="CASCADE"), nullable=False)
+
+
+def _user() -> Column[str]:
+    return Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False, index=True)
+
+
+users = Table(
+    "users",
+    METADATA,
+    _number(),
+    _identity(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("email", Text, nullable=False),
+    Column("first_name", Text, nullable=False),
+    Column("last_name", Text, nullable=False),
+    Column("organization", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("service_roles", Text, nullable=False, comment="JSON list"),
+    Column("token_digest", String(64), nullable=False, unique=True, comment="keyed hash"),
+    Column("token_sealed", LargeBinary, nullable=False, comment="encrypted"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    _created_by(),
+    sqlite_autoincrement=True,
+)
+
+projects = Table(
+    "projects",
+    METADATA,
+    _number(),
+    _identity(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("description", Text, nullable=False),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    _created_by(),
+    sqlite_autoincrement=True,
+)
+
+memberships = Table(
+    "memberships",
+    METADATA,
+    _number(),
+    Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    Column("project_id", String(36), ForeignKey("projects.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("roles", Text, nullable=False, comment="JSON list"),
+    UniqueConstraint("user_id", "project_id"),
+    sqlite_autoincrement=True,
+)
+
+topics = Table(
+    "topics",
+    METADATA,
+    _number(),
+    _identity(),
+    _project(),
+    Column("name", Text, nullable=False),
+    Column("schema", Text, comment="name of the attached schema"),
+    Column("retention", BigInteger, comment="milliseconds; null: the log's default"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    UniqueConstraint("project_id", "name"),
+    sqlite_autoincrement=True,
+)
+
+subscriptions = Table(
+    "subscriptions",
+    METADATA,
+    _number(),
+    _identity(),
+    _project(),
+    Column("name", Text, nullable=False),
+    Column("topic", Text, nullable=False, comment="a name: the topic may go and come back"),
+    Column("ack_deadline_seconds", Integer, nullable=False, comment="seconds"),
+    Column("push", Text, comment="JSON; null: a pull subscription"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    UniqueConstraint("project_id", "name"),
+    Index("subscriptions_by_topic", "project_id", "topic"),
+    sqlite_autoincrement=True,
+)
+
+topic_access = Table(
+    "topic_access",
+    METADATA,
+    Column("resource_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    _user(),
+    UniqueConstraint("resource_id", "user_id"),
+)
+
+subscription_access = Table(
+    "subscription_access",
+    METADATA,
+    Column("resource_id", String(36), ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    _user(),
+    UniqueConstraint("resource_id", "user_id"),
+)
+
+keys = Table(
+    "keys",
+    METADATA,
+    Column("fingerprint", String(64), primary_key=True, comment="of the key that encrypts the tokens"),
+)

@@ -1,0 +1,95 @@
+"""Topics in the registry."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select
+
+from ams.clock import Clock
+from ams.errors import NotFound
+from ams.names import ProjectId, TopicId, TopicName, UserId, UserName, topic_id, topic_id_text
+from ams.registry import access_lists
+from ams.registry.cache import Cache
+from ams.registry.database import Database
+from ams.registry.paging import Page, PageRequest, read_page
+from ams.registry.records import NOBODY, Topic
+from ams.registry.tables import topic_access, topics
+
+
+class TopicRecords:
+    """Topics by project and name."""
+
+    def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
+        self._database = database
+        self._clock = clock
+        self._by_name: Cache[tuple[ProjectId, str], Topic] = Cache(cache_size)
+
+    async def find(self, project: ProjectId, name: TopicName) -> Topic | None:
+        """Return a topic with its access list, None when there is none; cached."""
+        return await self._by_name.find(
+            (project, name), lambda: self._database.read(lambda connection: _find(connection, project, name))
+        )
+
+    async def page(self, project: ProjectId, page: PageRequest, *, listed: UserId | None = None) -> Page[Topic]:
+        """Return a page of a project's topics, newest first; with `listed`, those whose access list holds the user.
+
+        Raises `InvalidInput` "Invalid page token".
+        """
+        query = select(topics).where(topics.c.project_id == project)
+        if listed is not None:
+            on_lists = select(topic_access.c.resource_id).where(topic_access.c.user_id == listed)
+            query = query.where(topics.c.id.in_(on_lists))
+        rows = await self._database.read(lambda connection: read_page(connection, query, topics.c.number, page))
+        return rows.map(_topic)
+
+    async def ids(self) -> frozenset[TopicId]:
+        """Return the identities of all topics."""
+        query = select(topics.c.id)
+        texts = await self._database.read(lambda connection: connection.scalars(query).all())
+        return frozenset(topic_id(text) for text in texts)
+
+    async def create(self, identity: TopicId, project: ProjectId, name: TopicName) -> Topic:
+        """Register a topic; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone."""
+        now = self._clock.wall()
+        row = insert(topics).values(id=topic_id_text(identity), project_id=project, name=name, created_on=now)
+        await self._database.write(lambda connection: connection.execute(row))
+        return Topic(identity, project, name, None, None, now)
+
+    async def delete(self, project: ProjectId, name: TopicName) -> TopicId | None:
+        """Remove a topic and its access list; return its identity, None when there was none."""
+        removal = delete(topics).where(_is(project, name)).returning(topics.c.id)
+        text = await self._database.write(
+            lambda connection: connection.scalar(removal), lambda: self._by_name.forget((project, name))
+        )
+        return topic_id(text) if text else None
+
+    async def access_list(self, project: ProjectId, name: TopicName) -> Sequence[UserName]:
+        """Return the names on a topic's access list, in stored order."""
+        return await self._database.read(
+            lambda connection: access_lists.names(connection, topic_access, _is(project, name))
+        )
+
+    async def set_access_list(self, project: ProjectId, name: TopicName, users: Sequence[str]) -> None:
+        """Replace a topic's access list; raise `NotFound` for users who are no members, then for the topic."""
+
+        def work(connection: Connection) -> None:
+            listed = access_lists.members(connection, project, users)
+            identity = connection.scalar(select(topics.c.id).where(_is(project, name)))
+            if identity is None:
+                raise NotFound("Topic doesn't exist")
+            access_lists.replace(connection, topic_access, identity, listed)
+
+        await self._database.write(work, lambda: self._by_name.forget((project, name)))
+
+
+def _is(project: ProjectId, name: TopicName) -> ColumnElement[bool]:
+    return (topics.c.project_id == project) & (topics.c.name == name)
+
+
+def _find(connection: Connection, project: ProjectId, name: TopicName) -> Topic | None:
+    row = connection.execute(select(topics).where(_is(project, name))).first()
+    return _topic(row, access_lists.authorized(connection, topic_access, row.id)) if row else None
+
+
+def _topic(row: Row[Any], authorized: frozenset[UserId] = NOBODY) -> Topic:
+    return Topic(topic_id(row.id), row.project_id, row.name, row.schema, row.retention, row.created_on, authorized)

@@ -1,0 +1,125 @@
+"""Reading users from their tables: rows to values, a few statements for a whole page."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select
+
+from ams.names import ProjectId, UserId
+from ams.registry.paging import Page, PageRequest, read_page
+from ams.registry.records import Membership, Principal, User
+from ams.registry.secrets import Secrets
+from ams.registry.tables import (
+    memberships,
+    projects,
+    subscription_access,
+    subscriptions,
+    topic_access,
+    topics,
+    users,
+)
+
+Place = tuple[UserId, ProjectId]
+
+_CHUNK = 500
+"""Users asked about in one statement: databases limit how many values one may hold."""
+
+_CREATOR = users.alias("creator")
+_USERS: Select[Any] = select(users, _CREATOR.c.name.label("creator")).outerjoin(
+    _CREATOR, _CREATOR.c.id == users.c.created_by
+)
+
+
+def one(connection: Connection, secrets: Secrets, condition: ColumnElement[bool]) -> User | None:
+    """Return the user that meets a condition, with its memberships."""
+    row = connection.execute(_USERS.where(condition)).first()
+    return _user(row, secrets, _memberships(connection, [row.id])[row.id]) if row else None
+
+
+def page(
+    connection: Connection,
+    secrets: Secrets,
+    condition: ColumnElement[bool] | None,
+    request: PageRequest,
+    *,
+    details: bool,
+) -> Page[User]:
+    """Return a page of the users that meet a condition, with memberships if `details`. Raises `InvalidInput`."""
+    query = _USERS if condition is None else _USERS.where(condition)
+    rows = read_page(connection, query, users.c.number, request)
+    found = _memberships(connection, [row.id for row in rows.items] if details else [])
+    return rows.map(lambda row: _user(row, secrets, found[row.id]))
+
+
+def principal(connection: Connection, digest: str) -> Principal | None:
+    """Return whom the token with this keyed hash stands for."""
+    row = connection.execute(
+        select(users.c.id, users.c.name, users.c.service_roles).where(users.c.token_digest == digest)
+    ).first()
+    if row is None:
+        return None
+    places = connection.execute(
+        select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
+    )
+    roles = {ProjectId(place.project_id): frozenset(json.loads(place.roles)) for place in places}
+    return Principal(row.id, row.name, frozenset(json.loads(row.service_roles)), roles)
+
+
+def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserId, Sequence[Membership]]:
+    found: defaultdict[UserId, list[Membership]] = defaultdict(list)
+    for start in range(0, len(ids), _CHUNK):
+        chunk = ids[start : start + _CHUNK]
+        of_topics = _listed(connection, topics, topic_access, chunk)
+        of_subscriptions = _listed(connection, subscriptions, subscription_access, chunk)
+        for row in connection.execute(_members(chunk)):
+            place = (row.user_id, row.project_id)
+            roles = tuple(json.loads(row.roles))
+            found[row.user_id].append(
+                Membership(row.name, roles, tuple(of_topics[place]), tuple(of_subscriptions[place]))
+            )
+    return found
+
+
+def _members(ids: Sequence[UserId]) -> Select[Any]:
+    return (
+        select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
+        .join(projects, projects.c.id == memberships.c.project_id)
+        .where(memberships.c.user_id.in_(ids))
+        .order_by(memberships.c.number)
+    )
+
+
+def _listed(
+    connection: Connection, resources: Table, access: Table, ids: Sequence[UserId]
+) -> defaultdict[Place, list[Any]]:
+    """Return the short names of the resources whose access lists hold these users, oldest first."""
+    query = (
+        select(access.c.user_id, resources.c.project_id, resources.c.name)
+        .join(resources, resources.c.id == access.c.resource_id)
+        .where(access.c.user_id.in_(ids))
+        .order_by(resources.c.number)
+    )
+    found: defaultdict[Place, list[Any]] = defaultdict(list)
+    for row in connection.execute(query):
+        found[row.user_id, row.project_id].append(row.name)
+    return found
+
+
+def _user(row: Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> User:
+    return User(
+        id=row.id,
+        name=row.name,
+        email=row.email,
+        first_name=row.first_name,
+        last_name=row.last_name,
+        organization=row.organization,
+        description=row.description,
+        service_roles=tuple(json.loads(row.service_roles)),
+        memberships=tuple(entries),
+        created_on=row.created_on,
+        modified_on=row.modified_on,
+        created_by=row.creator,
+        token=secrets.decrypt(row.token_sealed, row.id),
+    )

@@ -1,0 +1,175 @@
+"""Users, their memberships and their tokens in the registry."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+
+from ams.clock import Clock
+from ams.names import ProjectId, UserId, UserName, new_uuid
+from ams.registry import user_rows
+from ams.registry.cache import Cache
+from ams.registry.database import Database, Work
+from ams.registry.paging import Page, PageRequest
+from ams.registry.records import Principal, User, UserDetails
+from ams.registry.secrets import Secrets, new_token
+from ams.registry.tables import memberships, users
+
+T = TypeVar("T")
+
+Roles = Mapping[ProjectId, Sequence[str]]
+"""Memberships: the roles in each project."""
+
+_TEXTS = ("name", "email", "first_name", "last_name", "organization", "description")
+
+
+class UserRecords:
+    """Users by name, identity and token."""
+
+    def __init__(self, database: Database, secrets: Secrets, clock: Clock, cache_size: int) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._clock = clock
+        # Keyed by the token's text: a dictionary compares hashes that differ in every process, so how long a miss
+        # takes tells nothing about the tokens that are there.
+        self._principals: Cache[str, Principal] = Cache(cache_size)
+
+    async def principal(self, token: str) -> Principal | None:
+        """Return whom a token stands for, None when it is nobody's; cached, unknown tokens are not."""
+        return await self._principals.find(token, lambda: self._read_principal(token))
+
+    async def by_name(self, name: UserName) -> User | None:
+        """Return a user with its token and memberships, None when there is none."""
+        return await self._one(users.c.name == name)
+
+    async def by_id(self, user: UserId) -> User | None:
+        """Return a user by identity, None when there is none."""
+        return await self._one(users.c.id == user)
+
+    async def by_token(self, token: str) -> User | None:
+        """Return the owner of a token, None when there is none."""
+        return await self._one(users.c.token_digest == self._secrets.digest(token))
+
+    async def page(self, page: PageRequest, *, project: ProjectId | None = None, details: bool = False) -> Page[User]:
+        """Return a page of all users or of a project's members, newest users first; memberships only with `details`.
+
+        Raises `InvalidInput` "Invalid page token".
+        """
+        condition = None
+        if project is not None:
+            condition = users.c.id.in_(select(memberships.c.user_id).where(memberships.c.project_id == project))
+        return await self._database.read(
+            lambda connection: user_rows.page(connection, self._secrets, condition, page, details=details)
+        )
+
+    async def exist(self) -> bool:
+        """Whether there is any user."""
+        query = select(users.c.number).limit(1)
+        return await self._database.read(lambda connection: connection.scalar(query)) is not None
+
+    async def create(self, name: UserName, details: UserDetails, roles: Roles, created_by: UserId | None) -> User:
+        """Make a user with a new token and the given memberships; `details.name` and `.grants` are not looked at.
+
+        Raises `AlreadyExists` when the name is taken, `NotFound` when a project is gone.
+        """
+        identity, now = UserId(new_uuid()), self._clock.wall()
+        texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
+        row = insert(users).values(
+            id=identity, service_roles=json.dumps(details.service_roles or ()), created_on=now, modified_on=now,
+            created_by=select(users.c.id).where(users.c.id == created_by).scalar_subquery(),
+            **texts, **self._fresh_token(identity),
+        )  # fmt: skip
+
+        def work(connection: Connection) -> User | None:
+            connection.execute(row)
+            _add_memberships(connection, identity, roles)
+            return user_rows.one(connection, self._secrets, users.c.id == identity)
+
+        user = await self._database.write(work)
+        assert user is not None
+        return user
+
+    async def update(self, user: UserId, details: UserDetails, roles: Roles | None) -> User | None:
+        """Change what is said and nothing else; `roles`, if given, replaces all memberships. None when it is gone.
+
+        Raises `AlreadyExists` when the new name is another user's, `NotFound` when a project is gone.
+        """
+        values: dict[str, str] = {column: text for column in _TEXTS if (text := getattr(details, column))}
+        if details.service_roles is not None:
+            values["service_roles"] = json.dumps(details.service_roles)
+
+        def work(connection: Connection) -> User | None:
+            self._touch(connection, user, values)
+            if roles is not None:
+                connection.execute(delete(memberships).where(memberships.c.user_id == user))
+                _add_memberships(connection, user, roles)
+            return user_rows.one(connection, self._secrets, users.c.id == user)
+
+        return await self._write(user, work)
+
+    async def delete(self, user: UserId) -> bool:
+        """Remove a user, its memberships and its places on access lists; False when it is gone already."""
+        removal = delete(users).where(users.c.id == user)
+        # Cached access lists may still hold the identity; nobody can bear it any more.
+        return await self._write(user, lambda connection: connection.execute(removal).rowcount) > 0
+
+    async def refresh_token(self, user: UserId) -> User | None:
+        """Give a user a new token; the old one is dead when this returns. None when the user is gone."""
+        change = update(users).where(users.c.id == user).values(**self._fresh_token(user))
+
+        def work(connection: Connection) -> User | None:
+            connection.execute(change)
+            return user_rows.one(connection, self._secrets, users.c.id == user)
+
+        return await self._write(user, work)
+
+    async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> None:
+        """Make a user a member; raise `AlreadyExists` when it is one, `NotFound` when user or project are gone."""
+        await self._write(user, lambda connection: _add_memberships(connection, user, {project: roles}))
+
+    async def set_roles(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> bool:
+        """Replace a member's roles; False when it is no member."""
+        change = update(memberships).where(_of(user, project)).values(roles=json.dumps(roles))
+
+        def work(connection: Connection) -> bool:
+            self._touch(connection, user, {})
+            return connection.execute(change).rowcount > 0
+
+        return await self._write(user, work)
+
+    async def remove_member(self, user: UserId, project: ProjectId) -> bool:
+        """End a membership; False when there was none."""
+        removal = delete(memberships).where(_of(user, project))
+        return await self._write(user, lambda connection: connection.execute(removal).rowcount) > 0
+
+    async def _one(self, condition: ColumnElement[bool]) -> User | None:
+        return await self._database.read(lambda connection: user_rows.one(connection, self._secrets, condition))
+
+    async def _read_principal(self, token: str) -> Principal | None:
+        digest = self._secrets.digest(token)
+        return await self._database.read(lambda connection: user_rows.principal(connection, digest))
+
+    async def _write(self, user: UserId, work: Work[T]) -> T:
+        """Run work that changes a user: whatever its token stood for is forgotten before anyone sees the outcome."""
+        return await self._database.write(
+            work, lambda: self._principals.forget_where(lambda _, principal: principal.id == user)
+        )
+
+    def _touch(self, connection: Connection, user: UserId, values: Mapping[str, str]) -> None:
+        change = update(users).where(users.c.id == user)
+        connection.execute(change.values(modified_on=self._clock.wall(), **values))
+
+    def _fresh_token(self, owner: UserId) -> dict[str, Any]:
+        token = new_token()
+        return {"token_digest": self._secrets.digest(token), "token_sealed": self._secrets.encrypt(token, owner)}
+
+
+def _of(user: UserId, project: ProjectId) -> ColumnElement[bool]:
+    return (memberships.c.user_id == user) & (memberships.c.project_id == project)
+
+
+def _add_memberships(connection: Connection, user: UserId, roles: Roles) -> None:
+    rows = [{"user_id": user, "project_id": project, "roles": json.dumps(given)} for project, given in roles.items()]
+    if rows:
+        connection.execute(insert(memberships), rows)

@@ -1,0 +1,113 @@
+"""Administration of subscriptions (HTTP contract 9)."""
+
+from collections.abc import Sequence
+
+from ams.access.admission import Caller
+from ams.access.roles import CONSUMER
+from ams.cursors.base import Cursors
+from ams.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from ams.log.base import Log
+from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
+from ams.registry.paging import Page, PageRequest
+from ams.registry.records import Subscription, Topic
+from ams.registry.registry import Registry
+
+DEFAULT_ACK_DEADLINE = 10
+"""Seconds."""
+MAX_ACK_DEADLINE = 600
+"""Seconds."""
+
+
+class Subscriptions:
+    """What can be done with the subscriptions of the caller's project."""
+
+    def __init__(self, registry: Registry, log: Log, cursors: Cursors) -> None:
+        self._registry = registry
+        self._log = log
+        self._cursors = cursors
+
+    async def list(self, caller: Caller, page: PageRequest) -> Page[Subscription]:
+        """Return a page of subscriptions, newest first; a consumer sees those whose access list holds it (3.5).
+
+        Raises `InvalidInput` "Invalid page token".
+        """
+        return await self._registry.subscriptions.page(caller.here.id, page, listed=caller.filters_by(CONSUMER))
+
+    async def show(self, caller: Caller, name: SubscriptionName) -> Subscription:
+        """Return a subscription, also one whose topic is gone; raise `NotFound` when there is none."""
+        subscription = await self._registry.subscriptions.find(caller.here.id, name)
+        if subscription is None:
+            raise NotFound("Subscription doesn't exist")
+        return subscription
+
+    async def create(
+        self, caller: Caller, name: SubscriptionName, topic: str, ack_deadline_seconds: int = 0, *, push: bool = False
+    ) -> Subscription:
+        """Make a subscription at the present end of a topic.
+
+        `topic` is a reference `projects/P/topics/T`; `ack_deadline_seconds` in seconds, 0 for the default; `push` says
+        whether a push configuration was asked for. Raises, in this order: `InvalidInput` for the deadline, then for
+        the reference; `NotFound` "Topic doesn't exist"; `Conflict` for push; `AlreadyExists`.
+        """
+        _check_deadline(ack_deadline_seconds)
+        target = await self._topic(caller, topic)
+        if push:
+            raise Conflict("Push functionality is currently disabled")
+        if await self._registry.subscriptions.find(caller.here.id, name) is not None:
+            raise AlreadyExists("Subscription already exists")
+        identity = SubscriptionId(new_uuid())
+        # The cursor first: a registered subscription can always be pulled from.
+        await self._cursors.create(identity, target.id, await self._end(target.id))
+        try:
+            return await self._registry.subscriptions.create(
+                identity, caller.here.id, name, target.name, ack_deadline_seconds or DEFAULT_ACK_DEADLINE
+            )
+        except (AlreadyExists, NotFound):
+            # Surely not registered. After any other failure the cursor is left to the sweep at the next start.
+            await self._cursors.drop(identity)
+            raise
+
+    async def delete(self, caller: Caller, name: SubscriptionName) -> None:
+        """Remove a subscription, its place in the topic and its access list; raise `NotFound`."""
+        identity = await self._registry.subscriptions.delete(caller.here.id, name)
+        if identity is None:
+            raise NotFound("Subscription doesn't exist")
+        await self._cursors.drop(identity)
+
+    async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> None:
+        """Change the deadline, also of what is handed out now.
+
+        Raises `InvalidInput` outside 0 to 600, `NotFound`, or `NotAllowed` for a consumer not on the access list (A5).
+        """
+        _check_deadline(seconds)
+        subscription = await self.show(caller, name)
+        caller.require_listed(subscription.authorized, CONSUMER)
+        if not await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds):
+            raise NotFound("Subscription doesn't exist")
+
+    async def access_list(self, caller: Caller, name: SubscriptionName) -> Sequence[UserName]:
+        """Return who is on the subscription's access list, in stored order; raise `NotFound`."""
+        await self.show(caller, name)
+        return await self._registry.subscriptions.access_list(caller.here.id, name)
+
+    async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> None:
+        """Replace the access list; raise `NotFound` for users who are no members, then for the subscription."""
+        await self._registry.subscriptions.set_access_list(caller.here.id, name, users)
+
+    async def _topic(self, caller: Caller, reference: str) -> Topic:
+        name = topic_reference(caller.here.name, reference)
+        topic = await self._registry.topics.find(caller.here.id, name)
+        if topic is None:
+            raise NotFound("Topic doesn't exist")
+        return topic
+
+    async def _end(self, topic: TopicId) -> Offset:
+        try:
+            return (await self._log.bounds(topic)).end
+        except NotFound:  # deleted since it was found
+            raise NotFound("Topic doesn't exist") from None
+
+
+def _check_deadline(seconds: int) -> None:
+    if not 0 <= seconds <= MAX_ACK_DEADLINE:
+        raise InvalidInput("Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments")

@@ -1,0 +1,81 @@
+"""Administration of topics (HTTP contract 8)."""
+
+from collections.abc import Sequence
+
+from ams.access.admission import Caller
+from ams.access.roles import PUBLISHER
+from ams.errors import AlreadyExists, InvalidInput, NotFound
+from ams.log.base import Log
+from ams.names import SubscriptionName, TopicName, UserName, new_topic_id
+from ams.registry.paging import Page, PageRequest
+from ams.registry.records import Topic
+from ams.registry.registry import Registry
+
+
+class Topics:
+    """What can be done with the topics of the caller's project."""
+
+    def __init__(self, registry: Registry, log: Log) -> None:
+        self._registry = registry
+        self._log = log
+
+    async def list(self, caller: Caller, page: PageRequest) -> Page[Topic]:
+        """Return a page of topics, newest first; a publisher sees those whose access list holds it (contract 3.5).
+
+        Raises `InvalidInput` "Invalid page token".
+        """
+        return await self._registry.topics.page(caller.here.id, page, listed=caller.filters_by(PUBLISHER))
+
+    async def show(self, caller: Caller, name: TopicName) -> Topic:
+        """Return a topic; raise `NotFound` when there is none."""
+        topic = await self._registry.topics.find(caller.here.id, name)
+        if topic is None:
+            raise NotFound("Topic doesn't exist")
+        return topic
+
+    async def create(self, caller: Caller, name: TopicName, schema: str = "") -> Topic:
+        """Make a topic, its log first, so that a registered topic can always be published to.
+
+        `schema` is a reference, empty for none. Raises `InvalidInput` or `NotFound` for a bad one, `AlreadyExists`.
+        """
+        if schema:
+            _refuse_schema(schema)
+        if await self._registry.topics.find(caller.here.id, name) is not None:
+            raise AlreadyExists("Topic already exists")
+        identity = new_topic_id()
+        await self._log.create(identity)
+        try:
+            return await self._registry.topics.create(identity, caller.here.id, name)
+        except (AlreadyExists, NotFound):
+            # Surely not registered. After any other failure the log is left to the sweep at the next start.
+            await self._log.drop(identity)
+            raise
+
+    async def delete(self, caller: Caller, name: TopicName) -> None:
+        """Remove a topic and its messages; its subscriptions stay. Raises `NotFound`."""
+        identity = await self._registry.topics.delete(caller.here.id, name)
+        if identity is None:
+            raise NotFound("Topic doesn't exist")
+        await self._log.drop(identity)
+
+    async def subscriptions_of(self, caller: Caller, name: TopicName) -> Sequence[SubscriptionName]:
+        """Return the subscriptions of a topic, oldest first; raise `NotFound`."""
+        await self.show(caller, name)
+        return await self._registry.subscriptions.of_topic(caller.here.id, name)
+
+    async def access_list(self, caller: Caller, name: TopicName) -> Sequence[UserName]:
+        """Return who is on the topic's access list, in stored order; raise `NotFound`."""
+        await self.show(caller, name)
+        return await self._registry.topics.access_list(caller.here.id, name)
+
+    async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> None:
+        """Replace the access list; raise `NotFound` for users who are no members, then for the topic."""
+        await self._registry.topics.set_access_list(caller.here.id, name, users)
+
+
+def _refuse_schema(reference: str) -> None:
+    parts = reference.split("/")
+    if len(parts) != 4 or parts[0] != "projects" or parts[2] != "schemas":
+        raise InvalidInput("wrong schema name declaration")
+    # There are no schemas yet, so a well-formed reference names one that does not exist.
+    raise NotFound("Schema doesn't exist")

@@ -1,0 +1,138 @@
+"""Administration of users (HTTP contract 5)."""
+
+from collections.abc import Sequence
+
+from ams.access.admission import Caller
+from ams.access.roles import SERVICE_ADMIN, check_project_roles, check_service_roles
+from ams.errors import AlreadyExists, InvalidInput, NotAuthenticated, NotFound
+from ams.names import ProjectId, UserId, UserName, checked_name
+from ams.registry.paging import Page, PageRequest
+from ams.registry.records import Grant, Project, User, UserDetails
+from ams.registry.registry import Registry
+
+FIRST_ADMIN = UserName("admin")
+
+
+class Users:
+    """What can be done with users."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def project_filter(self, name: str) -> Project | None:
+        """Read the `project` filter of a list, empty = none; raise `NotFound` when there is no such project.
+
+        Apart from `list`, because it is checked before the page parameters (contract 5.2).
+        """
+        if not name:
+            return None
+        project = await self._registry.projects.find(name)
+        if project is None:
+            raise NotFound("ProjectUUID doesn't exist")
+        return project
+
+    async def list(
+        self, caller: Caller, page: PageRequest, *, project: Project | None = None, details: bool = False
+    ) -> Page[User]:
+        """Return a page of users, newest first: all, or the members of `project`; memberships only with `details`.
+
+        Raises `InvalidInput` "Invalid page token".
+        """
+        users = await self._registry.users.page(page, project=project.id if project else None, details=details)
+        return users.map(caller.view)
+
+    async def show(self, name: UserName) -> User:
+        """Return a user, full view; raise `NotFound` when there is none."""
+        return _found(await self._registry.users.by_name(name))
+
+    async def by_token(self, token: str) -> User:
+        """Return the owner of a token, full view; raise `NotFound` when there is none."""
+        return _found(await self._registry.users.by_token(token))
+
+    async def by_uuid(self, user: UserId) -> User:
+        """Return a user by identity, full view; raise `NotFound` when there is none."""
+        return _found(await self._registry.users.by_id(user))
+
+    async def profile(self, token: str | None) -> User:
+        """Return the user a token belongs to; raise `NotAuthenticated` for none or an unknown one.
+
+        The service token is nobody's (contract 3.2).
+        """
+        user = await self._registry.users.by_token(token) if token else None
+        if user is None:
+            raise NotAuthenticated
+        return user
+
+    async def create(self, caller: Caller, name: UserName, details: UserDetails) -> User:
+        """Make a user with a new token.
+
+        Raises `AlreadyExists`, or `InvalidInput` for a project or role that cannot be given (contract 5.4).
+        """
+        if await self._registry.users.by_name(name) is not None:
+            raise AlreadyExists("User already exists")
+        roles = await self._project_roles(details.grants)
+        check_service_roles(details.service_roles or ())
+        return await self._registry.users.create(name, details, roles or {}, caller.user)
+
+    async def update(self, name: UserName, details: UserDetails) -> User:
+        """Change what `details` says and nothing else (U6).
+
+        Raises `NotFound`, or `InvalidInput` for a project, role or new name that cannot be given (contract 5.4).
+        """
+        user = await self.show(name)
+        roles = await self._project_roles(details.grants)
+        check_service_roles(details.service_roles or ())
+        if details.name:
+            checked_name("user", details.name)
+        try:
+            return _found(await self._registry.users.update(user.id, details, roles))
+        except AlreadyExists:
+            raise InvalidInput("invalid user name change, name already exists") from None
+
+    async def delete(self, name: UserName) -> None:
+        """Remove a user from everywhere; raise `NotFound` when there is none. Its token is dead at once."""
+        user = await self.show(name)
+        if not await self._registry.users.delete(user.id):
+            raise NotFound("User doesn't exist")
+
+    async def refresh_token(self, name: UserName) -> User:
+        """Give a user a new token; raise `NotFound` when there is none. The old token is dead at once."""
+        user = await self.show(name)
+        return _found(await self._registry.users.refresh_token(user.id))
+
+    async def _project_roles(self, grants: Sequence[Grant] | None) -> dict[ProjectId, tuple[str, ...]] | None:
+        """Check memberships asked for, in the order of contract 5.4: doubles, unknown projects, unknown roles."""
+        if grants is None:
+            return None
+        named = [grant for grant in grants if grant.project]
+        _refuse_doubles([grant.project for grant in named])
+        roles = {await self._project_id(grant.project): grant.roles for grant in named}
+        for grant in named:
+            check_project_roles(grant.roles)
+        return roles
+
+    async def _project_id(self, name: str) -> ProjectId:
+        project = await self._registry.projects.find(name)
+        if project is None:
+            raise InvalidInput(f"invalid project: {name}")
+        return project.id
+
+
+async def first_admin(registry: Registry) -> str | None:
+    """Make the user `admin` with role service_admin when there is no user at all; return its token, else None."""
+    if await registry.users.exist():
+        return None
+    admin = await registry.users.create(FIRST_ADMIN, UserDetails(service_roles=(SERVICE_ADMIN,)), {}, None)
+    return admin.token
+
+
+def _found(user: User | None) -> User:
+    if user is None:
+        raise NotFound("User doesn't exist")
+    return user
+
+
+def _refuse_doubles(names: Sequence[str]) -> None:
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise InvalidInput(f"duplicate reference of project {name}")

@@ -1,0 +1,13 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ams.registry.registry import Registry
+from tests.support.administration import open_registry
+
+
+@pytest.fixture
+async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
+    async with open_registry(tmp_path) as opened:
+        yield opened

@@ -1,0 +1,123 @@
+"""The role table of the HTTP contract (3.4), typed in from the contract and not from the code.
+
+Each line: number, action, scope (`project` when the path holds a project), default roles; `open` = fixed in code.
+SA service_admin, PA project_admin, PU publisher, CO consumer, PW push_worker, MV metrics_viewer, AA argo_api_authn,
+RA register_admin, AV admin_viewer.
+"""
+
+from typing import NamedTuple
+
+SHORT = {
+    "SA": "service_admin",
+    "PA": "project_admin",
+    "PU": "publisher",
+    "CO": "consumer",
+    "PW": "push_worker",
+    "MV": "metrics_viewer",
+    "AA": "argo_api_authn",
+    "RA": "register_admin",
+    "AV": "admin_viewer",
+}
+
+TABLE = """
+ 1 ams:metrics                      service  SA MV AV
+ 2 ams:healthStatus                 service  open
+ 3 ams:vaMetrics                    service  SA MV AV
+ 4 users:byToken                    service  SA PW
+ 5 users:byUUID                     service  SA AA
+ 6 users:list                       service  SA
+ 7 users:profile                    service  open
+ 8 users:usageReport                service  open
+ 9 users:show                       service  SA
+10 users:refreshToken               service  SA
+11 users:create                     service  SA
+12 users:update                     service  SA
+13 users:delete                     service  SA
+14 registrations:newUser            service  SA RA
+15 registrations:acceptNewUser      service  SA
+16 registrations:declineNewUser     service  SA
+17 registrations:delete             service  SA
+18 registrations:show               service  SA
+19 registrations:list               service  SA
+20 projects:list                    service  SA
+21 projects:metrics                 project  SA PA
+22 projects:addUser                 project  SA PA
+23 projects:removeUser              project  SA PA
+24 projects:showUser                project  SA PA
+25 projects:createUser              project  SA PA
+26 projects:updateUser              project  SA PA
+27 projects:listUsers               project  SA PA
+28 projects:show                    project  SA PA
+29 projects:create                  service  SA
+30 projects:update                  project  SA PA
+31 projects:delete                  project  SA PA
+32 subscriptions:list               project  SA PA CO
+33 subscriptions:listByTopic        project  SA PA
+34 subscriptions:offsets            project  SA PA CO
+35 subscriptions:timeToOffset       project  SA PA CO
+36 subscriptions:acl                project  SA PA
+37 subscriptions:metrics            project  SA PA CO
+38 subscriptions:show               project  SA PA CO PW
+39 subscriptions:create             project  SA PA
+40 subscriptions:delete             project  SA PA
+41 subscriptions:pull               project  SA PA CO PW
+42 subscriptions:acknowledge        project  SA PA CO PW
+43 subscriptions:verifyPushEndpoint project  SA PA
+44 subscriptions:modifyAckDeadline  project  SA PA CO
+45 subscriptions:modifyPushConfig   project  SA PA
+46 subscriptions:modifyOffset       project  SA PA CO
+47 subscriptions:modifyAcl          project  SA PA
+48 topics:list                      project  SA PA PU
+49 topics:acl                       project  SA PA
+50 topics:metrics                   project  SA PA PU
+51 topics:show                      project  SA PA PU
+52 topics:create                    project  SA PA
+53 topics:delete                    project  SA PA
+54 topics:publish                   project  SA PA PU
+55 topics:modifyAcl                 project  SA PA
+56 topics:attachSchema              project  SA PA
+57 topics:detachSchema              project  SA PA
+58 schemas:validateMessage          project  SA PA
+59 schemas:create                   project  SA PA
+60 schemas:show                     project  SA PA
+61 schemas:list                     project  SA PA
+62 schemas:update                   project  SA PA
+63 schemas:delete                   project  SA PA
+64 version:list                     service  open
+"""
+
+
+class Line(NamedTuple):
+    number: int
+    action: str
+    in_project: bool
+    roles: frozenset[str]
+    is_open: bool
+
+
+def _line(text: str) -> Line:
+    number, action, scope, *roles = text.split()
+    is_open = roles == ["open"]
+    return Line(
+        int(number),
+        action,
+        scope == "project",
+        frozenset() if is_open else frozenset(SHORT[role] for role in roles),
+        is_open,
+    )
+
+
+LINES = [_line(text) for text in TABLE.strip().splitlines()]
+
+# Contract 3.5 with A5 of 17.2: where the access list is asked, and for which role.
+ACCESS_LISTS = {
+    "topics:publish": "publisher",
+    "topics:metrics": "publisher",
+    "subscriptions:pull": "consumer",
+    "subscriptions:metrics": "consumer",
+    "subscriptions:acknowledge": "consumer",
+    "subscriptions:offsets": "consumer",
+    "subscriptions:modifyOffset": "consumer",
+    "subscriptions:timeToOffset": "consumer",
+    "subscriptions:modifyAckDeadline": "consumer",
+}

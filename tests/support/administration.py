@@ -1,0 +1,52 @@
+"""A registry in a folder, and requests admitted to it, for tests of what stands on the registry."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from ams.access.admission import Admission, Caller
+from ams.access.roles import SERVICE_ADMIN
+from ams.clock import Clock, ManualClock
+from ams.names import ProjectId, ProjectName, UserName
+from ams.registry.database import sqlite_url
+from ams.registry.records import Project, User, UserDetails
+from ams.registry.registry import Registry
+
+KEY = bytes(range(32))
+SERVICE_TOKEN = "service-token"
+
+
+@contextlib.asynccontextmanager
+async def open_registry(folder: Path, clock: Clock | None = None) -> AsyncIterator[Registry]:
+    """Open the registry kept in a folder, and close it at the end."""
+    registry = await Registry.open(sqlite_url(str(folder / "registry.db")), KEY, clock=clock or ManualClock())
+    try:
+        yield registry
+    finally:
+        await registry.close()
+
+
+async def make_project(registry: Registry, name: str = "P") -> Project:
+    return await registry.projects.create(ProjectName(name), "", None)
+
+
+async def make_user(
+    registry: Registry, name: str, roles: dict[ProjectId, tuple[str, ...]] | None = None, *service_roles: str
+) -> User:
+    return await registry.users.create(UserName(name), UserDetails(service_roles=service_roles), roles or {}, None)
+
+
+async def service(registry: Registry, project: str | None = None, *, per_resource_auth: bool = True) -> Caller:
+    """Return the service token's caller."""
+    admission = Admission(registry, service_token=SERVICE_TOKEN, per_resource_auth=per_resource_auth)
+    return await admission.admit("users:list", SERVICE_TOKEN, ProjectName(project) if project else None)
+
+
+async def admitted(registry: Registry, action: str, user: User, project: str | None = None) -> Caller:
+    """Return the caller of a user's request."""
+    return await Admission(registry).admit(action, user.token, ProjectName(project) if project else None)
+
+
+async def administrator(registry: Registry) -> Caller:
+    """Make a service_admin user and return its caller outside any project."""
+    return await admitted(registry, "users:list", await make_user(registry, "root", None, SERVICE_ADMIN))

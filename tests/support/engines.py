@@ -1,0 +1,58 @@
+"""The real engines of the embedded shape in one folder, for tests of what stands on all of them."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ams.access.admission import Caller
+from ams.clock import ManualClock
+from ams.cursors.sqlite import SqliteCursors
+from ams.log.embedded import EmbeddedLog, LogOptions
+from ams.projects import Projects
+from ams.registry.registry import Registry
+from ams.subscriptions import Subscriptions
+from ams.topics import Topics
+from tests.support.administration import open_registry, service
+
+
+@dataclass(frozen=True)
+class Engines:
+    """Engines and the use cases over them."""
+
+    clock: ManualClock
+    log: EmbeddedLog
+    registry: Registry
+    cursors: SqliteCursors
+
+    @property
+    def projects(self) -> Projects:
+        return Projects(self.registry, self.log, self.cursors)
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self.registry, self.log)
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        return Subscriptions(self.registry, self.log, self.cursors)
+
+    async def caller(self, project: str | None = "P") -> Caller:
+        """Return somebody who may do everything in a project."""
+        return await service(self.registry, project)
+
+
+@contextlib.asynccontextmanager
+async def open_engines(folder: Path) -> AsyncIterator[Engines]:
+    """Open the engines kept in a folder, and close them at the end."""
+    clock = ManualClock()
+    (folder / "log").mkdir(exist_ok=True)
+    async with contextlib.AsyncExitStack() as stack:
+        options = LogOptions(min_free_bytes=0, reserve_bytes=0)
+        log = await EmbeddedLog.open(str(folder / "log"), clock=clock, options=options)
+        stack.push_async_callback(log.close)
+        registry = await stack.enter_async_context(open_registry(folder, clock))
+        ends = {topic: (await log.bounds(topic)).end for topic in await log.topics()}
+        cursors = await SqliteCursors.open(str(folder / "cursors.db"), ends=ends, clock=clock)
+        stack.push_async_callback(cursors.close)
+        yield Engines(clock, log, registry, cursors)

@@ -1,0 +1,289 @@
+"""Administration of users: HTTP contract 5, line by line, and 17.3 U1 to U9."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ams.access.admission import Caller
+from ams.clock import ManualClock
+from ams.errors import AlreadyExists, InvalidInput, NotAuthenticated, NotFound
+from ams.names import ProjectName, UserId, UserName
+from ams.registry.paging import PageRequest
+from ams.registry.records import Grant, Membership, UserDetails
+from ams.registry.registry import Registry
+from ams.users import Users, first_admin
+from tests.support.administration import (
+    SERVICE_TOKEN,
+    administrator,
+    admitted,
+    make_project,
+    make_user,
+    open_registry,
+    service,
+)
+
+ANNA, NOBODY = UserName("anna"), UserName("nobody")
+NOTHING = UserDetails()
+EVERYTHING = PageRequest()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def registry(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Registry]:
+    async with open_registry(tmp_path, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def users(registry: Registry) -> Users:
+    return Users(registry)
+
+
+@pytest.fixture
+async def root(registry: Registry) -> Caller:
+    return await administrator(registry)
+
+
+async def test_a_user_is_made_as_asked(users: Users, registry: Registry, root: Caller) -> None:
+    await make_project(registry)
+    details = UserDetails(
+        "ignored", "a@site.example", "Anna", "Ada", "Site", "tests", (Grant("P", ("consumer",)),), ("admin_viewer",)
+    )
+
+    made = await users.create(root, ANNA, details)
+
+    assert made.name == "anna"
+    assert made.memberships == (Membership(ProjectName("P"), ("consumer",)),)
+    assert made.service_roles == ("admin_viewer",)
+    assert made.created_by == "root"
+    assert made.token is not None
+    assert len(made.token) == 64
+    assert await users.show(ANNA) == made
+
+
+async def test_lists_are_lists_also_when_never_given(users: Users, root: Caller) -> None:
+    """U7."""
+    made = await users.create(root, ANNA, NOTHING)
+
+    assert made.service_roles == ()
+    assert made.memberships == ()
+
+
+async def test_what_the_service_token_makes_has_no_maker(users: Users, registry: Registry) -> None:
+    made = await users.create(await service(registry), ANNA, NOTHING)
+
+    assert made.created_by is None
+
+
+async def test_an_entry_without_a_project_is_skipped(users: Users, root: Caller) -> None:
+    made = await users.create(root, ANNA, UserDetails(grants=(Grant("", ("nonsense",)), Grant(""))))
+
+    assert made.memberships == ()
+
+
+DOUBLE = (Grant("P"), Grant("P"))
+UNKNOWN_PROJECT = (Grant("X", ("nonsense",)),)
+UNKNOWN_ROLE = (Grant("P", ("nonsense",)),)
+REFUSALS = [
+    (UserDetails(grants=(*DOUBLE, *UNKNOWN_PROJECT)), "duplicate reference of project P"),
+    (UserDetails(grants=UNKNOWN_PROJECT, service_roles=("odd",)), "invalid project: X"),
+    (UserDetails(grants=UNKNOWN_ROLE, service_roles=("odd",)), "invalid role: nonsense"),
+    (UserDetails(grants=(Grant("P", ("service_admin",)),)), "invalid role: service_admin"),
+    (UserDetails(service_roles=("_admin_",)), "invalid role: _admin_"),
+]
+"""Contract 5.4 in its order: each refused body holds later faults too; and U3, U9."""
+
+
+@pytest.mark.parametrize(("details", "message"), REFUSALS, ids=[message for _, message in REFUSALS])
+async def test_a_bad_body_is_refused_and_changes_nothing(
+    users: Users, registry: Registry, root: Caller, details: UserDetails, message: str
+) -> None:
+    await make_project(registry)
+    bert = await make_user(registry, "bert")
+
+    with pytest.raises(InvalidInput) as creating:
+        await users.create(root, ANNA, details)
+    with pytest.raises(InvalidInput) as updating:
+        await users.update(bert.name, details)
+
+    assert creating.value.message == updating.value.message == message
+    assert await registry.users.by_name(ANNA) is None
+    assert await registry.users.by_name(bert.name) == bert
+
+
+async def test_a_taken_name_is_told_before_a_bad_body(users: Users, root: Caller) -> None:
+    await users.create(root, ANNA, NOTHING)
+
+    with pytest.raises(AlreadyExists, match=r"^User already exists$"):
+        await users.create(root, ANNA, UserDetails(service_roles=("odd",)))
+
+
+async def test_an_unknown_user_is_told_before_a_bad_body(users: Users) -> None:
+    with pytest.raises(NotFound, match=r"^User doesn't exist$"):
+        await users.update(NOBODY, UserDetails(service_roles=("odd",)))
+
+
+async def test_nobody_is_never_the_first_user_of_the_store(users: Users, registry: Registry) -> None:
+    """U1."""
+    first = await make_user(registry, "first")
+
+    for call in (users.show, users.refresh_token, users.delete):
+        with pytest.raises(NotFound, match=r"^User doesn't exist$"):
+            await call(NOBODY)
+    with pytest.raises(NotFound, match=r"^User doesn't exist$"):
+        await users.update(NOBODY, NOTHING)
+
+    assert await users.show(first.name) == first
+
+
+async def test_a_user_is_renamed(users: Users, registry: Registry, root: Caller) -> None:
+    made = await users.create(root, ANNA, UserDetails(email="a@site.example"))
+
+    renamed = await users.update(ANNA, UserDetails(name="anne"))
+
+    assert (renamed.id, renamed.name, renamed.email) == (made.id, "anne", "a@site.example")
+    assert await registry.users.by_name(ANNA) is None
+    assert (await users.update(UserName("anne"), UserDetails(name="anne"))).name == "anne"
+
+
+@pytest.mark.parametrize("name", ["a/b", " ", "ä", "x" * 256])
+async def test_a_new_name_keeps_the_rule_of_names(users: Users, root: Caller, name: str) -> None:
+    """U4."""
+    await users.create(root, ANNA, NOTHING)
+
+    with pytest.raises(InvalidInput, match=r"^Invalid user name$"):
+        await users.update(ANNA, UserDetails(name=name))
+
+
+async def test_a_new_name_must_be_free(users: Users, registry: Registry, root: Caller) -> None:
+    await users.create(root, ANNA, NOTHING)
+    await make_user(registry, "bert")
+
+    with pytest.raises(InvalidInput, match=r"^invalid user name change, name already exists$"):
+        await users.update(ANNA, UserDetails(name="bert", email="lost"))
+
+    assert (await users.show(ANNA)).email == ""
+
+
+async def test_what_is_not_said_stays(users: Users, registry: Registry, root: Caller, clock: ManualClock) -> None:
+    await make_project(registry)
+    before = await users.create(
+        root, ANNA, UserDetails(email="a", grants=(Grant("P", ("consumer",)),), service_roles=("admin_viewer",))
+    )
+    clock.advance(3_000)
+
+    after = await users.update(ANNA, UserDetails(description="new"))
+
+    assert after.description == "new"
+    assert after.modified_on == before.modified_on + 3_000
+    assert (after.email, after.memberships, after.service_roles, after.token) == (
+        "a", before.memberships, before.service_roles, before.token,
+    )  # fmt: skip
+
+
+async def test_lists_that_are_said_replace(users: Users, registry: Registry, root: Caller) -> None:
+    await make_project(registry)
+    await make_project(registry, "Q")
+    await users.create(root, ANNA, UserDetails(grants=(Grant("P", ("consumer",)),), service_roles=("admin_viewer",)))
+
+    moved = await users.update(ANNA, UserDetails(grants=(Grant("Q", ("publisher",)),), service_roles=()))
+
+    assert moved.memberships == (Membership(ProjectName("Q"), ("publisher",)),)
+    assert moved.service_roles == ()
+    assert (await users.update(ANNA, UserDetails(grants=()))).memberships == ()
+
+
+async def test_a_refreshed_token_replaces_the_old_one(users: Users, registry: Registry, root: Caller) -> None:
+    old = await users.create(root, ANNA, NOTHING)
+
+    fresh = await users.refresh_token(ANNA)
+
+    assert fresh.token != old.token
+    assert fresh.modified_on == old.modified_on
+    assert await users.by_token(str(fresh.token)) == fresh
+    with pytest.raises(NotFound, match=r"^User doesn't exist$"):
+        await users.by_token(str(old.token))
+    with pytest.raises(NotAuthenticated):
+        await users.profile(old.token)
+
+
+async def test_a_user_is_found_by_token_by_identity_and_as_itself(users: Users, root: Caller) -> None:
+    made = await users.create(root, ANNA, NOTHING)
+
+    assert await users.by_token(str(made.token)) == made
+    assert await users.by_uuid(made.id) == made
+    assert await users.profile(made.token) == made
+    with pytest.raises(NotFound, match=r"^User doesn't exist$"):
+        await users.by_uuid(UserId("unknown"))
+
+
+@pytest.mark.parametrize("token", [None, "", "unknown", SERVICE_TOKEN])
+async def test_there_is_no_profile_without_a_users_token(users: Users, token: str | None) -> None:
+    with pytest.raises(NotAuthenticated, match=r"^Unauthorized$"):
+        await users.profile(token)
+
+
+async def test_a_deleted_user_cannot_come_in(users: Users, root: Caller) -> None:
+    made = await users.create(root, ANNA, NOTHING)
+
+    await users.delete(ANNA)
+
+    with pytest.raises(NotFound):
+        await users.show(ANNA)
+    with pytest.raises(NotAuthenticated):
+        await users.profile(made.token)
+
+
+async def test_what_a_deleted_user_made_has_no_maker(users: Users, registry: Registry, root: Caller) -> None:
+    await users.create(root, ANNA, NOTHING)
+
+    await users.delete(UserName("root"))
+
+    assert (await users.show(ANNA)).created_by is None
+
+
+async def test_lists_come_newest_first_in_pages(users: Users, root: Caller) -> None:
+    for name in ("a", "b", "c"):
+        await users.create(root, UserName(name), NOTHING)
+
+    first = await users.list(root, PageRequest(3))
+    second = await users.list(root, PageRequest(3, first.next_token))
+
+    assert [user.name for user in (*first.items, *second.items)] == ["c", "b", "a", "root"]
+    assert first.total == 4
+    with pytest.raises(InvalidInput, match=r"^Invalid page token$"):
+        await users.list(root, PageRequest(1, "nonsense!"))
+
+
+async def test_a_list_shows_memberships_with_details_only(users: Users, registry: Registry, root: Caller) -> None:
+    project = await make_project(registry)
+    await make_user(registry, "anna", {project.id: ("consumer",)})
+    here = await users.project_filter("P")
+
+    plain = await users.list(root, EVERYTHING, project=here)
+    detailed = await users.list(root, EVERYTHING, project=here, details=True)
+
+    assert [(user.name, user.memberships) for user in plain.items] == [("anna", ())]
+    assert [len(user.memberships) for user in detailed.items] == [1]
+    assert all(user.token for user in detailed.items)
+
+
+async def test_a_filter_names_a_project_or_nothing(users: Users) -> None:
+    assert await users.project_filter("") is None
+    with pytest.raises(NotFound, match=r"^ProjectUUID doesn't exist$"):
+        await users.project_filter("nowhere")
+
+
+async def test_the_first_admin_is_made_once(registry: Registry) -> None:
+    token = await first_admin(registry)
+
+    assert token is not None
+    admin = await Users(registry).profile(token)
+    assert (admin.name, admin.service_roles) == ("admin", ("service_admin",))
+    assert (await admitted(registry, "users:create", admin)).full_view
+    assert await first_admin(registry) is None

@@ -1,0 +1,1 @@
+"""The program `ams`: serving, operating, and a client for people and scripts."""

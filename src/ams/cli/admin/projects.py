@@ -1,0 +1,72 @@
+"""`ams admin projects`."""
+
+from typing import Annotated
+
+import typer
+
+from ams.cli.command import Session, with_session
+from ams.cli.exits import Usage
+from ams.cli.output import columns, fields
+from ams.client import wire
+
+app = typer.Typer(help="Projects: who shares topics and subscriptions.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the project.", show_default=False)]
+
+
+@app.command()
+@with_session
+def create(
+    session: Session, name: Name, description: Annotated[str, typer.Option(help="What the project is for.")] = ""
+) -> None:
+    """Make a project."""
+    _show(session, session.call(wire.create_project(name, description)))
+
+
+@app.command("list")
+@with_session
+def list_(session: Session) -> None:
+    """List all projects, oldest first."""
+    found = session.call(wire.list_projects())
+    rows = [(each.name, each.created_on, each.created_by, each.description) for each in found.projects]
+    session.show(found, columns(("PROJECT", "CREATED", "BY", "DESCRIPTION"), rows))
+
+
+@app.command()
+@with_session
+def show(session: Session, name: Name) -> None:
+    """Show one project."""
+    _show(session, session.call(wire.get_project(name)))
+
+
+@app.command()
+@with_session
+def update(
+    session: Session,
+    name: Name,
+    rename: Annotated[str, typer.Option(metavar="NAME", help="New name.")] = "",
+    description: Annotated[str, typer.Option(help="New description.")] = "",
+) -> None:
+    """Rename or describe a project."""
+    if not rename and not description:
+        raise Usage("say what to change: --rename or --description")
+    _show(session, session.call(wire.update_project(name, name=rename, description=description)))
+
+
+@app.command()
+@with_session
+def delete(session: Session, name: Name) -> None:
+    """Remove a project with all its topics, subscriptions and messages."""
+    session.call(wire.delete_project(name))
+    session.done(f"project {name} deleted")
+
+
+def _show(session: Session, project: wire.Project) -> None:
+    values = {
+        "project": project.name,
+        "description": project.description,
+        "created": project.created_on,
+        "modified": project.modified_on,
+        "created by": project.created_by,
+    }
+    session.show(project, fields(values))

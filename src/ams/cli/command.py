@@ -1,0 +1,93 @@
+"""What every client command shares: the options of the connection, and a session made from them."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from ams.cli.connection import Source, connection
+from ams.cli.exits import Usage
+from ams.cli.output import Format, document, emit, note
+from ams.client import Client
+from ams.client.wire import Call
+from ams.settings import environment
+
+T = TypeVar("T")
+
+
+def _options(
+    endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
+    token: Annotated[str | None, typer.Option(help="Token; other users here can see it (AMS_TOKEN).")] = None,
+    token_file: Annotated[str | None, typer.Option(help="File that holds the token (AMS_TOKEN_FILE).")] = None,
+    project: Annotated[str | None, typer.Option("--project", "-p", help="Project (AMS_PROJECT).")] = None,
+    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_CA).")] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
+    output: Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")] = Format.TABLE,
+) -> "Session":
+    """Make a session of the options every client command has."""
+    asked = Source(endpoint=endpoint, token=token, token_file=token_file, project=project, ca=ca)
+    found = connection(asked, profile, environment())
+    client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout)
+    return Session(client, found.project, output)
+
+
+_SHARED = inspect.signature(_options).parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A client, the project it was pointed at, and the way results are written."""
+
+    client: Client
+    chosen_project: str | None
+    output: Format
+
+    @property
+    def project(self) -> str:
+        """The project the command works in; raises `Usage` when none was named."""
+        if not self.chosen_project:
+            raise Usage("no project: give --project, set AMS_PROJECT, or name it in a profile")
+        return self.chosen_project
+
+    @property
+    def for_programs(self) -> bool:
+        """Whether results are JSON."""
+        return self.output is Format.JSON
+
+    def call(self, call: Call[T]) -> T:
+        """Ask the service."""
+        return self.client.call(call)
+
+    def show(self, result: object, text: str) -> None:
+        """Write a result: itself as JSON, or its text for people."""
+        emit(document(result) if self.for_programs else text)
+
+    def done(self, text: str) -> None:
+        """Confirm work that has no result: a note for people, an empty object for programs."""
+        if self.for_programs:
+            emit("{}")
+        else:
+            note(text)
+
+
+def with_session(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command whose first parameter is the session the options of the connection instead of it."""
+
+    @functools.wraps(function)
+    def run(**values: Any) -> None:
+        session = _options(**{name: values.pop(name) for name in _SHARED})
+        with session.client:
+            function(session, **values)
+
+    # The command line is read from the signature, so the signature says what `run` really takes.
+    _session, *own = inspect.signature(function).parameters.values()
+    run.__signature__ = _keyword_only([*own, *_SHARED.values()])  # type: ignore[attr-defined]  # see inspect.signature
+    return run
+
+
+def _keyword_only(parameters: list[inspect.Parameter]) -> inspect.Signature:
+    return inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters])

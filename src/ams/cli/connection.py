@@ -1,0 +1,148 @@
+"""Which service to talk to, and as whom.
+
+Each of endpoint, token, project and CA file is taken from the first place that names it: the options of the command,
+the environment, the profile, and last, for what is on this machine, the data folder in the current folder, so that
+`ams topic list --project demo` works beside a service started there.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ams.cli.exits import Usage
+from ams.client.client import LOOPBACK, host
+from ams.client.errors import InvalidInput
+
+LOCAL_ENDPOINT = "https://localhost:8080"
+LOCAL_FOLDER = "ams-data"
+
+_PROFILE_KEYS = frozenset({"endpoint", "token", "token_file", "project", "ca"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What one place says of a connection; None where it says nothing."""
+
+    endpoint: str | None = None
+    token: str | None = None
+    token_file: str | None = None
+    project: str | None = None
+    ca: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Where to, as whom, in which project."""
+
+    endpoint: str
+    token: str
+    """Empty when there is none; status and version answer without."""
+    project: str | None
+    ca: str | None
+
+
+def connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
+    """Put a connection together; raise `Usage` when no place names an endpoint or a place cannot be read."""
+    sources = [options, _from_environment(environment)]
+    name = profile or environment.get("AMS_PROFILE")
+    if name:
+        sources.append(read_profile(profiles_path(environment), name))
+    local = _local_folder()
+    endpoint = _endpoint(_first(sources, "endpoint") or (LOCAL_ENDPOINT if local else None))
+    if local and _is_local(endpoint):
+        sources.append(local)
+    return Connection(
+        endpoint=endpoint, token=_token(sources), project=_first(sources, "project"), ca=_first(sources, "ca")
+    )
+
+
+def profiles_path(environment: Mapping[str, str]) -> str:
+    """Return the place of the profiles file: `$XDG_CONFIG_HOME/ams/profiles.toml`, by default in `~/.config`."""
+    config = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(config, "ams", "profiles.toml")
+
+
+def read_profile(path: str, name: str) -> Source:
+    """Read one profile: a TOML table with any of endpoint, token, token_file, project, ca; raise `Usage` if bad."""
+    profiles = _toml(path)
+    table = profiles.get(name)
+    if not isinstance(table, dict):
+        raise Usage(f"no profile {name!r} in {path}")
+    for key, value in table.items():
+        if key not in _PROFILE_KEYS or not isinstance(value, str):
+            raise Usage(f"profile {name!r} in {path}: {key} must be one of {', '.join(sorted(_PROFILE_KEYS))}, as text")
+    folder = os.path.dirname(path)
+    files = {key: os.path.join(folder, os.path.expanduser(table[key])) for key in ("token_file", "ca") if key in table}
+    return Source(**(table | files))
+
+
+def _toml(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise Usage(f"profiles file {path}: {error.strerror}") from error
+    except ValueError:
+        # The parser's text could quote a token.
+        raise Usage(f"profiles file {path} is not TOML") from None
+
+
+def _from_environment(environment: Mapping[str, str]) -> Source:
+    return Source(
+        endpoint=environment.get("AMS_ENDPOINT") or None,
+        token=environment.get("AMS_TOKEN") or None,
+        token_file=environment.get("AMS_TOKEN_FILE") or None,
+        project=environment.get("AMS_PROJECT") or None,
+        ca=environment.get("AMS_CA") or None,
+    )
+
+
+def _local_folder() -> Source | None:
+    token_file, ca = os.path.join(LOCAL_FOLDER, "admin.token"), os.path.join(LOCAL_FOLDER, "ca.pem")
+    if not os.path.exists(token_file) or not os.path.exists(ca):
+        return None
+    return Source(token_file=token_file, ca=ca)
+
+
+def _endpoint(named: str | None) -> str:
+    if named is None:
+        raise Usage("no service to talk to: give --endpoint, set AMS_ENDPOINT, or use --profile")
+    endpoint = named if "://" in named else f"https://{named}"
+    try:
+        host(endpoint)
+    except InvalidInput as error:
+        raise Usage(f"{named!r} is no endpoint: {error.message}") from None
+    return endpoint
+
+
+def _is_local(endpoint: str) -> bool:
+    """Whether the local admin's token may go there: this machine, behind a certificate of the local CA."""
+    return endpoint.startswith("https:") and host(endpoint) in LOOPBACK
+
+
+def _first(sources: list[Source], field: str) -> str | None:
+    values: list[str | None] = [getattr(source, field) for source in sources]
+    return next((value for value in values if value), None)
+
+
+def _token(sources: list[Source]) -> str:
+    for source in sources:
+        if source.token and source.token_file:
+            raise Usage("a token and a token file were given in one place; give one of them")
+        if source.token:
+            return source.token
+        if source.token_file:
+            return _read_token(source.token_file)
+    return ""
+
+
+def _read_token(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read(4096).strip()
+    except OSError as error:
+        raise Usage(f"token file {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise Usage(f"token file {path} does not hold a token") from None

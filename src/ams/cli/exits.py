@@ -1,0 +1,68 @@
+"""Exit codes, and the one line an error becomes (docs/reference/cli.md)."""
+
+from enum import IntEnum
+
+from ams.client import errors
+from ams.errors import AmsError
+
+
+class Exit(IntEnum):
+    """How `ams` ends; scripts may rely on the numbers."""
+
+    OK = 0
+    REFUSED = 1
+    """The service said no, or the work could not be done."""
+    USAGE = 2
+    NOT_ALLOWED = 3
+    """Not authenticated, or forbidden."""
+    NOT_FOUND = 4
+    CONFLICT = 5
+    """The name is taken, or the state does not allow this."""
+    UNREACHABLE = 6
+    """No connection, no trust, no answer in time, or no AMS there."""
+    UNAVAILABLE = 7
+    """The service cannot do it now; try again."""
+    FAULT = 70
+    """A fault of the program itself."""
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
+    """Whoever read our output went away."""
+
+
+class Usage(Exception):
+    """The command line, a variable or a profile says something that cannot be."""
+
+
+class PipeClosed(Exception):
+    """Whoever read our output went away; nothing more can be said to them."""
+
+
+_CODES: dict[type[BaseException], Exit] = {
+    Usage: Exit.USAGE,
+    PipeClosed: Exit.PIPE_CLOSED,
+    AmsError: Exit.REFUSED,
+    errors.ClientError: Exit.REFUSED,
+    errors.Unreachable: Exit.UNREACHABLE,
+    errors.NotAuthenticated: Exit.NOT_ALLOWED,
+    errors.NotAllowed: Exit.NOT_ALLOWED,
+    errors.NotFound: Exit.NOT_FOUND,
+    errors.Conflict: Exit.CONFLICT,
+    errors.Unavailable: Exit.UNAVAILABLE,
+    BaseException: Exit.FAULT,
+}
+
+
+def exit_code(error: BaseException) -> Exit:
+    """Return the code of an error's class or of its nearest ancestor that has one."""
+    return next(_CODES[base] for base in type(error).__mro__ if base in _CODES)
+
+
+def line(error: BaseException) -> str:
+    """Return what the error says to a person, in one line."""
+    code = exit_code(error)
+    text = " ".join(str(error).split())
+    if code is Exit.FAULT:
+        return f"unexpected {type(error).__name__}: {text} (a fault in ams; AMS_DEBUG=1 shows where)"
+    if isinstance(error, errors.NotAuthenticated):
+        return f"{text} (the token is missing, unknown, or has no role here)"
+    return text or type(error).__name__

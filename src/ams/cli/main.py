@@ -1,0 +1,121 @@
+"""The entry point: finds the command, loads only that one, and turns errors into one line and an exit code."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from ams import __version__
+
+
+class Entry(NamedTuple):
+    """A command: where it is, and what the overview says of it."""
+
+    target: str
+    """`module:name` of a Typer app or of a function that is the command."""
+    help: str
+
+
+SERVICE_COMMANDS = {
+    "serve": Entry("ams.cli.serve:serve_command", "Run the service."),
+    "check": Entry("ams.cli.check:check_command", "Verify a data folder and say what it holds."),
+}
+"""Commands that work on a data folder; each target makes a command that reads its own arguments."""
+
+COMMANDS = {
+    "settings": Entry("ams.cli.settings:settings", "List the settings of the service."),
+    "admin": Entry("ams.cli.admin:app", "Users, projects, members and tokens."),
+    "topic": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
+    "sub": Entry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
+    "publish": Entry("ams.cli.publish:publish", "Publish messages."),
+    "pull": Entry("ams.cli.pull:pull", "Get the next messages of a subscription."),
+    "ack": Entry("ams.cli.pull:ack", "Acknowledge pulled messages."),
+    "tail": Entry("ams.cli.tail:tail", "Follow a topic."),
+    "status": Entry("ams.cli.service:status", "Show how the service is."),
+    "version": Entry("ams.cli.service:version", "Show the versions of this program and of the service."),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run `ams` and exit with one of `ams.cli.exits.Exit`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # always real files here
+    try:
+        _run(given)
+    except Exception as error:
+        sys.exit(_report(error))
+
+
+def _run(arguments: list[str]) -> None:
+    name, *rest = arguments or [""]
+    if name in SERVICE_COMMANDS:
+        _imported(SERVICE_COMMANDS[name])().main(args=rest, prog_name=f"ams {name}")
+    else:
+        program(arguments)(args=arguments, prog_name="ams")
+
+
+def program(arguments: Sequence[str]) -> typer.Typer:
+    """Build the program with the command that `arguments` ask for; the others are only named.
+
+    Loading a command costs up to a tenth of a second (the HTTP client, the engines), which no other should pay.
+    """
+    app = typer.Typer(name="ams", no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+    app.callback()(_overview)
+    wanted = next((each for each in arguments if not each.startswith("-")), None)
+    for name, entry in (SERVICE_COMMANDS | COMMANDS).items():
+        if name == wanted and name in COMMANDS:
+            _add(app, name, _imported(entry))
+        else:
+            app.command(name, help=entry.help)(_unloaded)
+    return app
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"ams {__version__}")
+        raise typer.Exit
+
+
+def _overview(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version of this program.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Publish and consume messages, and run the service that carries them."""
+
+
+def _imported(entry: Entry) -> Any:
+    module, _, attribute = entry.target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _add(app: typer.Typer, name: str, target: Any) -> None:
+    if isinstance(target, typer.Typer):
+        app.add_typer(target, name=name)
+    else:
+        app.command(name)(target)
+
+
+def _unloaded() -> None:
+    """Stand in the overview for a command that was not asked for."""
+
+
+def _report(error: Exception) -> int:
+    """Say the error in one line on stderr and return its exit code."""
+    from ams.cli.exits import Exit, PipeClosed, exit_code, line
+
+    code = exit_code(error)
+    if code is Exit.FAULT and os.environ.get("AMS_DEBUG"):
+        raise error
+    if not isinstance(error, PipeClosed):
+        print(f"ams: {line(error)}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

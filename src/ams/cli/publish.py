@@ -1,0 +1,94 @@
+"""`ams publish`: messages from the command line, a file, or the lines of standard input."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from io import BufferedReader
+from typing import Annotated
+
+import typer
+
+from ams.cli.command import Session, with_session
+from ams.cli.exits import Usage
+from ams.cli.output import emit, json_line, note
+from ams.client import wire
+
+CHUNK = 64 * 1024
+"""Bytes of standard input taken at once; the lines of a chunk are one request."""
+REQUEST_MESSAGES = 1000
+LONGEST_LINE = 16 * 2**20
+"""Bytes; longer than any message a service takes, short enough to hold in memory."""
+
+
+@with_session
+def publish(
+    session: Session,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)],
+    data: Annotated[str | None, typer.Option(help="Publish this text as one message.")] = None,
+    file: Annotated[str | None, typer.Option(help="Publish this file as one message; - is standard input.")] = None,
+    attr: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Attribute; may be repeated.")] = None,
+) -> None:
+    """Publish messages and print their ids: --data, a --file, or else each line of standard input."""
+    attributes = _attributes(attr or ())
+    if data is not None and file is not None:
+        raise Usage("give --data or --file, not both")
+    if data is not None:
+        _send(session, topic, [wire.message(data.encode("utf-8", "surrogateescape"), attributes)])
+    elif file is not None:
+        _send(session, topic, [wire.message(_content(file), attributes)])
+    else:
+        _send_lines(session, topic, attributes)
+
+
+def requests(source: BufferedReader, attributes: Mapping[str, str]) -> Iterator[list[wire.Message]]:
+    """Make requests of lines as they arrive, so that a slow source is not kept waiting for a full one.
+
+    An empty line is a message only when there are attributes: the service stores no message that says nothing.
+    """
+    for lines in _chunks_of_lines(source):
+        messages = [wire.message(line, attributes) for line in lines if line or attributes]
+        for start in range(0, len(messages), REQUEST_MESSAGES):
+            yield messages[start : start + REQUEST_MESSAGES]
+
+
+def _chunks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
+    rest = bytearray()
+    while chunk := source.read1(CHUNK):
+        rest += chunk
+        if b"\n" in chunk:
+            *lines, unended = bytes(rest).split(b"\n")
+            rest = bytearray(unended)
+            yield lines
+        elif len(rest) > LONGEST_LINE:
+            raise Usage("a line of the input is too long to be a message")
+    if rest:
+        yield [bytes(rest)]
+
+
+def _attributes(pairs: Sequence[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise Usage(f"--attr {pair!r} must look like NAME=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _content(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except OSError as error:
+        raise Usage(f"{file}: {error.strerror}") from error
+
+
+def _send_lines(session: Session, topic: str, attributes: Mapping[str, str]) -> None:
+    if sys.stdin.isatty():
+        note("each line becomes a message; Ctrl-D ends")
+    with open(sys.stdin.fileno(), "rb", closefd=False) as source:
+        for request in requests(source, attributes):
+            _send(session, topic, request)
+
+
+def _send(session: Session, topic: str, messages: list[wire.Message]) -> None:
+    published = session.call(wire.publish(session.project, topic, messages))
+    emit(json_line(published) if session.for_programs else "\n".join(published.message_ids))

@@ -1,0 +1,133 @@
+"""`ams sub`: subscriptions, where they stand, and who may consume."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from ams.cli.acl import NoUsers, Users, chosen_users
+from ams.cli.command import Session, with_session
+from ams.cli.exits import Usage
+from ams.cli.output import columns, fields, short_name
+from ams.client import wire
+
+app = typer.Typer(help="Subscriptions, where they stand, and who may consume.", no_args_is_help=True)
+
+SubscriptionName = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.", show_default=False)]
+Seconds = Annotated[int, typer.Argument(metavar="SECONDS", help="0 to 600.", show_default=False)]
+
+
+@app.command()
+@with_session
+def create(
+    session: Session,
+    subscription: SubscriptionName,
+    topic: Annotated[str, typer.Option(help="Topic of the same project.", show_default=False)],
+    ack_deadline: Annotated[int | None, typer.Option(help="Seconds to acknowledge in; the service's is 10.")] = None,
+) -> None:
+    """Subscribe to a topic, from its end on."""
+    made = session.call(wire.create_subscription(session.project, subscription, topic, ack_deadline=ack_deadline))
+    _show(session, made)
+
+
+@app.command("list")
+@with_session
+def list_(session: Session) -> None:
+    """List the subscriptions of the project, newest first."""
+    found = session.call(wire.list_subscriptions(session.project))
+    rows = [
+        (short_name(each.name), short_name(each.topic), f"{each.ack_deadline_seconds}s", each.created_on)
+        for each in found.subscriptions
+    ]
+    session.show(found, columns(("SUBSCRIPTION", "TOPIC", "DEADLINE", "CREATED"), rows))
+
+
+@app.command()
+@with_session
+def show(session: Session, subscription: SubscriptionName) -> None:
+    """Show one subscription."""
+    _show(session, session.call(wire.get_subscription(session.project, subscription)))
+
+
+@app.command()
+@with_session
+def delete(session: Session, subscription: SubscriptionName) -> None:
+    """Remove a subscription and forget where it stood."""
+    session.call(wire.delete_subscription(session.project, subscription))
+    session.done(f"subscription {subscription} deleted")
+
+
+@app.command()
+@with_session
+def offsets(session: Session, subscription: SubscriptionName) -> None:
+    """Show where a subscription stands."""
+    found = session.call(wire.get_offsets(session.project, subscription))
+    values = {"oldest": found.min, "next": found.current, "end": found.max, "backlog": found.max - found.current}
+    session.show(found, fields({name: str(value) for name, value in values.items()}))
+
+
+@app.command()
+@with_session
+def seek(
+    session: Session,
+    subscription: SubscriptionName,
+    to: Annotated[str, typer.Option(help="oldest, end, an OFFSET, or a TIME such as 2024-03-05T10:20:30Z.")],
+) -> None:
+    """Move a subscription: back to get messages again, forward to skip them."""
+    offset = _offset(session, subscription, to)
+    session.call(wire.modify_offset(session.project, subscription, offset))
+    session.show({"offset": offset}, f"subscription {subscription} moved to {offset}")
+
+
+@app.command()
+@with_session
+def ack_deadline(session: Session, subscription: SubscriptionName, seconds: Seconds) -> None:
+    """Change how long after a pull messages may be acknowledged."""
+    session.call(wire.modify_ack_deadline(session.project, subscription, seconds))
+    session.done(f"subscription {subscription} has {seconds} seconds to acknowledge")
+
+
+@app.command()
+@with_session
+def acl(session: Session, subscription: SubscriptionName) -> None:
+    """Show who may consume."""
+    found = session.call(wire.get_subscription_acl(session.project, subscription))
+    session.show(found, columns(("USER",), [(user,) for user in found.authorized_users]))
+
+
+@app.command()
+@with_session
+def set_acl(session: Session, subscription: SubscriptionName, users: Users = None, none: NoUsers = False) -> None:
+    """Say who may consume; this replaces the list."""
+    session.call(wire.modify_subscription_acl(session.project, subscription, chosen_users(users, none=none)))
+    session.done(f"access list of subscription {subscription} replaced")
+
+
+def moment(text: str) -> datetime:
+    """Read a time as people write it: ISO 8601, a day alone is its midnight, without a zone it is UTC."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        raise Usage(f"{text!r} is not oldest, end, an offset, or a time such as 2024-03-05T10:20:30Z") from None
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
+
+
+def _offset(session: Session, subscription: str, to: str) -> int:
+    if to.isascii() and to.isdigit():
+        return int(to)
+    if to in ("oldest", "end"):
+        bounds = session.call(wire.get_offsets(session.project, subscription))
+        return bounds.min if to == "oldest" else bounds.max
+    return session.call(wire.time_to_offset(session.project, subscription, moment(to))).offset
+
+
+def _show(session: Session, subscription: wire.Subscription) -> None:
+    values = {
+        "subscription": short_name(subscription.name),
+        "topic": short_name(subscription.topic),
+        "deadline": f"{subscription.ack_deadline_seconds}s",
+        "created": subscription.created_on,
+        "push": str(subscription.push_config.get("pushEndpoint") or ""),
+        "push status": subscription.push_status,
+    }
+    session.show(subscription, fields(values))

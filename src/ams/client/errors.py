@@ -1,0 +1,141 @@
+"""What may come back instead of an answer, as one tree with the class names of `ams.errors`.
+
+    ClientError
+    ├── Unreachable           nobody answered: connection, TLS, timeout
+    │   └── NotAms            something answered that does not speak AMS
+    └── Refused               the service said no, in its error envelope (contract 1.1)
+        ├── InvalidInput      400
+        │   └── TooLarge      413
+        ├── NotAuthenticated  401
+        ├── NotAllowed        403
+        ├── NotFound          404
+        ├── AckTimeout        408
+        ├── Conflict          409
+        │   └── AlreadyExists     409 with the status word ALREADY_EXISTS
+        └── Unavailable       500 and above
+            └── Overloaded    429 and 503
+
+No text of these holds a token: neither requests nor their addresses are quoted, but for the endpoint.
+"""
+
+import msgspec
+
+
+class ClientError(Exception):
+    """The root of everything the client raises on purpose."""
+
+    retriable = False
+    """Whether the same call may succeed later without being changed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Unreachable(ClientError):
+    """Nobody answered: no connection, no trust in the certificate, or no answer in time.
+
+    A call that changes something may have been carried out all the same.
+    """
+
+    retriable = True
+
+
+class NotAms(Unreachable):
+    """Something answered that does not speak AMS: a proxy's page, or the wrong port."""
+
+    retriable = False
+
+
+class Refused(ClientError):
+    """The service said no; `code` and `status` are those of its error envelope."""
+
+    def __init__(self, message: str, code: int = 0, status: str = "", retry_after: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+        self.retry_after = retry_after
+        """Seconds to wait as the service asked for them; empty when it did not."""
+
+
+class InvalidInput(Refused):
+    """The call says something that cannot be; also raised before sending when a name cannot be one."""
+
+
+class TooLarge(InvalidInput):
+    """A message or a body is over the limit; nothing was stored."""
+
+
+class NotAuthenticated(Refused):
+    """No token, an unknown one, or a user without any role here."""
+
+
+class NotAllowed(Refused):
+    """A known user whose roles or absence from an access list do not allow this."""
+
+
+class NotFound(Refused):
+    """The resource does not exist."""
+
+
+class AckTimeout(Refused):
+    """An acknowledgement came after its deadline; the messages will be delivered again."""
+
+
+class Conflict(Refused):
+    """The state of the resource does not allow this now."""
+
+
+class AlreadyExists(Conflict):
+    """The name is taken."""
+
+
+class Unavailable(Refused):
+    """The service cannot do its work now; nothing was promised, trying again is right."""
+
+    retriable = True
+
+
+class Overloaded(Unavailable):
+    """The service refuses work to protect what it has; try again later."""
+
+
+_BY_CODE: dict[int, type[Refused]] = {
+    400: InvalidInput,
+    401: NotAuthenticated,
+    403: NotAllowed,
+    404: NotFound,
+    408: AckTimeout,
+    409: Conflict,
+    413: TooLarge,
+    429: Overloaded,
+    503: Overloaded,
+}
+
+
+class _Detail(msgspec.Struct):
+    code: int
+    message: str
+    status: str = ""
+
+
+class _Envelope(msgspec.Struct):
+    error: _Detail
+
+
+def refusal(http_status: int, body: bytes, retry_after: str = "") -> Refused:
+    """Read an answer that is not a success into its error; a body that is no envelope still tells by its status."""
+    try:
+        detail = msgspec.json.decode(body, type=_Envelope).error
+    except msgspec.DecodeError:
+        detail = _Detail(http_status, f"answer {http_status} without an AMS error")
+    kind = _kind(http_status, detail.status)
+    return kind(detail.message, detail.code, detail.status, retry_after)
+
+
+def _kind(http_status: int, word: str) -> type[Refused]:
+    if http_status == 409 and word == "ALREADY_EXISTS":
+        return AlreadyExists
+    if http_status in _BY_CODE:
+        return _BY_CODE[http_status]
+    return Unavailable if http_status >= 500 else Refused

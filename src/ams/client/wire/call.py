@@ -1,0 +1,93 @@
+"""A call: what is sent and how its answer reads, apart from any connection."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ams.client.errors import InvalidInput
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request and the reader of its answer; `T` is what the answer reads into."""
+
+    method: str
+    path: str
+    """Path below the endpoint, from `/v1` on."""
+    read: Callable[[bytes], T]
+    """Reads the body of a 200; raises `msgspec.DecodeError` when it is not what the contract says."""
+    body: bytes | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def reader(kind: type[T]) -> Callable[[bytes], T]:
+    """Return what reads a JSON body into `kind`, a type of `values`."""
+    return msgspec.json.Decoder(kind).decode
+
+
+def nothing(_body: bytes) -> None:
+    """Read an answer that says nothing but its 200: zero bytes or `{}`."""
+
+
+def json_body(content: object) -> bytes:
+    """Write the body of a request."""
+    return msgspec.json.encode(content)
+
+
+def page(size: int, token: str) -> dict[str, str]:
+    """Return the query of a list (contract 4); size 0 asks for everything."""
+    asked = {"pageSize": str(size) if size else "", "pageToken": token}
+    return {name: value for name, value in asked.items() if value}
+
+
+def projects_path(project: str | None = None, verb: str = "") -> str:
+    """Return the path of a project, or of all projects."""
+    return _resource("/v1/projects", "project", project, verb)
+
+
+def members_path(project: str, user: str | None = None, verb: str = "") -> str:
+    """Return the path of a project's member, or of all its members."""
+    return _resource(f"{projects_path(project)}/members", "user", user, verb)
+
+
+def topics_path(project: str, topic: str | None = None, verb: str = "") -> str:
+    """Return the path of a topic, or of all topics of a project."""
+    return _resource(f"{projects_path(project)}/topics", "topic", topic, verb)
+
+
+def subscriptions_path(project: str, subscription: str | None = None, verb: str = "") -> str:
+    """Return the path of a subscription, or of all subscriptions of a project."""
+    return _resource(f"{projects_path(project)}/subscriptions", "subscription", subscription, verb)
+
+
+def users_path(user: str | None = None, verb: str = "") -> str:
+    """Return the path of a user, or of all users."""
+    return _resource("/v1/users", "user", user, verb)
+
+
+def segment(kind: str, text: str) -> str:
+    """Return a name as it stands in a path; raise `InvalidInput` for what the service would refuse (contract 2).
+
+    Checked before sending, because a slash, a colon or a dot would ask for another resource than the one named.
+    """
+    if not _NAME.fullmatch(text):
+        raise InvalidInput(f"Invalid {kind} name", 400, "INVALID_ARGUMENT")
+    return text
+
+
+def _resource(collection: str, kind: str, name: str | None, verb: str) -> str:
+    if name is None:
+        return collection
+    return f"{collection}/{segment(kind, name)}" + (f":{verb}" if verb else "")
+
+
+Json = dict[str, Any]
+"""An object passed on as it came."""

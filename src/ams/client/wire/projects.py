@@ -1,0 +1,72 @@
+"""Calls about projects and their members (contract 7)."""
+
+from collections.abc import Sequence
+
+from ams.client.wire.call import Call, json_body, members_path, nothing, page, projects_path, reader
+from ams.client.wire.values import Membership, Project, Projects, User, UserDetails, Users
+
+_project = reader(Project)
+_projects = reader(Projects)
+_user = reader(User)
+_users = reader(Users)
+
+
+def list_projects() -> Call[Projects]:
+    """Ask for all projects."""
+    return Call("GET", projects_path(), _projects)
+
+
+def get_project(project: str) -> Call[Project]:
+    """Ask for one project."""
+    return Call("GET", projects_path(project), _project)
+
+
+def create_project(project: str, description: str = "") -> Call[Project]:
+    """Make a project; `AlreadyExists` when the name is taken."""
+    return Call("POST", projects_path(project), _project, json_body({"description": description}))
+
+
+def update_project(project: str, *, name: str = "", description: str = "") -> Call[Project]:
+    """Rename or describe a project; what is empty stays as it is."""
+    said = {"name": name, "description": description}
+    return Call("PUT", projects_path(project), _project, json_body({key: text for key, text in said.items() if text}))
+
+
+def delete_project(project: str) -> Call[None]:
+    """Remove a project with all its topics, subscriptions and messages."""
+    return Call("DELETE", projects_path(project), nothing)
+
+
+def list_members(project: str, *, details: bool = False, page_size: int = 0, page_token: str = "") -> Call[Users]:
+    """Ask for the users of a project; `details` adds what they may do where."""
+    query = page(page_size, page_token) | ({"details": "true"} if details else {})
+    return Call("GET", members_path(project), _users, query=query)
+
+
+def get_member(project: str, user: str) -> Call[User]:
+    """Ask for one user of a project."""
+    return Call("GET", members_path(project, user), _user)
+
+
+def create_member(project: str, user: str, roles: Sequence[str] = (), *, email: str | None = None) -> Call[User]:
+    """Make a new user who is a member of the project; the answer holds the token."""
+    return Call("POST", members_path(project, user), _user, _member_body(project, roles, email))
+
+
+def update_member(project: str, user: str, roles: Sequence[str]) -> Call[User]:
+    """Replace the roles a member has in the project."""
+    return Call("PUT", members_path(project, user), _user, _member_body(project, roles))
+
+
+def add_member(project: str, user: str, roles: Sequence[str] = ()) -> Call[User]:
+    """Make an existing user a member of the project."""
+    return Call("POST", members_path(project, user, "add"), _user, json_body({"roles": list(roles)}))
+
+
+def remove_member(project: str, user: str) -> Call[None]:
+    """End a user's membership; the user stays."""
+    return Call("POST", members_path(project, user, "remove"), nothing)
+
+
+def _member_body(project: str, roles: Sequence[str], email: str | None = None) -> bytes:
+    return json_body(UserDetails(projects=[Membership(project=project, roles=list(roles))], email=email))

@@ -1,0 +1,15 @@
+"""Calls about the service itself (contract 14.5 and 14.6)."""
+
+from ams.client.wire.call import Call, Json, reader
+
+_object = reader(Json)
+
+
+def get_status(*, details: bool = False) -> Call[Json]:
+    """Ask how the service is; `details` needs a service_admin's or admin_viewer's token."""
+    return Call("GET", "/v1/status", _object, query={"details": "true"} if details else {})
+
+
+def get_version() -> Call[Json]:
+    """Ask what the service runs on; the release is shown to service_admin and admin_viewer only."""
+    return Call("GET", "/v1/version", _object)

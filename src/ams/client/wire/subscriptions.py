@@ -1,0 +1,99 @@
+"""Calls about subscriptions: pulling, acknowledging, seeking (contract 9 to 11)."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, subscriptions_path
+from ams.client.wire.values import Acl, OffsetAt, Offsets, Received, Subscription, Subscriptions
+
+_acl = reader(Acl)
+_offset_at = reader(OffsetAt)
+_offsets = reader(Offsets)
+_received = reader(Received)
+_subscription = reader(Subscription)
+_subscriptions = reader(Subscriptions)
+
+
+def list_subscriptions(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Subscriptions]:
+    """Ask for the subscriptions of a project that the caller may see."""
+    return Call("GET", subscriptions_path(project), _subscriptions, query=page(page_size, page_token))
+
+
+def get_subscription(project: str, subscription: str) -> Call[Subscription]:
+    """Ask for one subscription."""
+    return Call("GET", subscriptions_path(project, subscription), _subscription)
+
+
+def create_subscription(
+    project: str, subscription: str, topic: str, *, ack_deadline: int | None = None
+) -> Call[Subscription]:
+    """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10."""
+    body: dict[str, str | int] = {"topic": f"projects/{project}/topics/{segment('topic', topic)}"}
+    if ack_deadline is not None:
+        body["ackDeadlineSeconds"] = ack_deadline
+    return Call("PUT", subscriptions_path(project, subscription), _subscription, json_body(body))
+
+
+def delete_subscription(project: str, subscription: str) -> Call[None]:
+    """Remove a subscription and forget where it stood."""
+    return Call("DELETE", subscriptions_path(project, subscription), nothing)
+
+
+def get_subscription_acl(project: str, subscription: str) -> Call[Acl]:
+    """Ask who may consume."""
+    return Call("GET", subscriptions_path(project, subscription, "acl"), _acl)
+
+
+def modify_subscription_acl(project: str, subscription: str, users: Sequence[str]) -> Call[None]:
+    """Say who may consume; replaces the list, and an empty one closes the subscription to consumers."""
+    body = json_body({"authorized_users": list(users)})
+    return Call("POST", subscriptions_path(project, subscription, "modifyAcl"), nothing, body)
+
+
+def modify_ack_deadline(project: str, subscription: str, seconds: int) -> Call[None]:
+    """Change how long after a pull an acknowledgement is taken, 0 to 600 seconds."""
+    body = json_body({"ackDeadlineSeconds": seconds})
+    return Call("POST", subscriptions_path(project, subscription, "modifyAckDeadline"), nothing, body)
+
+
+def get_offsets(project: str, subscription: str) -> Call[Offsets]:
+    """Ask where the subscription stands."""
+    return Call("GET", subscriptions_path(project, subscription, "offsets"), _offsets)
+
+
+def time_to_offset(project: str, subscription: str, moment: datetime) -> Call[OffsetAt]:
+    """Ask for the first message published at `moment` (with a time zone) or later; `Conflict` when there is none."""
+    query = {"time": zulu(moment)}
+    return Call("GET", subscriptions_path(project, subscription, "timeToOffset"), _offset_at, query=query)
+
+
+def modify_offset(project: str, subscription: str, offset: int) -> Call[None]:
+    """Move the subscription: back to replay, forward to skip."""
+    return Call(
+        "POST", subscriptions_path(project, subscription, "modifyOffset"), nothing, json_body({"offset": offset})
+    )
+
+
+def pull(project: str, subscription: str, *, max_messages: int = 1, wait: bool = True) -> Call[Received]:
+    """Ask for the next messages; with `wait`, the service answers only when there is one, or after a few seconds.
+
+    Both values travel as text, as every known client sends them (clients.md, R3).
+    """
+    body = json_body({"maxMessages": str(max_messages), "returnImmediately": "false" if wait else "true"})
+    return Call("POST", subscriptions_path(project, subscription, "pull"), _received, body)
+
+
+def acknowledge(project: str, subscription: str, ack_ids: Sequence[str]) -> Call[None]:
+    """Say that everything up to the largest of these ids is done."""
+    body = json_body({"ackIds": list(ack_ids)})
+    return Call("POST", subscriptions_path(project, subscription, "acknowledge"), nothing, body)
+
+
+def ack_id(project: str, subscription: str, offset: int) -> str:
+    """Return the id that acknowledges the message at `offset` (contract 2)."""
+    return f"projects/{project}/subscriptions/{subscription}:{offset}"
+
+
+def zulu(moment: datetime) -> str:
+    """Write a moment as timeToOffset wants it: UTC, three digits of a second (contract 11.4)."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

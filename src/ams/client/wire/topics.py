@@ -1,0 +1,58 @@
+"""Calls about topics, and publishing (contract 8 and 12)."""
+
+from collections.abc import Sequence
+
+from ams.client.wire.call import Call, json_body, nothing, page, reader, topics_path
+from ams.client.wire.values import Acl, Message, Published, SubscriptionNames, Topic, Topics
+
+_acl = reader(Acl)
+_published = reader(Published)
+_subscription_names = reader(SubscriptionNames)
+_topic = reader(Topic)
+_topics = reader(Topics)
+
+
+def list_topics(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Topics]:
+    """Ask for the topics of a project that the caller may see."""
+    return Call("GET", topics_path(project), _topics, query=page(page_size, page_token))
+
+
+def get_topic(project: str, topic: str) -> Call[Topic]:
+    """Ask for one topic."""
+    return Call("GET", topics_path(project, topic), _topic)
+
+
+def create_topic(project: str, topic: str) -> Call[Topic]:
+    """Make a topic; `AlreadyExists` when the name is taken."""
+    return Call("PUT", topics_path(project, topic), _topic)
+
+
+def delete_topic(project: str, topic: str) -> Call[None]:
+    """Remove a topic and its messages; its subscriptions stay."""
+    return Call("DELETE", topics_path(project, topic), nothing)
+
+
+def list_topic_subscriptions(project: str, topic: str) -> Call[SubscriptionNames]:
+    """Ask which subscriptions a topic has."""
+    return Call("GET", f"{topics_path(project, topic)}/subscriptions", _subscription_names)
+
+
+def get_topic_acl(project: str, topic: str) -> Call[Acl]:
+    """Ask who may publish."""
+    return Call("GET", topics_path(project, topic, "acl"), _acl)
+
+
+def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[None]:
+    """Say who may publish; replaces the list, and an empty one closes the topic to publishers."""
+    return Call("POST", topics_path(project, topic, "modifyAcl"), nothing, json_body({"authorized_users": list(users)}))
+
+
+def publish(project: str, topic: str, messages: Sequence[Message], *, key: str = "") -> Call[Published]:
+    """Store messages, all or none, in this order.
+
+    With an idempotency `key` (at most 255 characters) the call may be repeated after a lost answer: the service
+    answers the first ids again.
+    """
+    headers = {"Idempotency-Key": key} if key else {}
+    body = json_body({"messages": list(messages)})
+    return Call("POST", topics_path(project, topic, "publish"), _published, body, headers=headers)

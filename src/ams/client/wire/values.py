@@ -1,0 +1,189 @@
+"""What goes over the wire, as values: the contract's objects under Python names.
+
+A field without a default is one the contract promises in every answer; the others are left out when empty, also when
+a value is written as JSON again. Dates are the service's text (UTC, `2024-03-05T10:20:30Z`).
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An object whose fields are spelled with underscores on the wire too."""
+
+
+class _CamelObject(_Object, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """An object whose fields are spelled `likeThis` on the wire."""
+
+
+class Project(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """A project (contract 7)."""
+
+    name: str = ""
+    description: str = ""
+    created_on: str = ""
+    modified_on: str = ""
+    created_by: str = ""
+
+
+class Projects(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """All projects, oldest first."""
+
+    projects: list[Project]
+
+
+class Membership(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """A user's part in a project; `topics` and `subscriptions` are those whose access list holds the user."""
+
+    project: str
+    roles: list[str]
+    topics: list[str] = []
+    subscriptions: list[str] = []
+
+
+class User(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """A user (contract 5.1); the token is there only for those who may see it."""
+
+    uuid: str
+    name: str
+    email: str
+    service_roles: list[str]
+    created_on: str
+    modified_on: str
+    projects: list[Membership] = []
+    first_name: str = ""
+    last_name: str = ""
+    organization: str = ""
+    description: str = ""
+    token: str = ""
+    created_by: str = ""
+
+
+class UserDetails(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """What may be said about a user when creating or updating one (contract 5.3); None says nothing.
+
+    In an update, `projects` and `service_roles` replace what there was, also with nothing.
+    """
+
+    name: str | None = None
+    """In an update, the new name."""
+    email: str | None = None
+    first_name: str | None = None
+    last_name: str | None = None
+    organization: str | None = None
+    description: str | None = None
+    projects: list[Membership] | None = None
+    service_roles: list[str] | None = None
+
+
+class Users(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """A page of users, newest first."""
+
+    users: list[User]
+    next_page_token: str
+    total_size: int
+
+
+class Topic(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """A topic (contract 8); `name` is its resource name, `/projects/P/topics/T`."""
+
+    name: str
+    created_on: str
+    schema: str = ""
+
+
+class Topics(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """A page of topics, newest first."""
+
+    topics: list[Topic]
+    next_page_token: str
+    total_size: int
+
+
+class Subscription(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """A subscription (contract 9.1); `name` and `topic` are resource names."""
+
+    name: str
+    topic: str
+    push_config: dict[str, Any]
+    ack_deadline_seconds: int
+    created_on: str = ""
+    push_status: str = ""
+
+
+class Subscriptions(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """A page of subscriptions, newest first."""
+
+    subscriptions: list[Subscription]
+    next_page_token: str
+    total_size: int
+
+
+class SubscriptionNames(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """The resource names of a topic's subscriptions, oldest first."""
+
+    subscriptions: list[str]
+
+
+class Acl(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """The names of the users an access list holds (contract 3.5)."""
+
+    authorized_users: list[str]
+
+
+class Message(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """A message (contract 12.1); id and time are the service's and empty in one to be published."""
+
+    message_id: str = ""
+    attributes: Mapping[str, str] = {}
+    data: str = ""
+    """base64 text as it travels; from a lenient service perhaps other text."""
+    publish_time: str = ""
+
+    def payload(self) -> bytes:
+        """Return the data decoded; raise `ValueError` when it is not base64."""
+        return base64.b64decode(self.data, validate=True)
+
+
+def message(payload: bytes, attributes: Mapping[str, str] | None = None) -> Message:
+    """Make a message to publish."""
+    return Message(data=base64.b64encode(payload).decode("ascii"), attributes=attributes or {})
+
+
+class Published(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """The ids of what was published, in the order of the request."""
+
+    message_ids: list[str]
+
+
+class ReceivedMessage(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """A pulled message and the id that acknowledges it and all before it."""
+
+    ack_id: str
+    message: Message
+
+
+class Received(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """What a pull returned, in the order of the topic."""
+
+    received_messages: list[ReceivedMessage]
+
+
+class Offsets(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a subscription stands (contract 11.3): `max - current` messages are still to come."""
+
+    max: int
+    """The id the next message of the topic will get."""
+    min: int
+    """The oldest id kept."""
+    current: int
+    """The first id not acknowledged."""
+
+
+class OffsetAt(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """An offset alone."""
+
+    offset: int

@@ -1,0 +1,157 @@
+from pathlib import Path
+
+import pytest
+
+from ams.cli.connection import Source, connection, profiles_path, read_profile
+from ams.cli.exits import Usage
+
+NOTHING = Source()
+ELSEWHERE = "https://ams.example"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def local_service(folder: Path) -> None:
+    data = folder / "ams-data"
+    data.mkdir()
+    (data / "admin.token").write_text("local-token\n")
+    (data / "ca.pem").write_text("")
+
+
+def profiles(folder: Path, text: str) -> dict[str, str]:
+    """Write the profiles file and return the environment in which it is found."""
+    (folder / "ams").mkdir()
+    (folder / "ams" / "profiles.toml").write_text(text)
+    return {"XDG_CONFIG_HOME": str(folder)}
+
+
+def test_options_win_over_the_environment_and_that_over_the_profile(folder: Path) -> None:
+    environment = profiles(folder, '[site]\nendpoint = "https://profile.example"\nproject = "third"\ntoken = "c"')
+    environment |= {"AMS_ENDPOINT": "https://environment.example", "AMS_TOKEN": "b"}
+
+    found = connection(Source(endpoint=ELSEWHERE), "site", environment)
+
+    assert (found.endpoint, found.token, found.project) == (ELSEWHERE, "b", "third")
+
+
+def test_the_environment_may_choose_the_profile(folder: Path) -> None:
+    environment = profiles(folder, '[site]\nendpoint = "https://profile.example"') | {"AMS_PROFILE": "site"}
+
+    assert connection(NOTHING, None, environment).endpoint == "https://profile.example"
+
+
+def test_an_empty_variable_says_nothing() -> None:
+    found = connection(Source(endpoint=ELSEWHERE), None, {"AMS_TOKEN": "", "AMS_PROJECT": "", "AMS_PROFILE": ""})
+
+    assert (found.token, found.project) == ("", None)
+
+
+def test_a_service_started_in_this_folder_is_found(folder: Path) -> None:
+    local_service(folder)
+
+    found = connection(NOTHING, None, {})
+
+    assert found.endpoint == "https://localhost:8080"
+    assert found.token == "local-token"
+    assert found.ca == "ams-data/ca.pem"
+
+
+@pytest.mark.parametrize("endpoint", ["https://localhost:9000", "https://127.0.0.1:9000", "https://[::1]:9000"])
+def test_the_local_token_goes_to_this_machine(folder: Path, endpoint: str) -> None:
+    local_service(folder)
+
+    assert connection(Source(endpoint=endpoint), None, {}).token == "local-token"
+
+
+@pytest.mark.parametrize("endpoint", [ELSEWHERE, "http://localhost:8080", "https://localhost.ams.example"])
+def test_the_local_token_never_goes_elsewhere_or_in_the_clear(folder: Path, endpoint: str) -> None:
+    local_service(folder)
+
+    found = connection(Source(endpoint=endpoint), None, {})
+
+    assert (found.token, found.ca) == ("", None)
+
+
+def test_a_token_given_wins_over_the_local_one(folder: Path) -> None:
+    local_service(folder)
+
+    assert connection(Source(token="mine"), None, {}).token == "mine"
+
+
+def test_a_token_file_is_read_without_its_line_end(folder: Path) -> None:
+    (folder / "token").write_text("abc\n")
+
+    assert connection(Source(endpoint=ELSEWHERE, token_file="token"), None, {"AMS_TOKEN": "other"}).token == "abc"
+
+
+def test_a_token_and_a_token_file_in_one_place_are_refused() -> None:
+    with pytest.raises(Usage, match="one of them"):
+        connection(Source(endpoint=ELSEWHERE, token="a", token_file="b"), None, {})
+
+
+def test_a_token_file_that_cannot_be_read_is_named(folder: Path) -> None:
+    (folder / "binary").write_bytes(b"\xff\x00")
+
+    with pytest.raises(Usage, match="token file nowhere: No such file"):
+        connection(Source(endpoint=ELSEWHERE, token_file="nowhere"), None, {})
+    with pytest.raises(Usage, match="token file binary does not hold a token"):
+        connection(Source(endpoint=ELSEWHERE, token_file="binary"), None, {})
+
+
+def test_without_an_endpoint_the_way_out_is_said() -> None:
+    with pytest.raises(Usage, match="--endpoint"):
+        connection(NOTHING, None, {})
+
+
+def test_an_endpoint_without_a_scheme_is_https() -> None:
+    assert connection(Source(endpoint="ams.example:8080"), None, {}).endpoint == "https://ams.example:8080"
+
+
+@pytest.mark.parametrize("endpoint", ["ftp://ams.example", "https://", "https://[::1"])
+def test_an_endpoint_that_cannot_be_one_is_a_mistake_of_usage(endpoint: str) -> None:
+    with pytest.raises(Usage, match="is no endpoint"):
+        connection(Source(endpoint=endpoint), None, {})
+
+
+def test_files_of_a_profile_are_found_beside_it(folder: Path) -> None:
+    path = profiles_path(profiles(folder, '[site]\ntoken_file = "site.token"\nca = "/etc/ca.pem"'))
+
+    profile = read_profile(path, "site")
+
+    assert profile.token_file == str(folder / "ams" / "site.token")
+    assert profile.ca == "/etc/ca.pem"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no profile 'site'"),
+        ("site = 1", "no profile 'site'"),
+        ('[site]\nhost = "x"', "host must be one of"),
+        ("[site]\nproject = 1", "project must be one of"),
+        ('[site\ntoken = "s3cret"', "is not TOML"),
+    ],
+)
+def test_a_profile_that_is_wrong_is_said_without_its_secrets(folder: Path, text: str, reason: str) -> None:
+    path = profiles_path(profiles(folder, text))
+
+    with pytest.raises(Usage, match=reason) as raised:
+        read_profile(path, "site")
+
+    assert "s3cret" not in str(raised.value)
+
+
+def test_a_missing_profiles_file_is_named(folder: Path) -> None:
+    with pytest.raises(Usage, match=r"profiles\.toml: No such file"):
+        connection(NOTHING, "site", {"XDG_CONFIG_HOME": str(folder)})
+
+
+def test_profiles_are_kept_in_the_home_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/operator")
+
+    assert profiles_path({}) == "/home/operator/.config/ams/profiles.toml"

@@ -1,0 +1,199 @@
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from ams import __version__
+from ams.cli.main import COMMANDS, SERVICE_COMMANDS, main, program
+from tests.cli.conftest import Ams, exit_code_of
+from tests.support.service import LiveService
+
+HEAVY = {"httpx", "rich", "sqlalchemy", "uvicorn", "uvloop"}
+
+
+def run(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Run `ams` in this process; return exit code, stdout and stderr."""
+    code = exit_code_of(arguments)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Stand in an empty folder without any variable of ours."""
+    for name in [name for name in os.environ if name.startswith("AMS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def modules_after(*arguments: str) -> tuple[str, set[str]]:
+    """Run `ams` in a fresh interpreter; return its stdout and which of the heavy modules it loaded."""
+    code = f"""
+import sys
+from ams.cli.main import main
+try:
+    main({list(arguments)!r})
+except SystemExit:
+    print(*sorted(sys.modules))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=with_source())
+    out, _, modules = ran.stdout.rstrip("\n").rpartition("\n")
+    return out, HEAVY & set(modules.split())
+
+
+def test_the_overview_lists_every_command_and_loads_none() -> None:
+    overview, loaded = modules_after("--help")
+
+    assert loaded == set()
+    for name, entry in (SERVICE_COMMANDS | COMMANDS).items():
+        assert f"  {name} ".ljust(12) + entry.help in overview.splitlines()
+
+
+def test_serving_does_not_load_the_client() -> None:
+    _, loaded = modules_after("serve", "--help")
+
+    assert loaded == set()
+
+
+def with_source() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run([name, "--help"], capsys)
+
+    assert code == 0
+    assert COMMANDS[name].help.rstrip(".") in out or name in ("publish", "pull", "ack", "tail", "settings")
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+
+    for command, options in commands():
+        assert command in page, f"{command} is not in docs/reference/cli.md"
+        for option in options:
+            assert option in page, f"{option} of {command} is not in docs/reference/cli.md"
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield every command as people type it, with its options."""
+    for name in COMMANDS:
+        yield from leaves(f"ams {name}", get_command(program([name])).commands[name])
+
+
+def leaves(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
+    for child, below in getattr(command, "commands", {}).items():
+        yield from leaves(f"{name} {child}", below)
+    if not hasattr(command, "commands"):
+        options = [option for each in command.params for option in (*each.opts, *each.secondary_opts)]
+        yield name, [option for option in options if option.startswith("-") and option != "--help"]
+
+
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"], capsys) == (0, f"ams {__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["topic", "nonsense"], ["topic", "create"], ["status", "--port"]])
+def test_a_mistake_of_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(arguments, capsys)
+
+    assert (code, out) == (2, "")
+    assert "Usage: ams" in err
+
+
+def test_without_a_service_to_talk_to_the_way_out_is_said(unset: None, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(["topic", "list"], capsys)
+
+    assert (code, out) == (2, "")
+    assert err == "ams: no service to talk to: give --endpoint, set AMS_ENDPOINT, or use --profile\n"
+
+
+def test_a_fault_of_the_program_is_one_line_and_a_traceback_only_when_asked(
+    unset: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("ams.cli.command.connection", broken)
+    code, _, err = run(["status"], capsys)
+    assert code == 70
+    assert err == "ams: unexpected ZeroDivisionError: division by zero (a fault in ams; AMS_DEBUG=1 shows where)\n"
+
+    monkeypatch.setenv("AMS_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(["status"])
+
+
+def test_nobody_there_ends_with_6(ams: Ams) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = f"https://127.0.0.1:{taken.getsockname()[1]}"
+
+        ran = ams("status", "--endpoint", endpoint)
+
+    assert ran.returncode == 6
+    assert ran.stderr.startswith(f"ams: cannot reach {endpoint}: ")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_a_certificate_that_is_not_trusted_ends_with_6(ams: Ams) -> None:
+    ran = ams("status", AMS_CA="")
+
+    assert ran.returncode == 6
+    assert "not signed by a trusted CA (--ca names another)" in ran.stderr
+
+
+def test_what_the_service_refuses_is_one_line_and_the_code_of_its_kind(ams: Ams, project: str) -> None:
+    user = f"{project}-c"
+    ams("admin", "members", "create", user, "--role", "consumer")
+    made = ams("admin", "tokens", "refresh", user).stdout
+    token = next(line.split()[1] for line in made.splitlines() if line.startswith("token"))
+
+    refused = {
+        1: ams("topic", "create", "not a name"),
+        3: ams("topic", "create", "jobs", "--token", token),
+        4: ams("topic", "show", "jobs"),
+        5: ams("admin", "projects", "create", project),
+    }
+
+    for code, ran in refused.items():
+        assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (code, "", 1), ran.stderr
+        assert ran.stderr.startswith("ams: ")
+        assert token not in ran.stderr
+    assert ams("topic", "list", "--token", "0" * 64).returncode == 3
+
+
+def test_beside_the_data_folder_nothing_needs_to_be_said(
+    ams_process: Ams, service: LiveService, tmp_path: Path
+) -> None:
+    (tmp_path / "ams-data").symlink_to(service.data)
+    local = service.base_url.replace("127.0.0.1", "localhost")
+
+    ran = ams_process("admin", "projects", "list", AMS_ENDPOINT=local, AMS_TOKEN="", AMS_CA="")
+
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(environment: dict[str, str]) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "ams.cli.main", "settings"],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+    finally:
+        os.close(write_end)
+
+    assert (ran.returncode, ran.stderr) == (141, b"")

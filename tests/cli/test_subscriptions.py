@@ -1,0 +1,63 @@
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from ams.cli.exits import Usage
+from ams.cli.subscriptions import moment
+from tests.cli.conftest import Ams
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2024-03-05T10:20:30Z", datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)),
+        ("2024-03-05 10:20:30.5", datetime(2024, 3, 5, 10, 20, 30, 500_000, tzinfo=UTC)),
+        ("2024-03-05T10:20+02:00", datetime(2024, 3, 5, 10, 20, tzinfo=timezone(timedelta(hours=2)))),
+        ("2024-03-05", datetime(2024, 3, 5, tzinfo=UTC)),
+    ],
+)
+def test_times_are_read_as_people_write_them(text: str, expected: datetime) -> None:
+    assert moment(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "newest", "-5", "1.5", "2024-13-01"])
+def test_what_is_no_place_in_a_topic_is_refused(text: str) -> None:
+    with pytest.raises(Usage, match="is not oldest, end, an offset, or a time"):
+        moment(text)
+
+
+@pytest.fixture
+def sub(ams: Ams, project: str) -> str:
+    """Make a topic with a subscription and three messages."""
+    ams("topic", "create", "jobs")
+    assert ams("sub", "create", "reader", "--topic", "jobs", "--ack-deadline", "60").returncode == 0
+    assert ams("publish", "jobs", stdin="one\ntwo\nthree\n").stdout.split() == ["0", "1", "2"]
+    return "reader"
+
+
+def test_a_subscription_is_listed_shown_changed_and_deleted(ams: Ams, sub: str) -> None:
+    assert ams("sub", "list").stdout.splitlines()[1].split()[:3] == ["reader", "jobs", "60s"]
+    assert ams("sub", "ack-deadline", sub, "20").returncode == 0
+    assert json.loads(ams("sub", "show", sub, "-o", "json").stdout)["ackDeadlineSeconds"] == 20
+    assert "deadline      20s" in ams("sub", "show", sub).stdout.splitlines()
+    assert ams("sub", "acl", sub).stdout.split() == ["USER"]
+    assert ams("sub", "set-acl", sub, "--none").returncode == 0
+    assert ams("sub", "delete", sub).returncode == 0
+    assert ams("sub", "offsets", sub).returncode == 4
+
+
+@pytest.mark.parametrize(("to", "offset"), [("end", 3), ("oldest", 0), ("2", 2), ("2024-03-05", 0)])
+def test_seeking_moves_the_subscription(ams: Ams, sub: str, to: str, offset: int) -> None:
+    ams("sub", "seek", sub, "--to", "1")
+
+    sought = ams("sub", "seek", sub, "--to", to, "-o", "json")
+
+    assert json.loads(sought.stdout) == {"offset": offset}
+    assert json.loads(ams("sub", "offsets", sub, "-o", "json").stdout) == {"max": 3, "min": 0, "current": offset}
+
+
+def test_a_place_that_is_not_there_moves_nothing(ams: Ams, sub: str) -> None:
+    assert ams("sub", "seek", sub, "--to", "4").returncode == 1
+    assert ams("sub", "seek", sub, "--to", "2999-01-01").returncode == 5
+    assert ams("sub", "offsets", sub).stdout.split() == ["oldest", "0", "next", "0", "end", "3", "backlog", "3"]

@@ -1,0 +1,145 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ams.cli import tail
+from ams.client.errors import NotFound, Unreachable
+from tests.cli.conftest import Ams
+
+Follow = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def follow(project: str, ams: Ams, environment: dict[str, str], tmp_path: Path) -> Iterator[Follow]:
+    """Start `ams tail`, ready to see what is published."""
+    ams("topic", "create", "jobs")
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ams.cli.main", "tail", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
+        )
+        started.append(process)
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("following jobs as subscription tail-")
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def subscriptions(ams: Ams) -> list[object]:
+    return json.loads(ams("sub", "list", "-o", "json").stdout)["subscriptions"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_new_messages_are_shown_until_it_is_stopped_and_nothing_stays(
+    ams: Ams, follow: Follow, how: signal.Signals
+) -> None:
+    ams("publish", "jobs", "--data", "before")
+    process = follow("jobs")
+
+    ams("publish", "jobs", "--data", "first", "--attr", "k=v")
+    first = line(process)
+    ams("publish", "jobs", "--data", "second")
+    second = line(process)
+    process.send_signal(how)
+
+    assert first.split()[0] == "1"
+    assert first.split()[2:] == ["k=v", "first"]
+    assert second.split()[-1] == "second"
+    assert process.wait(timeout=10) == 130
+    assert subscriptions(ams) == []
+
+
+def test_everything_kept_can_be_shown_and_it_ends_after_so_many(ams: Ams, follow: Follow) -> None:
+    ams("publish", "jobs", stdin="".join(f"{number}\n" for number in range(250)))
+
+    process = follow("jobs", "--oldest", "--max", "220", "-o", "json")
+    shown, said = process.communicate(timeout=20)
+
+    assert [json.loads(each)["messageId"] for each in shown.splitlines()] == [str(number) for number in range(220)]
+    assert (process.returncode, said) == (0, "")
+    assert subscriptions(ams) == []
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(ams: Ams, follow: Follow) -> None:
+    process = follow("jobs")
+    assert process.stdout is not None
+    assert process.stderr is not None
+
+    process.stdout.close()
+    ams("publish", "jobs", "--data", "unseen")
+
+    assert process.wait(timeout=10) == 141
+    assert process.stderr.read() == ""
+    assert subscriptions(ams) == []
+
+
+def test_a_topic_that_is_not_there_is_said(ams_process: Ams, project: str) -> None:
+    ran = ams_process("tail", "nothing")
+
+    assert (ran.returncode, ran.stderr) == (4, "ams: Topic doesn't exist\n")
+
+
+def test_a_service_that_comes_back_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tail, "PAUSE", 0)
+    answers: list[object] = [Unreachable("cannot reach it"), Unreachable("cannot reach it"), "back"]
+
+    def ask() -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert tail.patiently(ask) == "back"
+    assert capsys.readouterr().err == "cannot reach it; trying again for 30 seconds\n"
+
+
+def test_a_service_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    asked: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def ask() -> None:
+        asked.append(now)
+        raise Unreachable("gone")
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "sleep", sleep)
+
+    with pytest.raises(Unreachable):
+        tail.patiently(ask)
+
+    assert tail.PATIENCE <= asked[-1] <= tail.PATIENCE + 2 * tail.PAUSE
+
+
+def test_what_will_not_pass_by_itself_is_not_asked_again() -> None:
+    def ask() -> None:
+        raise NotFound("Subscription doesn't exist")
+
+    with pytest.raises(NotFound):
+        tail.patiently(ask)

@@ -1,0 +1,108 @@
+"""The contract's examples of answers, read and written again."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.client import wire
+
+
+def test_a_pull_reads_as_the_contract_shows_it() -> None:
+    body = b"""{"receivedMessages": [{"ackId": "projects/P/subscriptions/S:7",
+      "message": {"messageId": "7", "attributes": {"k": "v"}, "data": "aGk=",
+      "publishTime": "2016-02-24T11:55:09.786127994Z"}}]}"""
+
+    received = wire.pull("P", "S").read(body)
+
+    [only] = received.received_messages
+    assert only.ack_id == "projects/P/subscriptions/S:7"
+    assert only.message.payload() == b"hi"
+    assert only.message.attributes == {"k": "v"}
+    assert only.message.publish_time == "2016-02-24T11:55:09.786127994Z"
+    assert json.loads(msgspec.json.encode(received)) == json.loads(body)
+
+
+def test_a_subscription_reads_as_the_contract_shows_it() -> None:
+    body = b"""{"name": "/projects/P/subscriptions/S", "topic": "/projects/P/topics/T",
+     "pushConfig": {"type": "", "pushEndpoint": "", "maxMessages": 0, "authorizationHeader": {},
+       "retryPolicy": {}, "verificationHash": "", "verified": false,
+       "mattermostUrl": "", "mattermostUsername": "", "mattermostChannel": "",
+       "base64Decode": false},
+     "ackDeadlineSeconds": 10, "createdOn": "2024-03-05T10:20:30Z"}"""
+
+    subscription = wire.get_subscription("P", "S").read(body)
+
+    assert (subscription.name, subscription.topic) == ("/projects/P/subscriptions/S", "/projects/P/topics/T")
+    assert subscription.ack_deadline_seconds == 10
+    assert json.loads(msgspec.json.encode(subscription)) == json.loads(body)
+
+
+def test_a_user_reads_in_full_and_in_reduced_view() -> None:
+    always = {
+        "uuid": "1",
+        "name": "U",
+        "email": "",
+        "service_roles": [],
+        "created_on": "2024-03-05T10:20:30Z",
+        "modified_on": "2024-03-05T10:20:30Z",
+    }
+    membership = {"project": "P", "roles": ["consumer"], "topics": [], "subscriptions": ["S"]}
+    full = always | {"token": "abc", "projects": [membership], "created_by": "admin"}
+
+    assert wire.get_user("U").read(json.dumps(always).encode()).token == ""
+    user = wire.get_user("U").read(json.dumps(full).encode())
+    assert (user.token, user.created_by) == ("abc", "admin")
+    assert user.projects[0].subscriptions == ["S"]
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        (wire.list_topics("P"), {"topics": [], "nextPageToken": "", "totalSize": 0}),
+        (wire.list_subscriptions("P"), {"subscriptions": [], "nextPageToken": "", "totalSize": 0}),
+        (wire.list_users(), {"users": [], "nextPageToken": "", "totalSize": 0}),
+        (wire.list_projects(), {"projects": []}),
+        (wire.list_topic_subscriptions("P", "T"), {"subscriptions": ["/projects/P/subscriptions/S"]}),
+        (wire.get_topic("P", "T"), {"name": "/projects/P/topics/T", "created_on": "2024-03-05T10:20:30Z"}),
+        (wire.get_topic_acl("P", "T"), {"authorized_users": []}),
+        (wire.publish("P", "T", []), {"messageIds": ["0", "1"]}),
+        (wire.get_offsets("P", "S"), {"max": 3, "min": 0, "current": 1}),
+        (wire.get_status(), {"status": "ok", "push_functionality": "disabled"}),
+    ],
+)
+def test_what_the_contract_promises_is_there_again_when_written(call: wire.Call[object], body: object) -> None:
+    assert json.loads(msgspec.json.encode(call.read(json.dumps(body).encode()))) == body
+
+
+def test_an_answer_that_misses_what_was_promised_is_not_taken() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        wire.pull("P", "S").read(b"{}")
+    with pytest.raises(msgspec.DecodeError):
+        wire.list_topics("P").read(b'{"topics": null, "nextPageToken": "", "totalSize": 0}')
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert wire.publish("P", "T", []).read(b'{"messageIds": ["0"], "more": {}}').message_ids == ["0"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"message": "deactivated"}'])
+def test_an_answer_that_says_nothing_is_read_whatever_it_holds(body: bytes) -> None:
+    assert wire.delete_subscription("P", "S").read(body) is None
+
+
+@given(st.binary(), st.dictionaries(st.text(), st.text()))
+def test_payload_and_attributes_survive_the_wire(payload: bytes, attributes: dict[str, str]) -> None:
+    sent = msgspec.json.encode(wire.message(payload, attributes))
+
+    received = msgspec.json.decode(sent, type=wire.Message)
+
+    assert received.payload() == payload
+    assert received.attributes == attributes
+
+
+def test_data_that_is_not_base64_is_said_to_be_none() -> None:
+    with pytest.raises(ValueError):
+        wire.Message(data="msg 1").payload()

@@ -1,0 +1,162 @@
+"""Every call as it leaves, beside the line of the contract it comes from."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ams.client import wire
+from ams.client.errors import InvalidInput
+
+MESSAGE = wire.message(b"hi", {"k": "v"})
+EMPTY = None
+P = "/v1/projects/P"
+
+CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
+    # contract 7
+    (wire.list_projects(), "GET", "/v1/projects", EMPTY),
+    (wire.get_project("P"), "GET", P, EMPTY),
+    (wire.create_project("P"), "POST", P, {"description": ""}),
+    (wire.create_project("P", "for tests"), "POST", P, {"description": "for tests"}),
+    (wire.update_project("P", name="Q"), "PUT", P, {"name": "Q"}),
+    (wire.delete_project("P"), "DELETE", P, EMPTY),
+    # contract 7.1
+    (wire.list_members("P"), "GET", f"{P}/members", EMPTY),
+    (wire.get_member("P", "U"), "GET", f"{P}/members/U", EMPTY),
+    (
+        wire.create_member("P", "U", ["consumer"], email="u@site.example"),
+        "POST",
+        f"{P}/members/U",
+        {"projects": [{"project": "P", "roles": ["consumer"]}], "email": "u@site.example"},
+    ),
+    (
+        wire.update_member("P", "U", []),
+        "PUT",
+        f"{P}/members/U",
+        {"projects": [{"project": "P", "roles": []}]},
+    ),
+    (wire.add_member("P", "U", ["publisher"]), "POST", f"{P}/members/U:add", {"roles": ["publisher"]}),
+    (wire.remove_member("P", "U"), "POST", f"{P}/members/U:remove", EMPTY),
+    # contract 5
+    (wire.list_users(), "GET", "/v1/users", EMPTY),
+    (wire.get_user("U"), "GET", "/v1/users/U", EMPTY),
+    (wire.get_user_by_uuid("7a3c-1"), "GET", "/v1/users:byUUID/7a3c-1", EMPTY),
+    (wire.get_user_by_token("abc123"), "GET", "/v1/users:byToken/abc123", EMPTY),
+    (wire.get_profile(), "GET", "/v1/users/profile", EMPTY),
+    (wire.create_user("U"), "POST", "/v1/users/U", {}),
+    (
+        wire.create_user("U", wire.UserDetails(email="u@site.example", service_roles=["service_admin"])),
+        "POST",
+        "/v1/users/U",
+        {"email": "u@site.example", "service_roles": ["service_admin"]},
+    ),
+    (
+        wire.update_user("U", wire.UserDetails(name="V", projects=[])),
+        "PUT",
+        "/v1/users/U",
+        {"name": "V", "projects": []},
+    ),
+    (wire.refresh_token("U"), "POST", "/v1/users/U:refreshToken", EMPTY),
+    (wire.delete_user("U"), "DELETE", "/v1/users/U", EMPTY),
+    # contract 8
+    (wire.list_topics("P"), "GET", f"{P}/topics", EMPTY),
+    (wire.get_topic("P", "T"), "GET", f"{P}/topics/T", EMPTY),
+    (wire.create_topic("P", "T"), "PUT", f"{P}/topics/T", EMPTY),
+    (wire.delete_topic("P", "T"), "DELETE", f"{P}/topics/T", EMPTY),
+    (wire.list_topic_subscriptions("P", "T"), "GET", f"{P}/topics/T/subscriptions", EMPTY),
+    (wire.get_topic_acl("P", "T"), "GET", f"{P}/topics/T:acl", EMPTY),
+    (wire.modify_topic_acl("P", "T", ["U"]), "POST", f"{P}/topics/T:modifyAcl", {"authorized_users": ["U"]}),
+    # contract 12.2
+    (
+        wire.publish("P", "T", [MESSAGE, wire.Message(data="bXkgZGF0YQ==")]),
+        "POST",
+        f"{P}/topics/T:publish",
+        {"messages": [{"attributes": {"k": "v"}, "data": "aGk="}, {"data": "bXkgZGF0YQ=="}]},
+    ),
+    # contract 9
+    (wire.list_subscriptions("P"), "GET", f"{P}/subscriptions", EMPTY),
+    (wire.get_subscription("P", "S"), "GET", f"{P}/subscriptions/S", EMPTY),
+    (wire.create_subscription("P", "S", "T"), "PUT", f"{P}/subscriptions/S", {"topic": "projects/P/topics/T"}),
+    (
+        wire.create_subscription("P", "S", "T", ack_deadline=0),
+        "PUT",
+        f"{P}/subscriptions/S",
+        {"topic": "projects/P/topics/T", "ackDeadlineSeconds": 0},
+    ),
+    (wire.delete_subscription("P", "S"), "DELETE", f"{P}/subscriptions/S", EMPTY),
+    (wire.get_subscription_acl("P", "S"), "GET", f"{P}/subscriptions/S:acl", EMPTY),
+    (wire.modify_subscription_acl("P", "S", []), "POST", f"{P}/subscriptions/S:modifyAcl", {"authorized_users": []}),
+    (
+        wire.modify_ack_deadline("P", "S", 60),
+        "POST",
+        f"{P}/subscriptions/S:modifyAckDeadline",
+        {"ackDeadlineSeconds": 60},
+    ),
+    # contract 10 and 11; both values of a pull are strings (clients.md, R3)
+    (wire.pull("P", "S"), "POST", f"{P}/subscriptions/S:pull", {"maxMessages": "1", "returnImmediately": "false"}),
+    (
+        wire.pull("P", "S", max_messages=100, wait=False),
+        "POST",
+        f"{P}/subscriptions/S:pull",
+        {"maxMessages": "100", "returnImmediately": "true"},
+    ),
+    (
+        wire.acknowledge("P", "S", [wire.ack_id("P", "S", 7)]),
+        "POST",
+        f"{P}/subscriptions/S:acknowledge",
+        {"ackIds": ["projects/P/subscriptions/S:7"]},
+    ),
+    (wire.get_offsets("P", "S"), "GET", f"{P}/subscriptions/S:offsets", EMPTY),
+    (
+        wire.time_to_offset("P", "S", datetime(2024, 1, 2, tzinfo=UTC)),
+        "GET",
+        f"{P}/subscriptions/S:timeToOffset",
+        EMPTY,
+    ),
+    (wire.modify_offset("P", "S", 0), "POST", f"{P}/subscriptions/S:modifyOffset", {"offset": 0}),
+    # contract 14.5 and 14.6
+    (wire.get_status(), "GET", "/v1/status", EMPTY),
+    (wire.get_version(), "GET", "/v1/version", EMPTY),
+]
+
+
+@pytest.mark.parametrize(("call", "method", "path", "body"), CALLS, ids=lambda each: getattr(each, "path", ""))
+def test_a_call_leaves_as_the_contract_says(call: wire.Call[Any], method: str, path: str, body: object) -> None:
+    assert (call.method, call.path) == (method, path)
+    assert (json.loads(call.body) if call.body is not None else EMPTY) == body
+
+
+def test_lists_can_be_asked_for_in_pages() -> None:
+    assert wire.list_topics("P").query == {}
+    assert wire.list_topics("P", page_size=2, page_token="bmV4dA==").query == {"pageSize": "2", "pageToken": "bmV4dA=="}
+    assert wire.list_users(project="P", details=True).query == {"project": "P", "details": "true"}
+    assert wire.list_members("P", details=True, page_size=1).query == {"details": "true", "pageSize": "1"}
+
+
+def test_a_time_travels_in_utc_with_three_digits() -> None:
+    moment = datetime.fromisoformat("2024-01-02T05:04:05.678901+02:00")
+
+    assert wire.time_to_offset("P", "S", moment).query == {"time": "2024-01-02T03:04:05.678Z"}
+    assert wire.time_to_offset("P", "S", moment.replace(microsecond=0)).query == {"time": "2024-01-02T03:04:05.000Z"}
+
+
+def test_an_idempotency_key_travels_in_its_header() -> None:
+    assert wire.publish("P", "T", [MESSAGE]).headers == {}
+    assert wire.publish("P", "T", [MESSAGE], key="batch-7").headers == {"Idempotency-Key": "batch-7"}
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a:delete", "..", "a b", "a?b", "ä", "a\n"])
+def test_a_name_that_would_ask_for_something_else_is_refused_before_sending(name: str) -> None:
+    with pytest.raises(InvalidInput, match="Invalid project name"):
+        wire.get_project(name)
+    with pytest.raises(InvalidInput, match="Invalid topic name"):
+        wire.publish("P", name, [MESSAGE])
+    with pytest.raises(InvalidInput, match="Invalid topic name"):
+        wire.create_subscription("P", "S", name)
+    with pytest.raises(InvalidInput, match="Invalid subscription name"):
+        wire.pull("P", name)
+    with pytest.raises(InvalidInput, match="Invalid user name"):
+        wire.refresh_token(name)
+    with pytest.raises(InvalidInput, match="Invalid token name"):
+        wire.get_user_by_token(name)

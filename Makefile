@@ -1,0 +1,64 @@
+# The one door to this project. `make` lists what there is; every target works in a fresh clone.
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo setup system test check fmt docs faults bench soak dist clean
+
+PYTHON ?= python3
+PORT ?= 8080
+DATA ?= ams-data
+N ?= 200
+SECONDS ?= 3600
+BIN := .venv/bin
+export PYTHON
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+run: .venv/core ## Start the service, run the main job against it, keep serving (PORT=8080 DATA=ams-data)
+	@$(BIN)/python -m demo --keep-serving --port $(PORT) --data $(DATA)
+
+demo: .venv/core ## The same, but end by itself; the exit code tells whether all went well
+	@$(BIN)/python -m demo --port $(PORT) --data $(DATA)
+
+test: ## Everything that must hold: style, types, layers, tests (what is missing is listed first)
+	@scripts/test
+
+setup: .venv/dev ## Make .venv with the command line (.venv/bin/ams) and all that tests need
+
+system: ## Install what comes from Debian and is missing (as root), or name the command
+	@scripts/system
+
+check: .venv/dev ## Style, format, strict types, and which layer may import which
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check --quiet
+	@MYPYPATH=src $(BIN)/mypy -p ams -p demo
+	@PYTHONPATH=src $(BIN)/lint-imports --no-logo
+
+fmt: .venv/dev ## Put the code into the house's format
+	@$(BIN)/ruff check --fix --quiet
+	@$(BIN)/ruff format --quiet
+
+docs: .venv/dev ## Check the documents: links, settings, and the tutorials line by line
+	@$(BIN)/pytest -q tests/test_docs.py tests/acceptance/test_readme.py tests/acceptance/test_guides.py
+
+faults: .venv/dev ## Kill the service N times at bad moments and check that nothing was lost (N=200)
+	@$(BIN)/python -m tests.faults.campaign --kills $(N)
+
+bench: .venv/dev ## Measure, one JSON line a case (BENCH="publish pull" for some of them)
+	@$(BIN)/python -m bench $(BENCH)
+
+soak: .venv/dev ## Load it for an hour with retention cutting: memory and p99 stay flat (SECONDS=3600)
+	@$(BIN)/python -m bench.soak --seconds $(SECONDS)
+
+dist: .venv/dev ## Build the wheel, install it outside the clone, and see it serve
+	@scripts/dist
+
+clean: ## Remove .venv, caches and builds; data folders stay
+	@rm -rf .venv dist build .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/core: pyproject.toml requirements/constraints.txt
+	@scripts/setup core
+
+.venv/dev: pyproject.toml requirements/constraints.txt
+	@scripts/setup dev

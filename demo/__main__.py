@@ -1,0 +1,116 @@
+"""The command line of the demo, and the order of its steps."""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from argo_ams_library import AmsException
+
+from demo import report, service
+from demo.job import Job
+from demo.message import Message
+from demo.service import Service
+from demo.traffic import Wire, untouched
+
+OK, FAILED, INTERRUPTED = 0, 1, 130
+
+
+def main() -> int:
+    """Run the demo; return 0 when all came out as it went in, 1 when not, 130 when it was interrupted."""
+    options = _options()
+    _treat_as_ctrl_c(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    job = Job(seed=options.seed, messages=options.messages, wire=_alteration(options.alter))
+    status = INTERRUPTED
+    try:
+        with service.running(options.data, options.port) as running:
+            status = _run(job, running)
+            if options.keep_serving and status == OK:
+                _keep_serving(running)
+    except service.Ended as end:
+        print(end, file=sys.stderr)
+        return FAILED
+    except AmsException as error:
+        print(f"\ndemo: a call failed: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print(f"\nStopped; the data stay in {options.data}.")
+    print(report.so_far(job) if status == INTERRUPTED else report.verdict(job))
+    return status
+
+
+def _run(job: Job, running: Service) -> int:
+    """Run the job against the service, print what it did, and return whether all is well."""
+    print(f"The service is ready at {running.url}, its data in {running.data}.")
+    print(
+        f"The administrator's token is in {running.token_file}, the certificate to trust in {running.ca}.\n", flush=True
+    )
+    _trust(running.ca)
+    progress = report.Progress()
+    job.run(running.endpoint, running.token_file.read_text().strip(), progress)
+    progress.end()
+    print(report.summary(job), flush=True)
+    if not job.findings():
+        return OK
+    print(report.findings(job), file=sys.stderr)
+    return FAILED
+
+
+def _keep_serving(running: Service) -> NoReturn:
+    """Show what to try, then the service's own output until Ctrl-C; raise `service.Ended` if it ends by itself."""
+    print(report.what_next(running), flush=True)
+    running.output.show()
+    raise service.Ended("the service ended by itself")
+
+
+def _trust(ca: Path) -> None:
+    """Make the official library trust the service's own CA and reach it directly, past any proxy."""
+    os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
+    for name in ("no_proxy", "NO_PROXY"):
+        others = os.environ.get(name)
+        os.environ[name] = ",".join(filter(None, [others, "localhost", "127.0.0.1"]))
+
+
+def _alteration(place: str | None) -> Wire:
+    """Return what changes one byte of one message; `place` is `TOPIC:N`, counted from 0 in this run."""
+    if place is None:
+        return untouched
+    topic, _, number = place.partition(":")
+
+    def alter(on: str, at: int, message: Message) -> Message:
+        if (on, at) != (topic, int(number)):
+            return message
+        return message._replace(data=bytes([message.data[0] ^ 1]) + message.data[1:])
+
+    return alter
+
+
+def _treat_as_ctrl_c(*signals: signal.Signals) -> None:
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    for each in signals:
+        signal.signal(each, interrupt)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m demo", description="Run the main job against a service of its own."
+    )
+    parser.add_argument("--data", type=Path, default=report.DEFAULT_DATA, help="data folder (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=report.DEFAULT_PORT, help="port, 0 = a free one (default: %(default)s)"
+    )
+    parser.add_argument("--keep-serving", action="store_true", help="go on serving until Ctrl-C when the job is done")
+    parser.add_argument("--messages", type=int, default=6000, help="messages to send (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="which traffic to make (default: %(default)s)")
+    # For the test of the comparison: store message N of TOPIC with one byte changed.
+    parser.add_argument("--alter", metavar="TOPIC:N", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

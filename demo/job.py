@@ -1,0 +1,86 @@
+"""The job: both lines at once, four programs, each a thread with its own client and its own user."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from threading import Event
+from time import perf_counter
+
+from demo import accounting, monitoring, tenancy, traffic
+from demo.ledger import Ledger
+from demo.message import Message
+from demo.stopwatch import Stopwatch
+from demo.tenancy import Ends, Line
+from demo.traffic import Flow
+
+RESULTS_PER_BATCH = 5
+"""Monitoring results for each accounting batch."""
+LOOK = 0.2
+"""Seconds between two looks at how far the programs are."""
+
+
+class Job:
+    """One run of the demo: its plan, then what it did."""
+
+    def __init__(self, *, seed: int, messages: int, wire: traffic.Wire = traffic.untouched) -> None:
+        batches = messages // (1 + RESULTS_PER_BATCH)
+        results = messages - batches
+        self.flows = (
+            _flow(tenancy.ACCOUNTING, accounting.batches(seed, batches), batches, bulk=20),
+            _flow(tenancy.MONITORING, monitoring.results(seed, results), results, bulk=100),
+        )
+        self.expected = messages
+        self.seconds = 0.0
+        """How long the traffic took, or has taken so far."""
+        self.stopwatch = Stopwatch()
+        self._wire = wire
+        self._stop = Event()
+
+    def run(self, endpoint: str, admin_token: str, progress: Callable[["Job"], None]) -> None:
+        """Send everything through the service at `endpoint` (`host:port`) and note what comes out.
+
+        Calls `progress` a few times a second. Raises the library's `AmsException` when a call fails; whatever is
+        raised, a Ctrl-C too, all four programs have stopped then.
+        """
+        ends = [tenancy.prepare(endpoint, admin_token, flow.line) for flow in self.flows]
+        start = perf_counter()
+
+        def look() -> None:
+            self.seconds = perf_counter() - start
+            progress(self)
+
+        with ThreadPoolExecutor(2 * len(self.flows)) as threads:
+            programs = [
+                program
+                for flow, end in zip(self.flows, ends, strict=True)
+                for program in self._start(threads, flow, end)
+            ]
+            self._follow(programs, look)
+
+    def total(self, count: str) -> int:
+        """Return a count over both lines; `count` is the name of an attribute of `Ledger`."""
+        return sum(getattr(flow.ledger, count) for flow in self.flows)
+
+    def findings(self) -> list[str]:
+        """Return every broken promise, one sentence each."""
+        return [finding for flow in self.flows for finding in flow.ledger.findings()]
+
+    def _start(self, threads: ThreadPoolExecutor, flow: Flow, ends: Ends) -> list[Future[None]]:
+        return [
+            threads.submit(traffic.publish, ends.publisher, flow, self.stopwatch, self._stop, self._wire),
+            threads.submit(traffic.consume, ends.consumer, flow, self.stopwatch, self._stop),
+        ]
+
+    def _follow(self, programs: Sequence[Future[None]], look: Callable[[], None]) -> None:
+        running = set(programs)
+        try:
+            while running:
+                ended, running = wait(running, timeout=LOOK, return_when=FIRST_EXCEPTION)
+                look()
+                for program in ended:
+                    program.result()
+        finally:
+            self._stop.set()
+
+
+def _flow(line: Line, messages: Iterator[Message], expected: int, bulk: int) -> Flow:
+    return Flow(line, messages, expected, bulk, Ledger(line.topic))

@@ -1,0 +1,140 @@
+"""What the demo prints: progress, the summary, and what to try next."""
+
+import os
+import sys
+from pathlib import Path
+from time import monotonic
+
+from demo.job import Job
+from demo.service import Service
+from demo.tenancy import ACCOUNTING, MONITORING, PROJECT
+
+DEFAULT_PORT = 8080
+DEFAULT_DATA = Path("ams-data")
+PLAIN_PROGRESS = 2.0
+"""Seconds between two lines of progress where no terminal can update one."""
+MOST_FINDINGS = 10
+CALLS = ("publish", "pull", "acknowledge")
+
+
+class Progress:
+    """How far the job is: one line updated on a terminal, a line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stdout.isatty()
+        self._next = 0.0
+
+    def __call__(self, job: Job) -> None:
+        """Show how far the job is."""
+        line = so_far(job)
+        if self._terminal:
+            print(f"\r{line}", end="", flush=True)
+        elif monotonic() >= self._next:
+            self._next = monotonic() + PLAIN_PROGRESS
+            print(line, flush=True)
+
+    def end(self) -> None:
+        """Leave the updated line standing."""
+        if self._terminal:
+            print()
+
+
+def so_far(job: Job) -> str:
+    """Return how far a job is, in one line."""
+    return (
+        f"published {job.total('published'):>6,}   received {job.total('received'):>6,}"
+        f"   acknowledged {job.total('acknowledged'):>6,}   of {job.expected:,}   {job.seconds:5.1f} s"
+    )
+
+
+def summary(job: Job) -> str:
+    """Return the tables of a job that has ended: messages by line, calls by kind."""
+    return "\n".join(["", *_messages_table(job), "", *_calls_table(job), ""])
+
+
+def findings(job: Job) -> str:
+    """Return the broken promises, one a line; the first of them when there are very many."""
+    found = job.findings()
+    more = [f"... and {len(found) - MOST_FINDINGS:,} more"] if len(found) > MOST_FINDINGS else []
+    return "\n".join(found[:MOST_FINDINGS] + more)
+
+
+def verdict(job: Job) -> str:
+    """Return the last line: the counts, which programs may read."""
+    lost = sum(len(flow.ledger.lost()) for flow in job.flows)
+    word = "failed: " if job.findings() else ""
+    return (
+        f"demo: {word}published {job.total('published')} received {job.total('received')}"
+        f" acknowledged {job.total('acknowledged')} lost {lost}"
+        f" duplicated {job.total('duplicated')} seconds {job.seconds:.1f}"
+    )
+
+
+def _messages_table(job: Job) -> list[str]:
+    ledgers = [flow.ledger for flow in job.flows]
+    rows = {
+        "published": [f"{ledger.published:,}" for ledger in ledgers],
+        "received": [f"{ledger.received:,}" for ledger in ledgers],
+        "acknowledged": [f"{ledger.acknowledged:,}" for ledger in ledgers],
+        "lost": [f"{len(ledger.lost()):,}" for ledger in ledgers],
+        "duplicated": [f"{ledger.duplicated:,}" for ledger in ledgers],
+        "payload, kB": [f"{ledger.bytes // 1000:,}" for ledger in ledgers],
+        "messages a second": [f"{ledger.received / max(job.seconds, 0.001):,.0f}" for ledger in ledgers],
+    }
+    return _table(["messages", *(ledger.topic for ledger in ledgers)], rows)
+
+
+def _calls_table(job: Job) -> list[str]:
+    watch = job.stopwatch
+    rows = {
+        call: [
+            f"{watch.count(call):,}",
+            f"{watch.percentile(call, 50) * 1000:.1f}",
+            f"{watch.percentile(call, 99) * 1000:.1f}",
+        ]
+        for call in CALLS
+        if watch.count(call)
+    }
+    note = "Each call is a new TLS connection; a pull's time includes waiting for messages."
+    return [*_table(["calls", "count", "p50 ms", "p99 ms"], rows), note]
+
+
+def _table(head: list[str], rows: dict[str, list[str]]) -> list[str]:
+    lines = [head, *([name, *cells] for name, cells in rows.items())]
+    return ["".join([f"{line[0]:<20}", *(f"{cell:>14}" for cell in line[1:])]) for line in lines]
+
+
+def what_next(service: Service) -> str:
+    """Return commands to try against the service while it keeps running."""
+    curl = f'curl --cacert {service.ca} -H "x-api-key: $(cat {service.token_file})"'
+    project = f"{service.url}/v1/projects/{PROJECT}"
+    ams = ".venv/bin/ams"
+    lines = [
+        f"The service keeps running at {service.url}. Ctrl-C stops it; its data stay in {service.data}.",
+        "",
+        "Try in another terminal, in this folder:",
+        "",
+        *_exports(service),
+        f"  {curl} {project}/topics",
+        f"""  {curl} {project}/topics/{MONITORING.topic}:publish -d '{{"messages":[{{"data":"aGVsbG8="}}]}}'""",
+        f"""  {curl} {project}/subscriptions/{MONITORING.subscription}:pull -d '{{"maxMessages":"1"}}'""",
+        "",
+        "The same and more with the command line:",
+        "",
+        f"  {ams} topic list --project {PROJECT}",
+        f"  {ams} publish {ACCOUNTING.topic} --project {PROJECT} --data hello",
+        f"  {ams} pull {ACCOUNTING.subscription} --project {PROJECT} --ack",
+        f"  {ams} --help",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _exports(service: Service) -> list[str]:
+    """Return settings the commands need where something is not as they expect it."""
+    exports = []
+    if service.data != DEFAULT_DATA or not service.url.endswith(f":{DEFAULT_PORT}"):
+        exports.append(f"  export AMS_ENDPOINT={service.url} AMS_CA={service.ca} AMS_TOKEN_FILE={service.token_file}")
+    if any(os.environ.get(name) for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")):
+        exports.append("  export no_proxy=localhost,127.0.0.1")
+    return [*exports, ""] if exports else []

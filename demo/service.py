@@ -1,0 +1,124 @@
+"""The service under the demo: `ams serve` as a child process, told to stop when the demo ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import NamedTuple
+
+READY = "ready "
+"""How the one line begins that says the service is up; its base URL follows."""
+START_TIMEOUT = 60.0
+"""Seconds until the service must be ready; a large data folder after a power cut is the slowest case."""
+STOP_TIMEOUT = 15.0
+"""Seconds until a service that was told to stop must be gone; it promises 10."""
+
+
+class Ended(Exception):
+    """The service ended although nobody told it to; the text is what it said last."""
+
+
+class Service(NamedTuple):
+    """A running service."""
+
+    url: str
+    data: Path
+    output: "Output"
+
+    @property
+    def endpoint(self) -> str:
+        """Return `host:port`, the form the official library takes."""
+        return self.url.removeprefix("https://")
+
+    @property
+    def ca(self) -> Path:
+        """Return the certificate its clients must trust."""
+        return self.data / "ca.pem"
+
+    @property
+    def token_file(self) -> Path:
+        """Return where the administrator's token stands."""
+        return self.data / "admin.token"
+
+
+class Output:
+    """What the service prints: read all the time, so that it never blocks, and shown only on request."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self._shown = False
+        self._ready: SimpleQueue[str | None] = SimpleQueue()
+        self._last: deque[str] = deque(maxlen=20)
+        self._thread = Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def wait_ready(self) -> str:
+        """Return the base URL as soon as the service is ready; raise `Ended` with its last line if it ends."""
+        try:
+            url = self._ready.get(timeout=START_TIMEOUT)
+        except Empty:
+            raise Ended(f"the service was not ready after {START_TIMEOUT:.0f} seconds") from None
+        if url is None:
+            raise Ended(self._last[-1] if self._last else "the service ended without a word")
+        return url
+
+    def show(self) -> None:
+        """Print what comes from now on; return when the service has ended."""
+        self._shown = True
+        self._thread.join()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._last.append(line.rstrip())
+            if line.startswith(READY):
+                self._ready.put(line.removeprefix(READY).split()[0])
+            elif self._shown:
+                print(line, end="", flush=True)
+        self._ready.put(None)
+
+
+@contextmanager
+def running(data: Path, port: int) -> Iterator[Service]:
+    """Start the service on this folder and port, and stop it when the block is left, however it is left.
+
+    The operations port is the next one. Raises `Ended`.
+    """
+    process = _start(data, port)
+    output = Output(process)
+    try:
+        yield Service(output.wait_ready(), data, output)
+    finally:
+        _stop(process)
+
+
+def _start(data: Path, port: int) -> "subprocess.Popen[str]":
+    flags = ["--data", str(data), "--host", "127.0.0.1", "--port", str(port), "--tls-self-signed"]
+    ops_port = str(port + 1) if port else "0"
+    return subprocess.Popen(  # noqa: S603 - our own program, our own flags
+        [sys.executable, "-m", "ams.cli.main", "serve", *flags, "--ops-port", ops_port],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,  # a Ctrl-C in the terminal reaches the demo only, which stops the service when it is ready to
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    """Tell the service to stop and wait for it; an impatient second Ctrl-C must not leave it behind."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    signal.signal(signal.SIGINT, before)

@@ -1,0 +1,69 @@
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.documents import ROOT, environment, follow, make_clone, run
+
+pytestmark = pytest.mark.acceptance
+
+LAST_LINE_SHOWN = "ams --help"
+
+
+class Clone:
+    """A folder where `make run` was typed in another terminal."""
+
+    def __init__(self, folder: Path, process: "subprocess.Popen[str]") -> None:
+        self.folder = folder
+        self.process = process
+        assert process.stdout is not None
+        self.shown: list[str] = []
+        for line in process.stdout:
+            self.shown.append(line)
+            if LAST_LINE_SHOWN in line:
+                break
+
+    @property
+    def endpoint(self) -> str:
+        return self.shown[0].split("ready at ")[1].split(",")[0]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Iterator[Clone]:
+    make_clone(tmp_path)
+    command = [sys.executable, "-m", "demo", "--keep-serving", "--port", "0", "--messages", "600"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            yield Clone(tmp_path, process)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=20)
+
+
+def test_every_command_of_the_readme_works_beside_make_run(clone: Clone) -> None:
+    follow(ROOT / "README.md", clone.folder, clone.endpoint)
+
+
+def test_the_commands_make_run_shows_to_try_next_work_and_ctrl_c_ends_it_in_order(clone: Clone) -> None:
+    to_try = [line for line in clone.shown if line.startswith(("  curl", "  .venv", "  export"))]
+    tried = run("".join(to_try), clone.folder)
+
+    clone.process.send_signal(signal.SIGINT)
+    ending, _ = clone.process.communicate(timeout=20)
+
+    assert tried.returncode == 0, tried.stdout
+    assert '"messageIds"' in tried.stdout
+    assert '"receivedMessages":[{' in tried.stdout
+    assert clone.process.returncode == 0
+    assert "Stopped; the data stay in ams-data." in ending
+    assert ending.splitlines()[-1].startswith("demo: published 600 received 600 acknowledged 600 lost 0 duplicated 0")
+    assert "Traceback" not in ending
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 140

@@ -1,0 +1,72 @@
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ams.http.errors import STATUS
+from ams.settings import Settings, shown
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"])
+KINDS = ["tutorial", "how-to", "reference", "explanation"]
+
+LINK = re.compile(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)")
+
+
+def links(page: Path) -> Iterator[Path]:
+    for target in LINK.findall(page.read_text()):
+        yield (page.parent / target).resolve()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert [str(target.relative_to(ROOT)) for target in links(page) if not target.exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_page_begins_with_its_title(page: Path) -> None:
+    assert page.read_text().startswith("# ")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_page_is_on_the_list_of_documents(kind: str) -> None:
+    assert set((DOCS / kind).glob("*.md")) - set(links(DOCS / "README.md")) == set()
+
+
+def test_every_decision_is_on_the_list_of_decisions() -> None:
+    index = DOCS / "decisions" / "README.md"
+
+    assert set(index.parent.glob("0*.md")) - set(links(index)) == set()
+
+
+def test_every_setting_has_its_row_in_the_reference() -> None:
+    reference = (DOCS / "reference" / "settings.md").read_text()
+    rows = [
+        f"| `{name}` | {f'`{default}`' if default else ''} | {help_text} |"
+        for name, _variable, default, help_text in shown(Settings())
+    ]
+
+    assert [row for row in rows if row not in reference] == []
+
+
+def test_every_status_of_an_error_has_its_row_in_the_reference() -> None:
+    reference = (DOCS / "reference" / "http.md").read_text()
+
+    assert [
+        status for status in STATUS.values() if not re.search(rf"\| {status.code} \|.*`{status.word}`", reference)
+    ] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_make_target_named_exists(page: Path) -> None:
+    named = set(re.findall(r"`make ([a-z]+)", page.read_text()))
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    assert named - targets == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_names_a_host_or_folder_of_somebody(page: Path) -> None:
+    assert re.findall(r"/home/\w+|/work/\w*|/Users/\w+", page.read_text()) == []

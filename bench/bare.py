@@ -1,0 +1,83 @@
+"""The comparator of every case over HTTP: a service that reads and answers a publish as AMS does, and stores nothing.
+
+The same uvicorn with the same flags (`ams.http.server`), raw ASGI, msgspec typed structs, base64 checked by pybase64.
+What AMS costs beyond this is AMS: access, names, limits, the log, the disk. `python -m bench.bare` serves on a free
+port of loopback and prints `ready URL`.
+"""
+
+import asyncio
+import itertools
+import signal
+from typing import Any
+
+import msgspec
+import pybase64
+import uvloop
+
+from ams.http.server import Server, listen, server
+
+
+class _Message(msgspec.Struct):
+    data: str = ""
+    attributes: dict[str, str] = {}
+
+
+class _Publish(msgspec.Struct):
+    messages: list[_Message]
+
+
+class _Published(msgspec.Struct, rename="camel"):
+    message_ids: list[str]
+
+
+_decoder = msgspec.json.Decoder(_Publish)
+_encoder = msgspec.json.Encoder()
+_ids = itertools.count()
+
+
+async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Answer a publish request."""
+    if scope["type"] != "http":
+        return
+    event = await receive()
+    body: bytes = event["body"]
+    if event.get("more_body"):
+        body = await _rest(body, receive)
+    answer = publish(body)
+    headers = [(b"content-type", b"application/json; charset=utf-8"), (b"content-length", b"%d" % len(answer))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
+
+
+async def _rest(first: bytes, receive: Any) -> bytes:
+    parts, more = [first], True
+    while more:
+        event = await receive()
+        parts.append(event.get("body", b""))
+        more = event.get("more_body", False)
+    return b"".join(parts)
+
+
+def publish(body: bytes) -> bytes:
+    """Decode a publish body, check its data and encode an answer of as many ids."""
+    messages = _decoder.decode(body).messages
+    for message in messages:
+        pybase64.b64decode(message.data, validate=True)
+    return _encoder.encode(_Published([str(next(_ids)) for _ in messages]))
+
+
+async def serve() -> None:
+    """Serve until SIGTERM."""
+    sock = listen("127.0.0.1", 0, "port")
+    bare: Server = server(app, keep_alive=75)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, bare.handle_exit, signal.SIGTERM, None)
+    serving = asyncio.create_task(bare.serve([sock]))
+    while not bare.started:
+        await asyncio.sleep(0.01)
+    print(f"ready http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
+    await serving
+    sock.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve())

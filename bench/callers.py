@@ -1,0 +1,178 @@
+"""What the connections of a load ask for: publish, pull, acknowledge, or pull and acknowledge in turn.
+
+Each connection follows a script of its own: a generator that yields steps and is given the answer of each. Steps that
+prepare (seek, pull) are not counted; the first counted step is where the measurement begins.
+"""
+
+import base64
+import functools
+import itertools
+import random
+import re
+from collections.abc import Generator
+from typing import NamedTuple
+
+import msgspec
+
+from bench.connection import Answer, Pieces, request
+
+BODIES = 4
+"""Different publish bodies a load sends in turn, so that no two neighbours are equal."""
+_NUMBER = re.compile(rb'"ackId":"[^":]*:(\d+)"')
+
+
+class Publish(msgspec.Struct, tag=True):
+    """Publish `per_request` messages of `size` bytes, going round over the topics (`projects/P/topics/T`)."""
+
+    topics: list[str]
+    per_request: int = 1
+    size: int = 1024
+
+
+class Pull(msgspec.Struct, tag=True):
+    """Pull `messages` from where each subscription stands, again and again; nothing is acknowledged."""
+
+    subscriptions: list[str]
+    messages: int
+
+
+class Acknowledge(msgspec.Struct, tag=True):
+    """Pull `batch` messages of each subscription from the oldest (not counted), then acknowledge them one by one."""
+
+    subscriptions: list[str]
+    batch: int
+
+
+class Consume(msgspec.Struct, tag=True):
+    """Pull up to `messages`, acknowledge the last, and so on."""
+
+    subscriptions: list[str]
+    messages: int
+    follow: bool = False
+    """At the end, wait for new messages; otherwise begin again at the oldest."""
+
+
+Work = Publish | Pull | Acknowledge | Consume
+
+
+class Step(NamedTuple):
+    """A request to make."""
+
+    request: Pieces
+    messages: int = 0
+    """Messages this request moves when it is answered well."""
+    counted: bool = True
+    reads_body: bool = False
+    """Whether the script looks at the body of the answer."""
+
+
+Script = Generator[Step, Answer, None]
+
+
+class Unexpected(Exception):
+    """An answer that makes the measurement worthless; the text says which."""
+
+
+def scripts(work: Work, count: int, token: str) -> list[Script]:
+    """Return `count` scripts that share the work's topics or subscriptions evenly."""
+    return [_script(work, number, count, token) for number in range(count)]
+
+
+def _script(work: Work, number: int, count: int, token: str) -> Script:
+    match work:
+        case Publish(topics, per_request, size):
+            return _publish(_share(topics, number, count), per_request, size, token)
+        case Pull(subscriptions, messages):
+            return _pull(_share(subscriptions, number, count), messages, token)
+        case Acknowledge(subscriptions, batch):
+            return _acknowledge(_share(subscriptions, number, count), batch, token)
+        case Consume(subscriptions, messages, follow):
+            return _consume(_share(subscriptions, number, count), messages, follow, token)
+
+
+def _share(names: list[str], number: int, count: int) -> list[str]:
+    """Return every count-th name; when there are fewer names than connections, some share one."""
+    return names[number::count] or [names[number % len(names)]]
+
+
+def _publish(topics: list[str], per_request: int, size: int, token: str) -> Script:
+    bodies = [publish_body(per_request, size, seed) for seed in range(BODIES)]
+    rounds = max(len(topics), BODIES)
+    pairs = zip(itertools.cycle(topics), itertools.cycle(bodies), strict=False)
+    steps = [
+        Step(request("POST", f"/v1/{topic}:publish", token, body), per_request)
+        for topic, body in itertools.islice(pairs, rounds)
+    ]
+    for step in itertools.cycle(steps):  # noqa: UP028 - a list cannot be sent the answers
+        yield step
+
+
+def _pull(subscriptions: list[str], messages: int, token: str) -> Script:
+    body = pull_body(messages)
+    steps = [Step(request("POST", f"/v1/{each}:pull", token, body), messages) for each in subscriptions]
+    first = yield steps[0]._replace(counted=False, reads_body=True)
+    if len(ack_numbers(first)) != messages:
+        raise Unexpected(f"a pull of {messages} messages was answered with {len(ack_numbers(first))}")
+    while True:
+        for step in steps:
+            answer = yield step
+            # Ids of more digits make later answers a little longer than the first, hardly ever shorter.
+            if answer.status == 200 and answer.size < 0.9 * first.size:
+                raise Unexpected(f"a pull of {messages} messages was answered with fewer")
+
+
+def _acknowledge(subscriptions: list[str], batch: int, token: str) -> Script:
+    while True:
+        places = []
+        for each in subscriptions:
+            numbers = yield from _pull_from_oldest(each, batch, token)
+            places.append((f"/v1/{each}:acknowledge", each, numbers))
+        for turn in range(batch):
+            for path, name, numbers in places:
+                yield Step(request("POST", path, token, ack_body(name, numbers[turn])), 1)
+
+
+def _pull_from_oldest(subscription: str, messages: int, token: str) -> Generator[Step, Answer, list[int]]:
+    yield Step(request("POST", f"/v1/{subscription}:modifyOffset", token, b'{"offset":0}'), counted=False)
+    pull = request("POST", f"/v1/{subscription}:pull", token, pull_body(messages))
+    pulled = yield Step(pull, counted=False, reads_body=True)
+    numbers = ack_numbers(pulled)
+    if len(numbers) != messages:
+        raise Unexpected(f"a pull of {messages} messages was answered with {len(numbers)} (status {pulled.status})")
+    return numbers
+
+
+def _consume(subscriptions: list[str], messages: int, follow: bool, token: str) -> Script:
+    body = pull_body(messages, wait=follow)
+    pulls = [(each, request("POST", f"/v1/{each}:pull", token, body)) for each in subscriptions]
+    for name, pull in itertools.cycle(pulls):
+        numbers = ack_numbers((yield Step(pull, reads_body=True)))
+        if numbers:
+            ack = request("POST", f"/v1/{name}:acknowledge", token, ack_body(name, numbers[-1]))
+            yield Step(ack, len(numbers))
+        elif not follow:
+            seek = request("POST", f"/v1/{name}:modifyOffset", token, b'{"offset":0}')
+            yield Step(seek, counted=False)
+
+
+@functools.cache
+def publish_body(messages: int, size: int, seed: int) -> bytes:
+    """Return the body of a publish request: random bytes of `size`, the same for the same seed."""
+    generator = random.Random(seed)
+    data = base64.b64encode(generator.randbytes(size)).decode()
+    return msgspec.json.encode({"messages": [{"data": data}] * messages})
+
+
+def pull_body(messages: int, *, wait: bool = False) -> bytes:
+    """Return the body of a pull, in the spelling of the official client: numbers and booleans as strings."""
+    return b'{"maxMessages":"%d","returnImmediately":"%b"}' % (messages, b"false" if wait else b"true")
+
+
+def ack_body(subscription: str, number: int) -> bytes:
+    """Return the body that acknowledges one id."""
+    return f'{{"ackIds":["{subscription}:{number}"]}}'.encode()
+
+
+def ack_numbers(answer: Answer) -> list[int]:
+    """Return the numbers of the ack ids in a pull's answer."""
+    return [int(number) for number in _NUMBER.findall(answer.body)]

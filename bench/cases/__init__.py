@@ -1,0 +1,29 @@
+"""The cases, by the name they are chosen with."""
+
+from collections.abc import Callable, Iterator
+
+from bench.cases.acknowledge import acknowledge
+from bench.cases.backlog import backlog
+from bench.cases.open_loop import open_loop
+from bench.cases.publish import publish
+from bench.cases.pull import pull
+from bench.cases.start import start
+from bench.cases.tenants import tenants
+from bench.cases.tls import tls
+from bench.cases.topics import topics
+from bench.cases.wake import wake
+from bench.report import Result
+from bench.run import Bench
+
+CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
+    "publish": publish,
+    "pull": pull,
+    "ack": acknowledge,
+    "wake": wake,
+    "tls": tls,
+    "start": start,
+    "topics": topics,
+    "backlog": backlog,
+    "tenants": tenants,
+    "open": open_loop,
+}

@@ -1,0 +1,59 @@
+"""New TLS connections: a server that only shakes hands, and callers that open a new connection for every call.
+
+`python -m bench.handshake CHAIN KEY` serves on a free port of loopback and prints `ready URL`.
+"""
+
+import asyncio
+import ssl
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+
+from bench.connection import Address, Asker, Pieces, connect
+from bench.processes import Failed
+
+CALLERS = 8
+
+
+async def serve(chain: str, key: str) -> None:
+    """Accept connections and do nothing with them, until killed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(chain, key)
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=context, backlog=4096)
+    print(f"ready https://localhost:{server.sockets[0].getsockname()[1]}", flush=True)
+    await server.serve_forever()
+
+
+def calls_per_second(url: str, ca: Path, seconds: float, request: Pieces | None = None) -> float:
+    """Return how many calls a second eight callers make, each with a connection of its own.
+
+    Without a request a call is the handshake alone.
+    """
+    return uvloop.run(_calls_per_second(url, ca, seconds, request))
+
+
+async def _calls_per_second(url: str, ca: Path, seconds: float, request: Pieces | None) -> float:
+    context = ssl.create_default_context(cafile=str(ca))
+    began = time.perf_counter()
+    made = await asyncio.gather(
+        *(_call_until(began + seconds, Address.of(url), context, request) for _ in range(CALLERS))
+    )
+    return sum(made) / (time.perf_counter() - began)
+
+
+async def _call_until(end: float, address: Address, context: ssl.SSLContext, request: Pieces | None) -> int:
+    made = 0
+    while time.perf_counter() < end:
+        connection = await connect(address, context)
+        if request is not None and (await Asker(connection).ask(request)).status != 200:
+            raise Failed("a call over a new connection was refused")
+        connection.close()
+        made += 1
+    return made
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(*sys.argv[1:3]))

@@ -1,0 +1,96 @@
+"""What must exist before something is measured: projects, topics, subscriptions, and messages in them."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+
+import uvloop
+
+from bench.callers import publish_body
+from bench.connection import Address, Asker, Pieces, connect, request
+from bench.processes import Failed, Service
+
+CONNECTIONS = 16
+ACK_DEADLINE = 600
+"""Seconds, the longest there is: no measurement shall fail for having been slow."""
+
+
+def project(service: Service, name: str) -> str:
+    """Create a project; return its path."""
+    _send(service, [request("POST", f"/v1/projects/{name}", service.token, b"{}")])
+    return f"projects/{name}"
+
+
+def topics(service: Service, project: str, prefix: str, count: int) -> list[str]:
+    """Create topics PREFIX-0, PREFIX-1 ...; return their paths."""
+    paths = [f"{project}/topics/{prefix}-{number}" for number in range(count)]
+    _send(service, (request("PUT", f"/v1/{path}", service.token) for path in paths))
+    return paths
+
+
+def subscriptions(service: Service, topics: Sequence[str], count: int, name: str = "sub") -> list[str]:
+    """Create `count` subscriptions, going round over the topics; return their paths.
+
+    They stand at the ends their topics have now; `name` keeps them apart from earlier ones.
+    """
+    chosen = [topics[number % len(topics)] for number in range(count)]
+    paths = [f"{topic.replace('/topics/', '/subscriptions/')}-{name}-{number}" for number, topic in enumerate(chosen)]
+    _send(
+        service,
+        (
+            request("PUT", f"/v1/{path}", service.token, _subscription(topic))
+            for path, topic in zip(paths, chosen, strict=True)
+        ),
+    )
+    return paths
+
+
+def _subscription(topic: str) -> bytes:
+    return f'{{"topic":"{topic}","ackDeadlineSeconds":{ACK_DEADLINE}}}'.encode()
+
+
+def fill(service: Service, topics: Sequence[str], messages: int, *, per_request: int = 1000, size: int = 1024) -> None:
+    """Publish `messages` messages to each topic."""
+    _send(service, _publishes(service, topics, messages, per_request, size))
+
+
+def _publishes(service: Service, topics: Sequence[str], messages: int, per_request: int, size: int) -> Iterator[Pieces]:
+    for first in range(0, messages, per_request):
+        body = publish_body(min(per_request, messages - first), size, seed=first // per_request % 4)
+        for topic in topics:
+            yield request("POST", f"/v1/{topic}:publish", service.token, body)
+
+
+def seek(service: Service, places: Iterable[tuple[str, int]]) -> None:
+    """Set where subscriptions stand."""
+    _send(
+        service,
+        (
+            request("POST", f"/v1/{name}:modifyOffset", service.token, b'{"offset":%d}' % offset)
+            for name, offset in places
+        ),
+    )
+
+
+def spread(service: Service, subscriptions: Sequence[str], messages: int) -> None:
+    """Let subscriptions of one topic of so many messages stand at even distances."""
+    step = messages // len(subscriptions)
+    seek(service, ((name, number * step) for number, name in enumerate(subscriptions)))
+
+
+def _send(service: Service, requests: Iterable[Pieces]) -> None:
+    uvloop.run(_send_all(service.url, iter(requests)))
+
+
+async def _send_all(url: str, requests: Iterator[Pieces]) -> None:
+    await asyncio.gather(*(_send_some(url, requests) for _ in range(CONNECTIONS)))
+
+
+async def _send_some(url: str, requests: Iterator[Pieces]) -> None:
+    asker = Asker(await connect(Address.of(url)))
+    try:
+        for each in requests:
+            answer = await asker.ask(each)
+            if answer.status != 200:
+                raise Failed(f"{each[0].split(b' HTTP')[0].decode()} was answered {answer.status}")
+    finally:
+        asker.close()

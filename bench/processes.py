@@ -1,0 +1,169 @@
+"""Processes of the bench: servers started and stopped by their pid, loads, and what the kernel tells about them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from bench.load import Job, Outcome
+
+ROOT = Path(__file__).parent.parent
+STOP_SECONDS = 30.0
+
+
+class Failed(Exception):
+    """A process of the bench did not do its part; the text says which and what it said last."""
+
+
+class Server:
+    """A server process that printed `ready URL`."""
+
+    def __init__(self, command: Sequence[str], errors: Path) -> None:
+        self._command = command
+        self._errors = errors
+        started = time.perf_counter()
+        with errors.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=ROOT
+            )
+        self.url = self._ready()
+        self.seconds_to_ready = time.perf_counter() - started
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def stop(self) -> None:
+        """End the server in order; SIGKILL if it takes longer than `STOP_SECONDS`."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def anonymous_memory(self) -> int:
+        """Return resident bytes that are no pages of files."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        raise Failed("the kernel does not tell RssAnon")
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of all its threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _ready(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("ready "):
+                return line.split()[1]
+        raise Failed(f"{self._command[0]} ended with {self._process.wait()}: {last_line(self._errors)}")
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def last_line(file: Path) -> str:
+    """Return the last line a process wrote to its error file."""
+    lines = file.read_text(errors="replace").splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+class Service(Server):
+    """A running `ams serve` on a data folder, on free ports of loopback."""
+
+    def __init__(self, data: Path, *flags: str) -> None:
+        self.data = data
+        errors = data.with_name(f"{data.name}.stderr")
+        where = ["--data", str(data), "--host", "127.0.0.1", "--port", "0", "--ops-port", "0"]
+        super().__init__(["ams.cli.main", "serve", *where, *flags], errors)
+        self.token = (data / "admin.token").read_text().strip()
+
+    def disk_usage(self) -> int:
+        """Return the bytes of all files in the data folder."""
+        return sum(each.stat().st_size for each in self.data.rglob("*") if each.is_file())
+
+
+@contextlib.contextmanager
+def service(data: Path, *flags: str) -> Iterator[Service]:
+    """Run the service, and stop it at the end."""
+    running = Service(data, *flags)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@contextlib.contextmanager
+def bare(folder: Path) -> Iterator[Server]:
+    """Run the bare handler."""
+    server = Server(["bench.bare"], folder / "bare.stderr")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class RunningLoad:
+    """A load that goes on beside us."""
+
+    def __init__(self, job: Job) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.load"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.write(msgspec.json.encode(job))
+        stdin.close()
+
+    def outcome(self) -> Outcome:
+        """Wait for its end and return what came of it; raises `Failed`."""
+        out, errors = _read(self._process.stdout), _read(self._process.stderr)
+        if self._process.wait() != 0:
+            raise Failed(errors.decode(errors="replace").strip().splitlines()[-1])
+        outcome = msgspec.json.decode(out, type=Outcome)
+        if outcome.requests == 0:
+            raise Failed(f"no request was answered well; other answers by status: {outcome.refused}")
+        return outcome
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
+
+    def abandon(self) -> None:
+        """End it; nobody wants its outcome."""
+        self._process.kill()
+        _read(self._process.stdout), _read(self._process.stderr)
+        self._process.wait()
+
+
+def _read(pipe: IO[bytes] | None) -> bytes:
+    assert pipe is not None
+    with pipe:
+        return pipe.read()
+
+
+def load(job: Job) -> Outcome:
+    """Run a load to its end."""
+    return RunningLoad(job).outcome()

@@ -1,0 +1,117 @@
+"""What a bench says: one JSON line a case, a table for people, and a history to compare with."""
+
+import datetime
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import ams
+
+HISTORY = Path(__file__).with_name("history.jsonl")
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """A limit for a case's ratio; from the table of goals in `docs/how-to/bench.md`."""
+
+    limit: float
+    at_least: bool
+
+    def is_met(self, ratio: float) -> bool:
+        return ratio >= self.limit if self.at_least else ratio <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {self.limit:g}"
+
+
+def at_least(limit: float) -> Goal:
+    """The ratio should not be smaller."""
+    return Goal(limit, at_least=True)
+
+
+def at_most(limit: float) -> Goal:
+    """The ratio should not be larger."""
+    return Goal(limit, at_least=False)
+
+
+class Result(msgspec.Struct, omit_defaults=True):
+    """What a case found."""
+
+    case: str
+    params: dict[str, int | str]
+    values: dict[str, float]
+    """Figures by name; the name tells the unit."""
+    ratio: float | None = None
+    """What is judged, as a ratio to something measured in the same run or to a fixed allowance."""
+    against: str = ""
+    """What the ratio is to."""
+    goal: Goal | None = None
+
+    @property
+    def is_met(self) -> bool | None:
+        return None if self.goal is None or self.ratio is None else self.goal.is_met(self.ratio)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the line of the case holds."""
+        return {
+            "case": self.case,
+            "params": self.params,
+            "values": {name: _rounded(value) for name, value in self.values.items()},
+            "ratio": None if self.ratio is None else round(self.ratio, 3),
+            "against": self.against or None,
+            "goal": str(self.goal) if self.goal else None,
+            "met": self.is_met,
+        }
+
+
+def _rounded(value: float) -> float:
+    """Return a figure with as many digits as it deserves."""
+    return round(value) if abs(value) >= 1000 else float(f"{value:.4g}")
+
+
+def progress(text: str) -> None:
+    """Tell people what goes on."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def emit(result: Result) -> None:
+    """Write the line of a case to stdout."""
+    print(msgspec.json.encode(result.as_json()).decode(), flush=True)
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return the results as a table for people."""
+    rows = [("case", "ratio", "goal", "", "figures")]
+    rows += [_row(each) for each in results]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
+    )
+
+
+def _row(result: Result) -> tuple[str, str, str, str, str]:
+    params = " ".join(f"{name}={value}" for name, value in result.params.items())
+    ratio = "" if result.ratio is None else f"{result.ratio:.2f}"
+    goal = str(result.goal) if result.goal else ""
+    met = {True: "met", False: "MISSED", None: ""}[result.is_met]
+    figures = ", ".join(f"{name} {_rounded(value):g}" for name, value in result.values.items())
+    return f"{result.case} {params}".strip(), ratio, goal, met, figures
+
+
+def remember(results: Sequence[Result], *, quick: bool) -> None:
+    """Append the run to the history."""
+    run = {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "version": ams.__version__,
+        "quick": quick,
+        "cores": os.cpu_count(),
+        "kernel": platform.system(),
+        "python": platform.python_version(),
+        "results": [each.as_json() for each in results],
+    }
+    with HISTORY.open("ab") as file:
+        file.write(msgspec.json.encode(run) + b"\n")

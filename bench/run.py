@@ -1,0 +1,118 @@
+"""A run of the bench: how long and how large, where its data lies, and how cases measure."""
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from bench.callers import Work
+from bench.load import Job, Outcome
+from bench.processes import Server, Service, bare, load, service
+from bench.report import progress
+from bench.stats import median
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a run measures and how much it stores."""
+
+    pairs: int
+    """How often a case and its comparator are measured in turn; medians are taken over these."""
+    seconds: float
+    """Seconds of one measurement."""
+    backlog: int
+    """Messages of an ordinary backlog."""
+    large_backlog: int
+    topics: int
+    wakes: int
+    overload_seconds: float
+
+
+FULL = Plan(
+    pairs=5, seconds=5, backlog=100_000, large_backlog=10_000_000, topics=10_000, wakes=400, overload_seconds=60
+)
+QUICK = Plan(pairs=2, seconds=1, backlog=20_000, large_backlog=100_000, topics=500, wakes=100, overload_seconds=5)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a case is given."""
+
+    plan: Plan
+    folder: Path
+    """Where data folders lie: on the disk to be measured."""
+
+    @contextlib.contextmanager
+    def service(self, *flags: str) -> Iterator[Service]:
+        """Run the service on an empty data folder that goes at the end."""
+        with self.data_folder() as data, service(data, *flags) as running:
+            yield running
+
+    @contextlib.contextmanager
+    def data_folder(self) -> Iterator[Path]:
+        """Give a path for a data folder, which goes at the end."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as made:
+            yield Path(made) / "data"
+
+    @contextlib.contextmanager
+    def bare(self) -> Iterator[Server]:
+        """Run the bare handler."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as made, bare(Path(made)) as running:
+            yield running
+
+    def in_turn(self, what: str, first: Callable[[], T], second: Callable[[], T]) -> list[tuple[T, T]]:
+        """Measure two things in turn, so that a noisy minute hits both; return the pairs."""
+        progress(f"  {what}")
+        return [(first(), second()) for _ in range(self.plan.pairs)]
+
+    def load(self, server: Server, work: Work, connections: int, rate: float | None = None) -> Outcome:
+        """Run a load for the time of one measurement."""
+        return load(self.job(server, work, connections, rate))
+
+    def job(
+        self, server: Server, work: Work, connections: int, rate: float | None = None, seconds: float | None = None
+    ) -> Job:
+        """Return a load as this plan wants it."""
+        token = server.token if isinstance(server, Service) else "none"
+        return Job(server.url, token, work, connections, seconds or self.plan.seconds, rate=rate)
+
+
+def middle(outcomes: list[Outcome], figure: Callable[[Outcome], float]) -> float:
+    """Return the median of a figure."""
+    return median(figure(each) for each in outcomes)
+
+
+def median_ratio(pairs: list[tuple[Outcome, Outcome]], figure: Callable[[Outcome], float]) -> float:
+    """Return the median over the pairs of the first's figure to the second's."""
+    return median(figure(first) / figure(second) for first, second in pairs)
+
+
+def requests_per_second(outcome: Outcome) -> float:
+    """Return answered requests a second."""
+    return outcome.requests_per_second
+
+
+def messages_per_second(outcome: Outcome) -> float:
+    """Return messages moved a second."""
+    return outcome.messages_per_second
+
+
+def p99(outcome: Outcome) -> float:
+    """Return the latency in seconds that 99 of 100 requests do not exceed."""
+    return outcome.p99
+
+
+def figures(outcomes: list[Outcome]) -> dict[str, float]:
+    """Return what is shown of a load: medians over its measurements."""
+    return {
+        "requests_s": middle(outcomes, requests_per_second),
+        "messages_s": middle(outcomes, messages_per_second),
+        "p50_ms": 1000 * middle(outcomes, lambda each: each.p50),
+        "p99_ms": 1000 * middle(outcomes, p99),
+        "client_cpu": middle(outcomes, lambda each: each.client_cpu),
+        "refused": sum(sum(each.refused.values()) for each in outcomes),
+    }

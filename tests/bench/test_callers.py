@@ -1,0 +1,84 @@
+"""Scripts: which requests follow which answers."""
+
+import base64
+import json
+
+import pytest
+
+from bench.callers import Acknowledge, Consume, Publish, Pull, Script, Unexpected, ack_body, publish_body, scripts
+from bench.connection import Answer
+
+GOOD = Answer(200)
+NAME = "projects/P/subscriptions/s"
+
+
+def pulled(*numbers: int) -> Answer:
+    body = json.dumps(
+        {"receivedMessages": [{"ackId": f"{NAME}:{number}"} for number in numbers]}, separators=(",", ":")
+    )
+    return Answer(200, body.encode(), len(body))
+
+
+def answer(script: Script, given: Answer) -> str:
+    return shown(script.send(given).request)
+
+
+def shown(request: tuple[bytes, ...]) -> str:
+    path = request[0].split(b" ")[1].decode()
+    return f"{path} {request[1].decode()}" if len(request) > 1 else path
+
+
+def test_topics_are_shared_among_the_connections_and_visited_in_turn() -> None:
+    first, second = scripts(Publish(["projects/P/topics/a", "projects/P/topics/b", "projects/P/topics/c"]), 2, "token")
+
+    visited = [next(first).request[0]] + [first.send(GOOD).request[0] for _ in range(2)]
+
+    assert [b"topics/a:" in each for each in visited] == [True, False, True]
+    assert [b"topics/c:" in each for each in visited] == [False, True, False]
+    assert b"topics/b:" in next(second).request[0]
+
+
+def test_a_publish_body_holds_messages_of_the_size_asked_for() -> None:
+    messages = json.loads(publish_body(3, 100, seed=1))["messages"]
+
+    assert [len(base64.b64decode(each["data"])) for each in messages] == [100, 100, 100]
+
+
+def test_acknowledging_seeks_and_pulls_first_and_does_not_count_that() -> None:
+    [script] = scripts(Acknowledge([NAME], batch=2), 1, "token")
+
+    seek = next(script)
+    pull = script.send(GOOD)
+    first = script.send(pulled(7, 8))
+
+    assert (seek.counted, pull.counted, first.counted) == (False, False, True)
+    assert shown(first.request).endswith(ack_body(NAME, 7).decode())
+    assert answer(script, GOOD).endswith(ack_body(NAME, 8).decode())
+
+
+def test_a_pull_that_answers_fewer_messages_than_asked_is_no_measurement() -> None:
+    [script] = scripts(Pull([NAME], messages=3), 1, "token")
+    next(script)
+
+    with pytest.raises(Unexpected, match="answered with 2"):
+        script.send(pulled(0, 1))
+
+
+def test_a_consumer_acknowledges_the_last_message_and_counts_all() -> None:
+    [script] = scripts(Consume([NAME], messages=3), 1, "token")
+    next(script)
+
+    step = script.send(pulled(4, 5, 6))
+
+    assert step.messages == 3
+    assert shown(step.request).endswith(ack_body(NAME, 6).decode())
+
+
+def test_a_consumer_at_the_end_begins_again_or_waits() -> None:
+    [again] = scripts(Consume([NAME], messages=3), 1, "token")
+    [follower] = scripts(Consume([NAME], messages=3, follow=True), 1, "token")
+    next(again)
+    pull = shown(next(follower).request)
+
+    assert ":modifyOffset" in answer(again, pulled())
+    assert answer(follower, pulled()) == pull

@@ -112,13 +112,13 @@ def _pull(subscriptions: list[str], messages: int, token: str) -> Script:
     steps = [Step(request("POST", f"/v1/{each}:pull", token, body), messages) for each in subscriptions]
     first = yield steps[0]._replace(counted=False, reads_body=True)
     if len(ack_numbers(first)) != messages:
-        raise Unexpected(f"a pull of {messages} messages was answered with {len(ack_numbers(first))}")
+        raise Unexpected(f"a pull of {messages} messages got {len(ack_numbers(first))} (status {first.status})")
     while True:
         for step in steps:
             answer = yield step
             # Ids of more digits make later answers a little longer than the first, hardly ever shorter.
             if answer.status == 200 and answer.size < 0.9 * first.size:
-                raise Unexpected(f"a pull of {messages} messages was answered with fewer")
+                raise Unexpected(f"a pull of {messages} messages got fewer")
 
 
 def _acknowledge(subscriptions: list[str], batch: int, token: str) -> Script:
@@ -138,7 +138,7 @@ def _pull_from_oldest(subscription: str, messages: int, token: str) -> Generator
     pulled = yield Step(pull, counted=False, reads_body=True)
     numbers = ack_numbers(pulled)
     if len(numbers) != messages:
-        raise Unexpected(f"a pull of {messages} messages was answered with {len(numbers)} (status {pulled.status})")
+        raise Unexpected(f"a pull of {messages} messages got {len(numbers)} (status {pulled.status})")
     return numbers
 
 

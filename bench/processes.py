@@ -12,7 +12,8 @@ from typing import IO
 
 import msgspec
 
-from bench.load import Job, Outcome
+from bench.load import Job
+from bench.tally import Outcome
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 30.0

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench.callers import Work
-from bench.load import Job, Outcome
+from bench.load import Job
 from bench.processes import Server, Service, bare, load, service
 from bench.report import progress
 from bench.stats import median
+from bench.tally import Outcome
 
 T = TypeVar("T")
 

@@ -17,10 +17,11 @@ import msgspec
 
 from bench import preparing
 from bench.callers import Consume, Publish
-from bench.load import Job, Outcome
+from bench.load import Job
 from bench.processes import ROOT, RunningLoad, Service, service
 from bench.report import progress
 from bench.stats import median
+from bench.tally import Outcome
 
 FLAGS = ("--retention", "2m", "--segment-bytes", "4MiB", "--max-data-bytes", "300MiB")
 TOPICS = 4

@@ -30,8 +30,9 @@ def main() -> int:
             status = _run(job, running)
             if options.keep_serving and status == OK:
                 _keep_serving(running)
-    except service.Ended as end:
-        print(end, file=sys.stderr)
+                status = FAILED
+    except service.DidNotStart as refusal:
+        print(f"{refusal} (with make: PORT=9000 or DATA=other-folder)", file=sys.stderr)
         return FAILED
     except AmsException as error:
         print(f"\ndemo: a call failed: {error}", file=sys.stderr)
@@ -59,11 +60,11 @@ def _run(job: Job, running: Service) -> int:
     return FAILED
 
 
-def _keep_serving(running: Service) -> NoReturn:
-    """Show what to try, then the service's own output until Ctrl-C; raise `service.Ended` if it ends by itself."""
+def _keep_serving(running: Service) -> None:
+    """Show what to try, then the service's own output; return only if the service ends by itself."""
     print(report.what_next(running), flush=True)
     running.output.show()
-    raise service.Ended("the service ended by itself")
+    print("The service ended by itself.", file=sys.stderr)
 
 
 def _trust(ca: Path) -> None:
@@ -105,7 +106,7 @@ def _options() -> argparse.Namespace:
         "--port", type=int, default=report.DEFAULT_PORT, help="port, 0 = a free one (default: %(default)s)"
     )
     parser.add_argument("--keep-serving", action="store_true", help="go on serving until Ctrl-C when the job is done")
-    parser.add_argument("--messages", type=int, default=6000, help="messages to send (default: %(default)s)")
+    parser.add_argument("--messages", type=int, default=12000, help="messages to send (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="which traffic to make (default: %(default)s)")
     # For the test of the comparison: store message N of TOPIC with one byte changed.
     parser.add_argument("--alter", metavar="TOPIC:N", help=argparse.SUPPRESS)

@@ -20,8 +20,8 @@ STOP_TIMEOUT = 15.0
 """Seconds until a service that was told to stop must be gone; it promises 10."""
 
 
-class Ended(Exception):
-    """The service ended although nobody told it to; the text is what it said last."""
+class DidNotStart(Exception):
+    """The service refused to start; the text is what it said last, which tells the way out."""
 
 
 class Service(NamedTuple):
@@ -59,13 +59,13 @@ class Output:
         self._thread.start()
 
     def wait_ready(self) -> str:
-        """Return the base URL as soon as the service is ready; raise `Ended` with its last line if it ends."""
+        """Return the base URL as soon as the service is ready; raise `DidNotStart` with its last line if it ends."""
         try:
             url = self._ready.get(timeout=START_TIMEOUT)
         except Empty:
-            raise Ended(f"the service was not ready after {START_TIMEOUT:.0f} seconds") from None
+            raise DidNotStart(f"the service was not ready after {START_TIMEOUT:.0f} seconds") from None
         if url is None:
-            raise Ended(self._last[-1] if self._last else "the service ended without a word")
+            raise DidNotStart(self._last[-1] if self._last else "the service ended without a word")
         return url
 
     def show(self) -> None:
@@ -88,7 +88,7 @@ class Output:
 def running(data: Path, port: int) -> Iterator[Service]:
     """Start the service on this folder and port, and stop it when the block is left, however it is left.
 
-    The operations port is the next one. Raises `Ended`.
+    The operations port is the next one. Raises `DidNotStart`.
     """
     process = _start(data, port)
     output = Output(process)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from bench import preparing
 from bench.callers import Publish
-from bench.load import Outcome
 from bench.processes import Service, load
 from bench.report import Result, at_least, at_most, progress
 from bench.run import Bench, figures, middle, p99, requests_per_second
 from bench.stats import median
+from bench.tally import Outcome
 
 CONNECTIONS = 256
 """Of the maximum and of the open loops alike: with 1,000 even the bare handler does half of what it does with 64."""

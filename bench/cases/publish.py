@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from bench import preparing
 from bench.callers import Publish
 from bench.disk import Syncs, appends
-from bench.load import Outcome
 from bench.processes import Server, Service
 from bench.report import Goal, Result, at_least, at_most
 from bench.run import Bench, figures, median_ratio, middle, p99, requests_per_second
 from bench.stats import median
+from bench.tally import Outcome
 
 SHAPES: tuple[tuple[int, int, Goal | None], ...] = (
     (1, 1, None),

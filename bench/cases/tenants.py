@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from bench import preparing
 from bench.callers import Consume, Publish, Work
 from bench.disk import forget
-from bench.load import Outcome
 from bench.processes import RunningLoad, Service
 from bench.report import Result, at_most
 from bench.run import Bench, middle, p99
+from bench.tally import Outcome
 
 GREEDY_CONNECTIONS = 16
 MODEST_CONNECTIONS = 16

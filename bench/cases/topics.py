@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from bench import preparing
 from bench.callers import Acknowledge, Publish, Pull, Work
-from bench.load import Outcome
 from bench.processes import Service
 from bench.report import Result, at_most
 from bench.run import Bench, figures, messages_per_second, middle
 from bench.stats import median
+from bench.tally import Outcome
 from bench.wake import wakes
 
 PER_TOPIC = 100

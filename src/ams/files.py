@@ -5,6 +5,7 @@ a sync, or runs out of space (`tests/support/unreliable_disk.py`). Paths are pla
 a handle has no state but the file it names.
 """
 
+import contextlib
 import errno
 import os
 from typing import Protocol
@@ -77,6 +78,10 @@ class Files(Protocol):
 
     def free_bytes(self, path: str) -> int:
         """Return the space left for us on the file system of this folder."""
+        ...
+
+    def used_bytes(self, path: str) -> int:
+        """Return the bytes of all files in this folder and below."""
         ...
 
 
@@ -170,3 +175,12 @@ class Disk:
         """Space for unprivileged users, as statvfs tells it."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def used_bytes(self, path: str) -> int:
+        """Add up the files; what goes away meanwhile counts nothing."""
+        total = 0
+        for folder, _, names in os.walk(path):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.lstat(os.path.join(folder, name)).st_size
+        return total

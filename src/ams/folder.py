@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 
 from ams.errors import Unusable
+from ams.files import Disk
 
 MARKER = "ams-data"
 """A file of this name makes a folder ours; its content is the version of the layout."""
@@ -70,6 +71,10 @@ class Folder:
         """Where the first start leaves the token of `admin`."""
         return self.place("admin.token")
 
+    def keep_admin_token(self, token: str) -> None:
+        """Write the first administrator's token, durably, where only the owner can read it."""
+        _write_whole(self.admin_token, token + "\n")
+
     def release(self) -> None:
         """Let the next process have it."""
         os.close(self._lock)
@@ -86,7 +91,7 @@ def _check_ours(path: str) -> None:
         others = set(os.listdir(path)) - {"lock"}
         if others:
             raise Unusable(f"{path} holds other files ({sorted(others)[0]}, ...); choose an empty folder with --data")
-        _write_marker(marker)
+        _write_whole(marker, VERSION + "\n")
         return
     with open(marker) as file:
         version = file.read().strip()
@@ -94,11 +99,12 @@ def _check_ours(path: str) -> None:
         raise Unusable(f"data folder {path} has layout {version!r}, this program reads {VERSION!r}; upgrade it")
 
 
-def _write_marker(marker: str) -> None:
-    """Write it whole or not at all: an empty marker would make the folder foreign after a crash."""
-    temporary = marker + ".new"
-    with open(temporary, "w") as file:
-        file.write(VERSION + "\n")
+def _write_whole(path: str, text: str) -> None:
+    """Write a file whole or not at all: a torn marker would make the folder foreign after a crash."""
+    temporary = path + ".new"
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(temporary, marker)
+    os.replace(temporary, path)
+    Disk().sync_folder(os.path.dirname(path))

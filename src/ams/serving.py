@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from ams.clock import Clock
 from ams.http import tls
 from ams.http.operations import Operations
 from ams.http.protocol import limited
@@ -54,7 +55,7 @@ class _State:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Running]:
+async def running(settings: Settings, *, clock: Clock | None = None) -> AsyncIterator[Running]:
     """Serve until the block ends, then stop in order.
 
     Order of the stop: take no new connections, end waiting pulls, finish requests in flight, then close the engines,
@@ -64,7 +65,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
     with contextlib.closing(api):
         operations = listen("127.0.0.1", settings.ops_port, "operations port")
         with contextlib.closing(operations):
-            async with service(settings) as made, _served(settings, made, api, operations) as urls:
+            async with service(settings, clock=clock) as made, _served(settings, made, api, operations) as urls:
                 yield Running(made, *urls)
 
 

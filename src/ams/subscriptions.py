@@ -16,6 +16,7 @@ DEFAULT_ACK_DEADLINE = 10
 """Seconds."""
 MAX_ACK_DEADLINE = 600
 """Seconds."""
+BAD_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments"
 
 
 class Subscriptions:
@@ -110,4 +111,4 @@ class Subscriptions:
 
 def _check_deadline(seconds: int) -> None:
     if not 0 <= seconds <= MAX_ACK_DEADLINE:
-        raise InvalidInput("Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments")
+        raise InvalidInput(BAD_DEADLINE)

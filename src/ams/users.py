@@ -1,6 +1,7 @@
 """Administration of users (HTTP contract 5)."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 
 from ams.access.admission import Caller
 from ams.access.roles import SERVICE_ADMIN, check_project_roles, check_service_roles
@@ -9,6 +10,7 @@ from ams.names import ProjectId, UserId, UserName, checked_name
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Grant, Project, User, UserDetails
 from ams.registry.registry import Registry
+from ams.registry.secrets import new_token
 
 FIRST_ADMIN = UserName("admin")
 
@@ -118,12 +120,18 @@ class Users:
         return project.id
 
 
-async def first_admin(registry: Registry) -> str | None:
-    """Make the user `admin` with role service_admin when there is no user at all; return its token, else None."""
+async def first_admin(registry: Registry, keep: Callable[[str], None]) -> bool:
+    """Make the user `admin` with role service_admin when there is no user at all; return whether it was made.
+
+    `keep` stores the token durably, before the user exists: a crash in between must not leave an administrator whose
+    token nobody knows.
+    """
     if await registry.users.exist():
-        return None
-    admin = await registry.users.create(FIRST_ADMIN, UserDetails(service_roles=(SERVICE_ADMIN,)), {}, None)
-    return admin.token
+        return False
+    token = new_token()
+    await asyncio.to_thread(keep, token)
+    await registry.users.create(FIRST_ADMIN, UserDetails(service_roles=(SERVICE_ADMIN,)), {}, None, token=token)
+    return True
 
 
 def _found(user: User | None) -> User:

@@ -1,6 +1,5 @@
 """Wiring: the one place that chooses engines, makes use cases of them, and starts and stops it all in order."""
 
-import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
@@ -16,6 +15,7 @@ from ams.delivering import Deliverer
 from ams.files import Disk, Files
 from ams.folder import Folder
 from ams.http.app import App
+from ams.http.cors import CrossOrigin
 from ams.http.fast import FastRoutes
 from ams.http.gate import Gate
 from ams.http.limits import Bodies
@@ -48,7 +48,7 @@ class Service:
     registry: Registry
     cursors: Cursors
     deliverer: Deliverer
-    app: App
+    app: CrossOrigin
 
 
 @contextlib.asynccontextmanager
@@ -100,7 +100,8 @@ def _assemble(settings: Settings, folder: Folder, log: EmbeddedLog, registry: Re
         about=About(admission, settings.proxy_hostname),
     )
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
-    return Service(settings, folder, log, registry, cursors, deliverer, App(gate, bodies, fast, table))
+    app = CrossOrigin(App(gate, bodies, fast, table))
+    return Service(settings, folder, log, registry, cursors, deliverer, app)
 
 
 def _log_options(settings: Settings, folder: Folder) -> LogOptions:
@@ -111,7 +112,7 @@ def _log_options(settings: Settings, folder: Folder) -> LogOptions:
         min_free_bytes=settings.min_free_bytes,
         reserve_bytes=settings.reserve_bytes,
         segment_bytes=settings.segment_bytes,
-        sync=settings.sync,
+        sync="interval" if settings.sync == "interval" else "always",
         sync_interval_ms=round(settings.sync_interval * 1000),
     )
 
@@ -127,11 +128,6 @@ def _token_key(settings: Settings, folder: Folder) -> bytes:
 
 
 async def _first_start(registry: Registry, folder: Folder) -> None:
-    """Make the first administrator and leave its token in a file only the owner can read."""
-    token = await first_admin(registry)
-    if token is None:
-        return
-    handle = os.open(folder.admin_token, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        await asyncio.to_thread(file.write, token + "\n")
-    logger.info("first_start", user="admin", token_file=folder.admin_token)
+    """Make the first administrator, its token in a file only the owner can read."""
+    if await first_admin(registry, folder.keep_admin_token):
+        logger.info("first_start", user="admin", token_file=folder.admin_token)

@@ -1,14 +1,15 @@
+import contextlib
 import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.documents import environment
+from tests.support.service import live_service
 
 pytestmark = pytest.mark.acceptance
 
@@ -23,10 +24,14 @@ def demo(folder: Path, *flags: str, **variables: str) -> "subprocess.CompletedPr
     )
 
 
-def nothing_is_left_of(folder: Path) -> bool:
-    """Whether no process works on a data folder in `folder`."""
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    return not any(b"\0serve\0" in line and b"\0ams-data\0" in line and str(folder).encode() in line for line in lines)
+def processes_in(folder: Path) -> list[str]:
+    """Return the processes whose working folder is `folder`."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink() == folder:
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+    return found
 
 
 def test_thousands_of_messages_come_out_as_they_went_in_and_a_second_run_works_on_the_old_data(tmp_path: Path) -> None:
@@ -66,6 +71,15 @@ def test_a_busy_port_ends_it_with_one_line(tmp_path: Path) -> None:
     assert "port" in refused.stderr
 
 
+def test_a_folder_in_use_ends_it_with_one_line(tmp_path: Path) -> None:
+    with live_service(tmp_path / "ams-data"):
+        refused = demo(tmp_path)
+
+    assert refused.returncode == 1
+    assert len(refused.stderr.splitlines()) == 1
+    assert "in use" in refused.stderr
+
+
 def test_a_foreign_folder_ends_it_with_one_line_and_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to-a-friend.txt").write_text("hello")
@@ -87,11 +101,13 @@ def test_an_interruption_in_the_middle_leaves_no_traceback_and_no_process(
         command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
-        while not process.stdout.readline().startswith("published"):
-            time.sleep(0)
+        for line in process.stdout:
+            if line.startswith("published"):
+                break
         process.send_signal(number)
         ending, _ = process.communicate(timeout=30)
 
     assert process.returncode == 130
     assert "Stopped; the data stay in ams-data." in ending
     assert "Traceback" not in ending
+    assert processes_in(tmp_path) == []

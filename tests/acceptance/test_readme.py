@@ -24,7 +24,8 @@ class Clone:
         for line in process.stdout:
             self.shown.append(line)
             if LAST_LINE_SHOWN in line:
-                break
+                return
+        raise AssertionError("".join(self.shown))
 
     @property
     def endpoint(self) -> str:

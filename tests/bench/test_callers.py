@@ -60,7 +60,7 @@ def test_a_pull_that_answers_fewer_messages_than_asked_is_no_measurement() -> No
     [script] = scripts(Pull([NAME], messages=3), 1, "token")
     next(script)
 
-    with pytest.raises(Unexpected, match="answered with 2"):
+    with pytest.raises(Unexpected, match="got 2"):
         script.send(pulled(0, 1))
 
 

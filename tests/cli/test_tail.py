@@ -5,12 +5,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from ams.cli import tail
 from ams.client.errors import NotFound, Unreachable
 from tests.cli.conftest import Ams
+from tests.support.service import live_service
 
 Follow = Callable[..., subprocess.Popen[str]]
 
@@ -21,13 +23,13 @@ def follow(project: str, ams: Ams, environment: dict[str, str], tmp_path: Path) 
     ams("topic", "create", "jobs")
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
+    def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "ams.cli.main", "tail", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=environment | variables,
             cwd=tmp_path,
         )
         started.append(process)
@@ -143,3 +145,21 @@ def test_what_will_not_pass_by_itself_is_not_asked_again() -> None:
 
     with pytest.raises(NotFound):
         tail.patiently(ask)
+
+
+def test_a_restart_of_the_service_is_lived_through(ams: Ams, follow: Follow, tmp_path: Path) -> None:
+    data = tmp_path / "own-service"
+    flags = ("--tls-self-signed", "--min-free-bytes", "0", "--reserve-bytes", "0")
+    with live_service(data, *flags) as service:
+        own = {"AMS_ENDPOINT": service.base_url, "AMS_TOKEN": service.token, "AMS_CA": str(service.ca)}
+        ams("admin", "projects", "create", "garden", **own)
+        ams("topic", "create", "jobs", "--project", "garden", **own)
+        process = follow("jobs", "--project", "garden", "--max", "1", **own)
+        service.kill()
+
+    with live_service(data, *flags, "--port", str(urlsplit(own["AMS_ENDPOINT"]).port)):
+        ams("publish", "jobs", "--project", "garden", "--data", "after", **own)
+        shown, said = process.communicate(timeout=20)
+
+    assert shown.split()[-1] == "after"
+    assert (process.returncode, said.count("trying again for 30 seconds")) == (0, 1)

@@ -24,13 +24,12 @@ def test_a_call_carries_the_token_and_returns_the_answer_read(stub: Stub) -> Non
     stub.body = b'{"messageIds": ["0"]}'
 
     with Client(stub.url, TOKEN) as client:
-        published = client.call(wire.publish("P", "T", [wire.message(b"hi")], key="k"))
+        published = client.call(wire.publish("P", "T", [wire.message(b"hi")]))
 
     assert published.message_ids == ["0"]
     [(method, path, headers, body)] = stub.requests
     assert (method, path, body) == ("POST", "/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGk="}]}')
     assert headers["x-api-key"] == TOKEN
-    assert headers["idempotency-key"] == "k"
 
 
 def test_queries_are_encoded(stub: Stub) -> None:

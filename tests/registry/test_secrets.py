@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ams.errors import Damaged, Unusable
 from ams.names import UserId
-from ams.registry.secrets import Secrets, key_from_file, new_token, parse_key
+from ams.registry.secrets import Secrets, key_file, new_token, parse_key
 
 ONE = Secrets(b"1" * 32)
 OTHER = Secrets(b"2" * 32)
@@ -59,18 +59,26 @@ def test_a_new_token_is_64_lower_case_hex_digits_and_never_the_same() -> None:
 def test_a_key_file_is_made_once_for_the_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "token.key"
 
-    first = key_from_file(str(path))
+    first = key_file(str(path), create=True)
 
     assert len(first) == 32
-    assert key_from_file(str(path)) == first
+    assert key_file(str(path), create=True) == first
+    assert key_file(str(path), create=False) == first
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in tmp_path.iterdir()] == ["token.key"]
+
+
+def test_a_lost_key_is_not_replaced_behind_the_operators_back(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"token\.key is missing"):
+        key_file(str(tmp_path / "token.key"), create=False)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_draft_left_by_a_crash_does_not_matter(tmp_path: Path) -> None:
     (tmp_path / "token.key.new").write_text("half a ke")
 
-    assert len(key_from_file(str(tmp_path / "token.key"))) == 32
+    assert len(key_file(str(tmp_path / "token.key"), create=True)) == 32
 
 
 @pytest.mark.parametrize("text", ["", "00", "zz" * 32, "00" * 33, "é" * 64])

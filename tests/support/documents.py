@@ -64,7 +64,7 @@ def make_clone(folder: Path) -> None:
 def follow(document: Path, clone: Path, endpoint: str) -> None:
     """Run a document's commands in one shell, as a reader would; fail at the first that fails or shows otherwise."""
     todo = steps(document)
-    script = "".join(f"echo '@@ {number}'\n{step.commands}\n" for number, step in enumerate(todo))
+    script = "".join(f"printf '\\n@@ {number}\\n'\n{step.commands}\n" for number, step in enumerate(todo))
     done = run(script.replace(ENDPOINT, endpoint), clone, AMS_ENDPOINT=endpoint)
     outputs = dict(_outputs(done.stdout))
     assert done.returncode == 0, f"{document.name}, {todo[len(outputs) - 1].commands}{outputs[len(outputs) - 1]}"

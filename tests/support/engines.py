@@ -8,6 +8,7 @@ from pathlib import Path
 from ams.access.admission import Caller
 from ams.clock import ManualClock
 from ams.cursors.sqlite import SqliteCursors
+from ams.files import Files
 from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.projects import Projects
 from ams.registry.registry import Registry
@@ -43,13 +44,14 @@ class Engines:
 
 
 @contextlib.asynccontextmanager
-async def open_engines(folder: Path) -> AsyncIterator[Engines]:
-    """Open the engines kept in a folder, and close them at the end."""
-    clock = ManualClock()
-    (folder / "log").mkdir(exist_ok=True)
+async def open_engines(
+    folder: Path, options: LogOptions | None = None, *, clock: ManualClock | None = None, files: Files | None = None
+) -> AsyncIterator[Engines]:
+    """Open the engines kept in a folder, and close them at the end; `files` is the disk under the log."""
+    clock = clock or ManualClock()
     async with contextlib.AsyncExitStack() as stack:
-        options = LogOptions(min_free_bytes=0, reserve_bytes=0)
-        log = await EmbeddedLog.open(str(folder / "log"), clock=clock, options=options)
+        options = options or LogOptions(min_free_bytes=0, reserve_bytes=0)
+        log = await EmbeddedLog.open(str(folder / "log"), files=files, clock=clock, options=options)
         stack.push_async_callback(log.close)
         registry = await stack.enter_async_context(open_registry(folder, clock))
         ends = {topic: (await log.bounds(topic)).end for topic in await log.topics()}

@@ -43,13 +43,14 @@ class LiveService:
 def live_service(data: Path, *flags: str, environment: dict[str, str] | None = None) -> Iterator[LiveService]:
     """Start `ams serve` on a free port, wait until it is ready, and stop it at the end."""
     command = [sys.executable, "-m", "ams.cli.main", "serve", "--data", str(data), "--host", "127.0.0.1"]
-    process = subprocess.Popen(
-        [*command, "--port", "0", "--ops-port", "0", *flags],
-        stdout=subprocess.PIPE,
-        stderr=(data.parent / f"{data.name}.stderr").open("a"),
-        text=True,
-        env={**os.environ, **(environment or {})},
-    )
+    with (data.parent / f"{data.name}.stderr").open("a") as errors:
+        process = subprocess.Popen(
+            [*command, "--port", "0", "--ops-port", "0", *flags],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
     try:
         base_url = _ready_line(process)
         yield LiveService(base_url, (data / "admin.token").read_text().strip(), data, process)

@@ -18,7 +18,7 @@ from ams.settings import environment
 T = TypeVar("T")
 
 
-def _options(
+def _session(
     endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
     token: Annotated[str | None, typer.Option(help="Token; other users here can see it (AMS_TOKEN).")] = None,
     token_file: Annotated[str | None, typer.Option(help="File that holds the token (AMS_TOKEN_FILE).")] = None,
@@ -35,7 +35,7 @@ def _options(
     return Session(client, found.project, output)
 
 
-_SHARED = inspect.signature(_options).parameters
+_SHARED = inspect.signature(_session).parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ def with_session(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def run(**values: Any) -> None:
-        session = _options(**{name: values.pop(name) for name in _SHARED})
+        session = _session(**{name: values.pop(name) for name in _SHARED})
         with session.client:
             function(session, **values)
 
     # The command line is read from the signature, so the signature says what `run` really takes.
-    _session, *own = inspect.signature(function).parameters.values()
+    _first, *own = inspect.signature(function).parameters.values()
     run.__signature__ = _keyword_only([*own, *_SHARED.values()])  # type: ignore[attr-defined]  # see inspect.signature
     return run
 

@@ -108,12 +108,13 @@ def _unloaded() -> None:
 def _report(error: Exception) -> int:
     """Say the error in one line on stderr and return its exit code."""
     from ams.cli.exits import Exit, PipeClosed, exit_code, line
+    from ams.cli.output import printable
 
     code = exit_code(error)
     if code is Exit.FAULT and os.environ.get("AMS_DEBUG"):
         raise error
     if not isinstance(error, PipeClosed):
-        print(f"ams: {line(error)}", file=sys.stderr)
+        print(f"ams: {printable(line(error))}", file=sys.stderr)
     return code
 
 

@@ -53,9 +53,7 @@ class Client:
     def call(self, call: Call[T]) -> T:
         """Send a call and return its answer read; raise a `ClientError` for anything else."""
         try:
-            answer = self._http.request(
-                call.method, call.path, params=dict(call.query), content=call.body, headers=dict(call.headers)
-            )
+            answer = self._http.request(call.method, call.path, params=dict(call.query), content=call.body)
         except httpx.TimeoutException:
             raise Unreachable(f"no answer from {self.endpoint} in time") from None
         except httpx.TransportError as error:

@@ -38,7 +38,7 @@ RETRY_AFTER_SECONDS = 2
 
 def status_of(kind: type[errors.AmsError]) -> Status:
     """Return the row of an error class or of its nearest ancestor."""
-    return next(STATUS[base] for base in kind.__mro__ if base in STATUS)  # type: ignore[index]  # bases are wider
+    return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
 
 
 class Refusal(NamedTuple):

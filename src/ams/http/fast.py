@@ -16,6 +16,9 @@ from ams.http.limits import Bodies, Receive
 from ams.names import SubscriptionName, TopicName, ack_prefix
 from ams.publishing import Publisher
 
+_UNCLEAN = ("", ".", "..")
+"""Parts of a path that leads to a clean one (contract 1.3), which is not found here."""
+
 
 class Call(NamedTuple):
     """One request on a hot route."""
@@ -49,7 +52,7 @@ class FastRoutes:
         if scope["method"] != "POST":
             return None
         parts = scope["path"].split("/")
-        if len(parts) != 6 or parts[1] != "v1" or parts[2] != "projects" or not parts[3]:
+        if len(parts) != 6 or parts[1] != "v1" or parts[2] != "projects" or parts[3] in _UNCLEAN:
             return None
         name, colon, verb = parts[5].rpartition(":")
         route = self._routes.get((parts[4], verb))

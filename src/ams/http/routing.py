@@ -1,11 +1,15 @@
 """Rows of the route table: a room per resource lists its rows, `app` makes routes of them."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.errors import InvalidInput
 from ams.http.gate import query_value
+from ams.registry.paging import PageRequest
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class Call(NamedTuple):
@@ -45,12 +49,12 @@ class Row(NamedTuple):
     handler: Handler
 
 
-def page_size(call: Call) -> int:
-    """Return `pageSize`; 0 means everything (contract 4). Raises `InvalidInput` "Invalid page size"."""
-    text = call.parameter("pageSize")
-    if not text:
-        return 0
-    try:
-        return max(int(text), 0)
-    except ValueError:
-        raise InvalidInput("Invalid page size") from None
+def page_request(call: Call) -> PageRequest:
+    """Return which page of a list is asked for; a size of 0 or less means everything (contract 4).
+
+    Raises `InvalidInput` "Invalid page size"; the token is read with the list.
+    """
+    size = call.parameter("pageSize") or "0"
+    if not _INTEGER.fullmatch(size):
+        raise InvalidInput("Invalid page size")
+    return PageRequest(int(size), call.parameter("pageToken") or "")

@@ -37,14 +37,16 @@ def parse_key(text: str) -> bytes:
     return key
 
 
-def key_from_file(path: str, files: Files | None = None) -> bytes:
-    """Read the key kept at `path`, making one (readable by the owner only) when there is none.
+def key_file(path: str, *, create: bool, files: Files | None = None) -> bytes:
+    """Read the key kept at `path`; with `create`, make one (readable by the owner only) when there is none.
 
-    A key made in the place of a lost one is told apart by its fingerprint when the registry is opened. Raises
-    `Unusable` when the file holds no key.
+    `create` is right only while there is no registry: its tokens need the key they were encrypted with. Raises
+    `Unusable` for a missing file or one that holds no key.
     """
     files = files or Disk()
     if not files.exists(path):
+        if not create:
+            raise Unusable(f"{path} is missing, and stored tokens cannot be read without it: restore it")
         _write_key(files, path)
     handle = files.open(path)
     try:

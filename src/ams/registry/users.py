@@ -68,8 +68,10 @@ class UserRecords:
         query = select(users.c.number).limit(1)
         return await self._database.read(lambda connection: connection.scalar(query)) is not None
 
-    async def create(self, name: UserName, details: UserDetails, roles: Roles, created_by: UserId | None) -> User:
-        """Make a user with a new token and the given memberships; `details.name` and `.grants` are not looked at.
+    async def create(
+        self, name: UserName, details: UserDetails, roles: Roles, created_by: UserId | None, *, token: str = ""
+    ) -> User:
+        """Make a user with `token`, or a new one, and memberships; `details.name` and `.grants` are not looked at.
 
         Raises `AlreadyExists` when the name is taken, `NotFound` when a project is gone.
         """
@@ -78,7 +80,7 @@ class UserRecords:
         row = insert(users).values(
             id=identity, service_roles=json.dumps(details.service_roles or ()), created_on=now, modified_on=now,
             created_by=select(users.c.id).where(users.c.id == created_by).scalar_subquery(),
-            **texts, **self._fresh_token(identity),
+            **texts, **self._sealed(token or new_token(), identity),
         )  # fmt: skip
 
         def work(connection: Connection) -> User | None:
@@ -116,7 +118,7 @@ class UserRecords:
 
     async def refresh_token(self, user: UserId) -> User | None:
         """Give a user a new token; the old one is dead when this returns. None when the user is gone."""
-        change = update(users).where(users.c.id == user).values(**self._fresh_token(user))
+        change = update(users).where(users.c.id == user).values(**self._sealed(new_token(), user))
 
         def work(connection: Connection) -> User | None:
             connection.execute(change)
@@ -160,8 +162,7 @@ class UserRecords:
         change = update(users).where(users.c.id == user)
         connection.execute(change.values(modified_on=self._clock.wall(), **values))
 
-    def _fresh_token(self, owner: UserId) -> dict[str, Any]:
-        token = new_token()
+    def _sealed(self, token: str, owner: UserId) -> dict[str, Any]:
         return {"token_digest": self._secrets.digest(token), "token_sealed": self._secrets.encrypt(token, owner)}
 
 

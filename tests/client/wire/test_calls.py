@@ -141,11 +141,6 @@ def test_a_time_travels_in_utc_with_three_digits() -> None:
     assert wire.time_to_offset("P", "S", moment.replace(microsecond=0)).query == {"time": "2024-01-02T03:04:05.000Z"}
 
 
-def test_an_idempotency_key_travels_in_its_header() -> None:
-    assert wire.publish("P", "T", [MESSAGE]).headers == {}
-    assert wire.publish("P", "T", [MESSAGE], key="batch-7").headers == {"Idempotency-Key": "batch-7"}
-
-
 @pytest.mark.parametrize("name", ["", "a/b", "a:delete", "..", "a b", "a?b", "ä", "a\n"])
 def test_a_name_that_would_ask_for_something_else_is_refused_before_sending(name: str) -> None:
     with pytest.raises(InvalidInput, match="Invalid project name"):

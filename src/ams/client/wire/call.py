@@ -25,7 +25,6 @@ class Call(Generic[T]):
     """Reads the body of a 200; raises `msgspec.DecodeError` when it is not what the contract says."""
     body: bytes | None = None
     query: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def reader(kind: type[T]) -> Callable[[bytes], T]:

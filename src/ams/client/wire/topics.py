@@ -47,12 +47,7 @@ def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[Non
     return Call("POST", topics_path(project, topic, "modifyAcl"), nothing, json_body({"authorized_users": list(users)}))
 
 
-def publish(project: str, topic: str, messages: Sequence[Message], *, key: str = "") -> Call[Published]:
-    """Store messages, all or none, in this order.
-
-    With an idempotency `key` (at most 255 characters) the call may be repeated after a lost answer: the service
-    answers the first ids again.
-    """
-    headers = {"Idempotency-Key": key} if key else {}
+def publish(project: str, topic: str, messages: Sequence[Message]) -> Call[Published]:
+    """Store messages, all or none, in this order."""
     body = json_body({"messages": list(messages)})
-    return Call("POST", topics_path(project, topic, "publish"), _published, body, headers=headers)
+    return Call("POST", topics_path(project, topic, "publish"), _published, body)

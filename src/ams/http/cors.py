@@ -1,0 +1,77 @@
+"""Cross-origin requests: browser programs from any origin may use the API (contract 1.4)."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from ams.errors import BadRequest, NotAllowed
+from ams.http.errors import refusal
+from ams.http.limits import Receive
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+ANY_ORIGIN = (b"access-control-allow-origin", b"*")
+JSON = (b"content-type", b"application/json; charset=utf-8")
+
+_SIMPLE_METHODS = frozenset({b"GET", b"HEAD", b"POST"})
+_METHODS = _SIMPLE_METHODS | {b"OPTIONS", b"PUT", b"DELETE"}
+_SIMPLE_HEADERS = frozenset({b"accept", b"accept-language", b"content-language", b"origin"})
+_HEADERS = _SIMPLE_HEADERS | {b"x-requested-with", b"content-type", b"x-api-key"}
+
+
+class CrossOrigin:
+    """ASGI middleware: answers preflights, and lets pages of any origin read all other answers."""
+
+    def __init__(self, app: Callable[[dict[str, Any], Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        from_elsewhere = any(name == b"origin" for name, _ in scope["headers"])
+        if scope["method"] == "OPTIONS":
+            await _answer_options(dict(scope["headers"]), from_elsewhere, send)
+        else:
+            await self._app(scope, receive, _opened(send) if from_elsewhere else send)
+
+
+async def _answer_options(headers: dict[bytes, bytes], from_elsewhere: bool, send: Send) -> None:
+    status, body, allowed = 200, b"", [JSON]
+    if from_elsewhere:
+        try:
+            allowed += [ANY_ORIGIN, *_preflight(headers)]
+        except (BadRequest, NotAllowed, HTTPException) as error:
+            status, body, _ = refusal(error)
+            allowed.append(ANY_ORIGIN)
+    allowed.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": allowed})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _preflight(headers: dict[bytes, bytes]) -> Headers:
+    """Return what is allowed beyond the simple methods and headers; raise when what is asked for is not."""
+    method = headers.get(b"access-control-request-method")
+    if not method:
+        raise BadRequest("Preflight without Access-Control-Request-Method")
+    if method not in _METHODS:
+        raise HTTPException(405)
+    asked = [name.strip() for name in headers.get(b"access-control-request-headers", b"").split(b",")]
+    if any(name and name.lower() not in _HEADERS for name in asked):
+        raise NotAllowed
+    special = [name for name in asked if name and name.lower() not in _SIMPLE_HEADERS]
+    allowed = [(b"access-control-allow-headers", b",".join(special))] if special else []
+    if method not in _SIMPLE_METHODS:
+        allowed.append((b"access-control-allow-methods", method))
+    return allowed
+
+
+def _opened(send: Send) -> Send:
+    async def opened(event: MutableMapping[str, Any]) -> None:
+        if event["type"] == "http.response.start":
+            event["headers"] = [*event["headers"], ANY_ORIGIN]
+        await send(event)
+
+    return opened

@@ -1,0 +1,56 @@
+"""Project `P` with topic `t` and subscription `s` on the real engines, for tests of publishing and delivering."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ams.access.admission import Caller
+from ams.delivering import Deliverer
+from ams.log.embedded import LogOptions
+from ams.messages import message
+from ams.names import SubscriptionName, TopicName
+from ams.publishing import Publisher
+from ams.seeking import Seeker
+from tests.support.administration import make_project
+from tests.support.engines import Engines, open_engines
+
+TOPIC = TopicName("t")
+SUB = SubscriptionName("s")
+
+
+@dataclass(frozen=True)
+class House:
+    """The engines, and a caller who may do everything in the project."""
+
+    engines: Engines
+    caller: Caller
+
+    @property
+    def publisher(self) -> Publisher:
+        return Publisher(self.engines.registry, self.engines.log, 1_500_000)
+
+    @property
+    def seeker(self) -> Seeker:
+        return Seeker(self.engines.registry, self.engines.log, self.engines.cursors)
+
+    def deliverer(self, *, max_messages: int = 1_000, wait_seconds: float = 3.0) -> Deliverer:
+        engines = self.engines
+        return Deliverer(engines.registry, engines.log, engines.cursors, max_messages, 2**24, wait_seconds)
+
+    async def publish(self, count: int, first: int = 0) -> int:
+        """Publish messages numbered in an attribute; return the first id."""
+        topic = await self.publisher.topic(self.caller, TOPIC)
+        numbered = [message("", {"n": str(number)}) for number in range(first, first + count)]
+        return (await self.publisher.publish(topic, numbered)).first
+
+
+@contextlib.asynccontextmanager
+async def open_house(folder: Path, options: LogOptions | None = None) -> AsyncIterator[House]:
+    """Open the engines in a folder and make the project, the topic and the subscription."""
+    async with open_engines(folder, options) as engines:
+        await make_project(engines.registry)
+        caller = await engines.caller()
+        await engines.topics.create(caller, TOPIC)
+        await engines.subscriptions.create(caller, SUB, "projects/P/topics/t")
+        yield House(engines, caller)

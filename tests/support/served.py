@@ -1,0 +1,63 @@
+"""The whole service in a thread of this process, over a real socket, at a time that stands still."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from ams.clock import ManualClock
+from ams.serving import Running, running
+from ams.settings import Settings
+
+SERVICE_TOKEN = "the-service-token"
+START_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running service, its clock and the token of its first administrator."""
+
+    run: Running
+    token: str
+    clock: ManualClock
+    loop: asyncio.AbstractEventLoop
+
+
+@contextlib.contextmanager
+def served(data: Path, **settings: object) -> Iterator[Served]:
+    """Serve until the block ends. A pull waits for 50 ms only, and the disk may be nearly full."""
+    usual = {"service_token": SERVICE_TOKEN, "pull_wait": 0.05, "min_free_bytes": 0, "reserve_bytes": 0}
+    chosen = Settings(data=str(data), port=0, ops_port=0, **(usual | settings))  # type: ignore[arg-type]  # tests name settings freely
+    clock = ManualClock()
+    started: Future[tuple[Running, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    thread = threading.Thread(target=_run, args=(chosen, clock, started))
+    thread.start()
+    run, loop, stop = started.result(START_SECONDS)
+    try:
+        yield Served(run, (data / "admin.token").read_text().strip(), clock, loop)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+
+
+def _run(
+    settings: Settings, clock: ManualClock, started: "Future[tuple[Running, asyncio.AbstractEventLoop, asyncio.Event]]"
+) -> None:
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with running(settings, clock=clock) as run:
+            started.set_result((run, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve())
+    except BaseException as error:
+        if started.done():
+            raise
+        started.set_exception(error)

@@ -1,0 +1,177 @@
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ams.delivering import Deliverer, Gone
+from ams.errors import AckTimeout, Conflict, InvalidInput, NotFound
+from ams.log.embedded import LogOptions
+from ams.names import SubscriptionName
+from tests.support.house import SUB, TOPIC, House, open_house
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(tmp_path) as made:
+        yield made
+
+
+async def pulled(
+    house: House, count: int = 100, deliverer: Deliverer | None = None, *, wait: bool = False
+) -> list[int]:
+    deliverer = deliverer or house.deliverer()
+    delivery = await deliverer.delivery(house.caller, SUB)
+    return [each.offset for each in await deliverer.pull(delivery, count, wait=wait)]
+
+
+async def acknowledged(house: House, *numbers: int) -> None:
+    await house.deliverer().acknowledge(house.caller, SUB, lambda: numbers)
+
+
+async def test_10_4_a_pull_repeated_without_an_acknowledgement_returns_the_same(house: House) -> None:
+    await house.publish(5)
+
+    assert await pulled(house, 3) == [0, 1, 2]
+    assert await pulled(house, 3) == [0, 1, 2]
+
+
+async def test_11_2_only_the_largest_id_counts(house: House) -> None:
+    await house.publish(5)
+    await pulled(house, 4)
+    await acknowledged(house, 1, 3, 0)
+
+    assert await pulled(house) == [4]
+
+
+async def test_the_default_deadline_is_ten_seconds_and_the_same_messages_come_again(house: House) -> None:
+    await house.publish(2)
+    await pulled(house)
+    house.engines.clock.advance(10_001)
+
+    with pytest.raises(AckTimeout, match="^ack timeout$"):
+        await acknowledged(house, 1)
+    assert await pulled(house) == [0, 1]
+    await acknowledged(house, 1)
+
+
+async def test_11_1_negative_numbers_and_none_at_all_are_invalid(house: House) -> None:
+    for numbers in ((), (-1,), (-5, -2)):
+        with pytest.raises(InvalidInput, match="^Invalid ack id$"):
+            await acknowledged(house, *numbers)
+
+
+async def test_an_unknown_subscription_is_not_found(house: House) -> None:
+    with pytest.raises(NotFound, match="^Subscription doesn't exist$"):
+        await house.deliverer().delivery(house.caller, SubscriptionName("none"))
+
+
+async def test_10_3_a_subscription_whose_topic_is_gone_is_a_conflict(house: House) -> None:
+    await house.engines.topics.delete(house.caller, TOPIC)
+
+    with pytest.raises(Conflict, match="^Subscription's topic doesn't exist$"):
+        await pulled(house)
+
+
+async def test_a9_a_topic_created_again_is_delivered_from_its_beginning(house: House) -> None:
+    await house.publish(5)
+    await pulled(house)
+    await acknowledged(house, 4)
+    topics = house.engines.topics
+    await topics.delete(house.caller, TOPIC)
+    await topics.create(house.caller, TOPIC)
+    await house.publish(2)
+
+    assert await pulled(house) == [0, 1]
+
+
+async def test_m9_a_waiting_pull_answers_as_soon_as_there_is_one_message(house: House) -> None:
+    waiting = asyncio.ensure_future(pulled(house, wait=True))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+
+    await house.publish(1)
+
+    assert await asyncio.wait_for(waiting, 1) == [0]
+
+
+async def test_m9_a_waiting_pull_gives_up_after_a_while(house: House) -> None:
+    assert await pulled(house, deliverer=house.deliverer(wait_seconds=0.05), wait=True) == []
+
+
+async def test_a15_a_waiting_pull_returns_what_there_is_at_once(house: House) -> None:
+    await house.publish(3)
+
+    assert await asyncio.wait_for(pulled(house, 100, wait=True), 1) == [0, 1, 2]
+
+
+async def test_m9_a_client_that_left_ends_its_wait(house: House) -> None:
+    deliverer = house.deliverer(wait_seconds=60)
+    delivery = await deliverer.delivery(house.caller, SUB)
+    gone: Gone = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(deliverer.pull(delivery, 1, wait=True, gone=lambda: gone))
+    await asyncio.sleep(0.05)
+
+    gone.set_result(None)
+
+    assert await asyncio.wait_for(waiting, 1) == []
+    assert deliverer.waiting == 0
+
+
+async def test_a_stop_ends_all_waiting_pulls(house: House) -> None:
+    deliverer = house.deliverer(wait_seconds=60)
+    waiting = [asyncio.ensure_future(pulled(house, deliverer=deliverer, wait=True)) for _ in range(20)]
+    await asyncio.sleep(0.05)
+    assert deliverer.waiting == 20
+
+    deliverer.wake_all()
+
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 1) == [[]] * 20
+
+
+async def test_a_topic_deleted_while_a_pull_waits_ends_the_wait(house: House) -> None:
+    waiting = asyncio.ensure_future(pulled(house, wait=True))
+    await asyncio.sleep(0.05)
+
+    await house.engines.topics.delete(house.caller, TOPIC)
+
+    assert await asyncio.wait_for(waiting, 1) == []
+
+
+async def test_a_pull_racing_with_a_seek_does_not_undo_it(house: House) -> None:
+    await house.publish(10)
+    deliverer = house.deliverer()
+    delivery = await deliverer.delivery(house.caller, SUB)
+
+    async def seek() -> None:
+        await house.seeker.seek(house.caller, SUB, 5)
+
+    messages, _ = await asyncio.gather(deliverer.pull(delivery, 3, wait=False), seek())
+
+    if messages[0].offset == 0:  # pulled before the seek: no longer acknowledgeable
+        with pytest.raises(InvalidInput, match="no ack pending"):
+            await house.deliverer().acknowledge(house.caller, SUB, lambda: [9])
+    assert (await house.seeker.offsets(house.caller, SUB)).current == 5
+
+
+async def test_the_cap_on_messages_is_silent(house: House) -> None:
+    await house.publish(5)
+
+    assert await pulled(house, 100, house.deliverer(max_messages=2)) == [0, 1]
+
+
+async def test_retention_past_a_cursor_is_counted_and_delivery_goes_on(tmp_path: Path) -> None:
+    hour = 3_600_000
+    options = LogOptions(retention=hour, min_free_bytes=0, reserve_bytes=0, segment_bytes=64 * 1024)  # type: ignore[arg-type]
+    async with open_house(tmp_path, options) as house:
+        await house.publish(3)
+        house.engines.clock.advance(2 * hour)
+        await house.publish(2, first=3)
+        await house.engines.log.retain()
+
+        assert await pulled(house) == [3, 4]
+        topic = await house.engines.registry.topics.find(house.caller.here.id, TOPIC)
+        subscription = await house.engines.registry.subscriptions.find(house.caller.here.id, SUB)
+        assert topic is not None
+        assert subscription is not None
+        assert (await house.engines.cursors.position(subscription.id, topic.id)).lost == 3

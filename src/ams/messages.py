@@ -34,25 +34,20 @@ class Stored(NamedTuple):
     fragment: Fragment
 
 
-class _Body(msgspec.Struct, omit_defaults=True):
+class _Body(msgspec.Struct):
     data: str
     attributes: Mapping[str, str] = {}
 
 
-class _BodyInOrder(msgspec.Struct):
-    """Written in this order so that a fragment reads like the contract's example."""
-
-    attributes: Mapping[str, str]
-    data: str
+_encode = msgspec.json.Encoder().encode
 
 
-_encoder = msgspec.json.Encoder()
-
-
-def message(data: str, attributes: Mapping[str, str] | None = None) -> Message:
-    """Make a message and its JSON from base64 text and attributes."""
-    body = _BodyInOrder(attributes, data) if attributes else _Body(data)
-    return Message(attributes or {}, data, Fragment(_encoder.encode(body)[1:-1]))
+def message(data: str, attributes: Mapping[str, str] | None = None, *, plain: bool = False) -> Message:
+    """Make a message and its JSON; `plain` says that the data is known to need no escapes, as base64 does not."""
+    shown = b'"data":"%b"' % data.encode() if plain else b'"data":' + _encode(data)
+    if not attributes:
+        return Message({}, data, Fragment(shown))
+    return Message(attributes, data, Fragment(b'"attributes":%b,%b' % (_encode(attributes), shown)))
 
 
 def parse(fragment: bytes) -> Message:

@@ -4,6 +4,7 @@ The rules are those of the HTTP contract, section 2. A name is what people see a
 what logs, cursors and access lists are keyed by, so a rename or a delete-and-create-again never mixes two things up.
 """
 
+import functools
 import re
 import uuid
 from typing import NewType
@@ -31,6 +32,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_INT64 = 2**63 - 1
 
 
+@functools.lru_cache(maxsize=10_000)  # asked for each name of each request
 def is_name(text: str) -> bool:
     """Whether `text` may name a project, topic, subscription, schema or user (contract 2)."""
     return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None

@@ -12,7 +12,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple, Self
 
@@ -75,8 +75,8 @@ class _Entry:
         if moved.offset > row.offset and moved.generation == row.generation:
             # An acknowledgement that was not stored: its sender may try again.
             handed = (*handed, HandOut(moved.offset, now))
-        self.cursor = replace(
-            moved, topic=row.topic, offset=row.offset, generation=moved.generation + 1, lost=row.lost, handed=handed
+        self.cursor = moved._replace(
+            topic=row.topic, offset=row.offset, generation=moved.generation + 1, lost=row.lost, handed=handed
         )
         self.sought = row.sought
 
@@ -86,7 +86,18 @@ class _Group:
     """Changes that become durable together; None is a cursor that is gone."""
 
     rows: dict[SubscriptionId, _Row | None] = field(default_factory=dict)
-    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    """One for each caller: one that leaves must not end it for the others."""
+
+    def end(self, error: Exception | None = None) -> None:
+        """Tell all who still wait."""
+        for each in self.waiting:
+            if each.done():
+                continue
+            if error is None:
+                each.set_result(None)
+            else:
+                each.set_exception(error)
 
 
 class SqliteCursors:
@@ -176,8 +187,7 @@ class SqliteCursors:
         """Write what is waiting and close the database."""
         while self._writing or self._group.rows:
             self._send()
-            with contextlib.suppress(CursorsUnavailable):
-                await asyncio.shield((self._writing or self._group).done)
+            await asyncio.wait((self._writing or self._group).waiting)
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         self._connection.close()
@@ -190,16 +200,21 @@ class SqliteCursors:
 
     async def _move(self, subscription: SubscriptionId, entry: _Entry, cursor: Cursor) -> None:
         entry.cursor = cursor
-        if entry.row() != entry.durable:
-            await self._commit(subscription, entry)
+        row = entry.row()
+        if row != entry.durable:
+            await self._join(subscription, row)
 
     async def _commit(self, subscription: SubscriptionId, entry: _Entry | None) -> None:
-        group = self._group
-        group.rows[subscription] = entry.row() if entry else None
+        await self._join(subscription, entry.row() if entry else None)
+
+    def _join(self, subscription: SubscriptionId, row: _Row | None) -> asyncio.Future[None]:
+        """Put a change into the group that is written next; the future tells when it is on disk."""
+        group, waiter = self._group, self._loop.create_future()
+        group.rows[subscription] = row
+        group.waiting.append(waiter)
         if self._writing is None:
             self._loop.call_soon(self._send)
-        # The group belongs to many callers: one that leaves must not end it for the others.
-        await asyncio.shield(group.done)
+        return waiter
 
     def _send(self) -> None:
         if self._writing is None and self._group.rows:
@@ -211,7 +226,7 @@ class SqliteCursors:
             entry = self._entries.get(subscription)
             if entry is not None:
                 entry.durable = row
-        group.done.set_result(None)
+        group.end()
         self._writing = None
         self._send()
 
@@ -227,8 +242,7 @@ class SqliteCursors:
             elif entry is not None:
                 del self._entries[subscription]
         for failed in (group, later):
-            failed.done.set_exception(CursorsUnavailable())
-            failed.done.exception()  # a group nobody waits for any more is no news
+            failed.end(CursorsUnavailable())
         self._writing = None
 
     # In the writer thread.
@@ -280,7 +294,6 @@ def _connect(path: str) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA busy_timeout = 5000")
         connection.execute(_SCHEMA)
     except sqlite3.Error as error:
         connection.close()

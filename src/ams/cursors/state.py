@@ -11,7 +11,6 @@ walk it (`tests/cursors/test_state.py`).
                 seek is not recorded after it
 """
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ams.clock import Milliseconds
@@ -42,8 +41,7 @@ class Grace(NamedTuple):
     a batch pulled before a seek must not undo it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(NamedTuple):
     """Where one subscription stands on one topic."""
 
     topic: TopicId
@@ -64,7 +62,7 @@ def hand_out(cursor: Cursor, end: Offset, now: Milliseconds) -> Cursor:
     if len(handed) > MAX_HANDED:
         oldest, second = handed[:2]
         handed = (HandOut(max(oldest.end, second.end), max(oldest.time, second.time)), *handed[2:])
-    return replace(cursor, handed=handed)
+    return cursor._replace(handed=handed)
 
 
 def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milliseconds) -> Cursor:
@@ -82,31 +80,30 @@ def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milli
     if now - deciding.time > deadline:
         raise AckTimeout
     end = Offset(last + 1)
-    return replace(
-        cursor,
+    return cursor._replace(
         offset=end,
-        handed=tuple(pair for pair in cursor.handed if pair.end > end),
+        handed=tuple([pair for pair in cursor.handed if pair.end > end]),
         grace=cursor.grace if grace and grace.end > end else None,
     )
 
 
 def seek(cursor: Cursor, offset: Offset) -> Cursor:
     """Move to `offset`; whatever was handed out before can no longer be acknowledged (contract 11.5)."""
-    return replace(cursor, offset=offset, generation=cursor.generation + 1, handed=(), grace=None)
+    return cursor._replace(offset=offset, generation=cursor.generation + 1, handed=(), grace=None)
 
 
 def retain(cursor: Cursor, oldest: Offset) -> Cursor:
     """Move up to the oldest kept message when retention has passed the cursor; what it took is counted."""
     if cursor.offset >= oldest:
         return cursor
-    return replace(seek(cursor, oldest), lost=cursor.lost + oldest - cursor.offset)
+    return seek(cursor, oldest)._replace(lost=cursor.lost + oldest - cursor.offset)
 
 
 def meet(cursor: Cursor, topic: TopicId) -> Cursor:
     """Follow the topic: another identity under the same name means a new log, delivered from its beginning (A9)."""
     if cursor.topic == topic:
         return cursor
-    return replace(seek(cursor, Offset(0)), topic=topic)
+    return seek(cursor, Offset(0))._replace(topic=topic)
 
 
 def _live_grace(cursor: Cursor, deadline: Milliseconds, now: Milliseconds) -> HandOut | None:

@@ -2,6 +2,7 @@
 
 import itertools
 import posixpath
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ Header = tuple[bytes, bytes]
 
 JSON = (b"content-type", b"application/json; charset=utf-8")
 REQUEST_ID = b"x-request-id"
+_GOOD_ID = re.compile(rb"[!-~]{1,128}")
+"""A client's own request id that may go into a header and a log line."""
 
 logger = structlog.get_logger("ams.http")
 
@@ -98,7 +101,7 @@ class App:
 
     def _request_id(self, headers: Sequence[Header]) -> bytes:
         for name, value in headers:
-            if name == REQUEST_ID and 0 < len(value) <= 128 and value.isascii():
+            if name == REQUEST_ID and _GOOD_ID.fullmatch(value):
                 return value
         return f"{self._prefix}-{next(self._count):x}".encode()
 

@@ -74,9 +74,10 @@ class MessageReader:
         attributes = _attributes(published.attributes)
         if not data and not attributes:
             raise InvalidInput("Invalid Message Arguments")
-        if not self._lenient and not _is_base64(data):
+        plain = _is_base64(data)
+        if not plain and not self._lenient and not _is_base64(data.replace("\r", "").replace("\n", "")):
             raise InvalidInput("Invalid Message Arguments")
-        return message(data, attributes)
+        return message(data, attributes, plain=plain)
 
 
 def _attributes(given: dict[str, str | None] | list[_Pair] | None) -> dict[str, str]:
@@ -88,22 +89,20 @@ def _attributes(given: dict[str, str | None] | list[_Pair] | None) -> dict[str, 
 
 
 def _is_base64(data: str) -> bool:
-    """Whether this is standard, padded base64; CR and LF inside are tolerated."""
+    """Whether this is standard, padded base64 and nothing else."""
     try:
         pybase64.b64decode(data, validate=True)
     except ValueError:
-        if "\n" not in data and "\r" not in data:
-            return False
-        return _is_base64(data.replace("\r", "").replace("\n", ""))
+        return False
     return True
 
 
 def published(first: int, count: int) -> bytes:
     """Write the answer of a publish: the ids in request order."""
-    if count == 0:
-        return b'{"messageIds":[]}'
-    ids = '","'.join(map(str, range(first, first + count)))
-    return f'{{"messageIds":["{ids}"]}}'.encode()
+    if count == 1:
+        return b'{"messageIds":["%d"]}' % first
+    ids = b",".join([b'"%d"' % number for number in range(first, first + count)])
+    return b'{"messageIds":[%b]}' % ids
 
 
 def pull_request(body: bytes) -> tuple[int, bool]:
@@ -122,15 +121,18 @@ def _wanted(value: str | int | None) -> int:
 
 
 def pulled(ack_prefix: str, messages: Sequence[Stored]) -> bytes:
-    """Write the answer of a pull, joining the stored fragments as they are."""
+    """Write the answer of a pull: one join of all its parts, so that a fragment is copied once."""
     head = f'{{"ackId":"{ack_prefix}'.encode()
-    parts, moment, shown = [], Milliseconds(-1), b""
+    parts, separator = [b'{"receivedMessages":['], b""
+    moment, shown = Milliseconds(-1), b""
     for offset, time, fragment in messages:
         if time != moment:
             moment, shown = time, f',"publishTime":"{publish_time(time)}"}}}}'.encode()
         number = b"%d" % offset
-        parts.append(b'%b%b","message":{"messageId":"%b",%b%b' % (head, number, number, fragment, shown))
-    return b'{"receivedMessages":[%b]}' % b",".join(parts)
+        parts += (separator, head, number, b'","message":{"messageId":"', number, b'",', fragment, shown)
+        separator = b","
+    parts.append(b"]}")
+    return b"".join(parts)
 
 
 def ack_ids(body: bytes) -> list[str] | None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from ams.errors import BadRequest, Overloaded
 from ams.http.errors import Refusal, refusal
@@ -57,6 +57,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_complete = True
         self._stop_waiting()
         super().on_headers_complete()
+        if self.cycle is not None:
+            self.cycle.send = _OneWrite(self.cycle).send  # type: ignore[assignment, method-assign]  # uvicorn has no such seam
 
     def on_message_complete(self) -> None:
         """Be ready for the next head."""
@@ -97,6 +99,50 @@ class LimitedProtocol(HttpToolsProtocol):
             head.append(b"retry-after: %d\r\n" % answer.retry_after)
         self.transport.write(b"".join(head) + b"\r\n" + answer.body)
         self.transport.close()
+
+
+class _OneWrite:
+    """Sends the head of an answer together with its body.
+
+    Uvicorn writes them apart, which is two system calls and often two packets: a fifth of all work on a hot route.
+    Whatever is not one whole answer on a connection that stays goes uvicorn's way.
+    """
+
+    __slots__ = ("_cycle", "_start")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._start: Any = None
+
+    async def send(self, event: Any) -> None:
+        """Take an ASGI event."""
+        if event["type"] == "http.response.start" and not self._cycle.response_started:
+            self._start = event
+            return
+        start, self._start = self._start, None
+        if start is not None and self._is_plain(event):
+            self._write(start, event["body"])
+            return
+        if start is not None:
+            await RequestResponseCycle.send(self._cycle, start)
+        await RequestResponseCycle.send(self._cycle, event)
+
+    def _is_plain(self, event: Any) -> bool:
+        cycle = self._cycle
+        goes_on = cycle.keep_alive and not cycle.disconnected and not cycle.flow.write_paused
+        return goes_on and not event.get("more_body", False) and cycle.scope["method"] != "HEAD"
+
+    def _write(self, start: Any, body: bytes) -> None:
+        cycle = self._cycle
+        parts = [STATUS_LINE[start["status"]]]
+        for name, value in (*cycle.default_headers, *start["headers"]):
+            parts += (name, b": ", value, b"\r\n")
+        parts += (b"\r\n", body)
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.transport.write(b"".join(parts))
+        cycle.message_event.set()
+        cycle.on_response()
 
 
 def limited(max_header_bytes: int, max_connections: int, request_seconds: float) -> Callable[..., Any]:

@@ -76,14 +76,3 @@ def _argument(wanted: Any, container: type) -> Any:
         if typing.get_origin(each) is container:
             return typing.get_args(each)[0]
     return None
-
-
-def text_map(body: bytes, refusal: Callable[[], AmsError]) -> dict[str, str]:
-    """Read a body that is a plain map of texts: names are matched exactly, a null is empty (contract 1.2)."""
-    try:
-        return {name: value or "" for name, value in _texts.decode(body).items()}
-    except (ValueError, RecursionError):
-        raise refusal() from None
-
-
-_texts = msgspec.json.Decoder(dict[str, str | None])

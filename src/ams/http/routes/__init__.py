@@ -1,0 +1,39 @@
+"""The rooms of the API behind the hot routes: one file per resource, joined here into one table."""
+
+from ams.http.routes.members import MemberRoutes
+from ams.http.routes.offsets import OffsetRoutes
+from ams.http.routes.projects import ProjectRoutes
+from ams.http.routes.service import ServiceRoutes
+from ams.http.routes.subscriptions import SubscriptionRoutes
+from ams.http.routes.topics import TopicRoutes
+from ams.http.routes.users import UserRoutes
+from ams.http.routing import Row
+from ams.members import Members
+from ams.projects import Projects
+from ams.seeking import Seeker
+from ams.service import About
+from ams.subscriptions import Subscriptions
+from ams.topics import Topics
+from ams.users import Users
+
+
+def rows(
+    *,
+    projects: Projects,
+    members: Members,
+    topics: Topics,
+    subscriptions: Subscriptions,
+    seeker: Seeker,
+    users: Users,
+    about: About,
+) -> list[Row]:
+    """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
+    return [
+        *ServiceRoutes(about).rows(),
+        *UserRoutes(users).rows(),
+        *MemberRoutes(members).rows(),
+        *OffsetRoutes(seeker, subscriptions).rows(),
+        *SubscriptionRoutes(subscriptions).rows(),
+        *TopicRoutes(topics).rows(),
+        *ProjectRoutes(projects).rows(),
+    ]

@@ -1,0 +1,58 @@
+"""Request bodies that more than one room reads."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ams.errors import BadRequest, InvalidInput
+from ams.http.wire import Reader, Shape
+from ams.registry.records import Grant
+
+_strings = msgspec.json.Decoder(dict[str, str | None] | None)
+
+
+class Entry(Shape):
+    """An entry of `projects` in the body of a user or member; topics and subscriptions in it are ignored."""
+
+    project: str | None = None
+    roles: list[str] | None = None
+
+
+class _AccessList(Shape):
+    authorized_users: list[str] | None = None
+
+
+def bad_request() -> BadRequest:
+    """Return the parse error of routes that have no text of their own (contract 16)."""
+    return BadRequest("Invalid Request Body")
+
+
+def grants(entries: Sequence[Entry]) -> tuple[Grant, ...]:
+    """Return the memberships that `entries` ask for."""
+    return tuple(Grant(entry.project or "", tuple(entry.roles or ())) for entry in entries)
+
+
+def access_list_reader(text: str) -> Callable[[bytes], list[str]]:
+    """Return what reads the names of a modifyAcl body; it raises `InvalidInput` with `text`, also without the field."""
+    reader = Reader(_AccessList, lambda: InvalidInput(text))
+
+    def read(body: bytes) -> list[str]:
+        names = reader.read(body).authorized_users
+        if names is None:
+            raise InvalidInput(text)
+        return names
+
+    return read
+
+
+def strings(body: bytes) -> dict[str, str]:
+    """Read a body that is a plain map of texts, its names matched exactly (contract 1.2); an empty body is allowed.
+
+    Raises `BadRequest`.
+    """
+    if not body:
+        return {}
+    try:
+        return {name: value or "" for name, value in (_strings.decode(body) or {}).items()}
+    except (ValueError, RecursionError):
+        raise bad_request() from None

@@ -1,0 +1,79 @@
+"""A project's members over HTTP (contract 7.1)."""
+
+from ams.errors import InvalidInput
+from ams.http.routes import answers
+from ams.http.routes.bodies import Entry, bad_request, grants
+from ams.http.routing import Call, Row, page_request
+from ams.http.wire import Reader, Shape
+from ams.members import Members
+from ams.names import UserName
+
+
+class _Member(Shape):
+    projects: list[Entry] | None = None
+    email: str | None = None
+
+
+class _Add(Shape):
+    roles: list[str] | None = None
+
+
+_member = Reader(_Member, lambda: InvalidInput("Invalid User Arguments"))
+_add = Reader(_Add, bad_request)
+
+
+class MemberRoutes:
+    """The room of members."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        members = "/projects/{project}/members"
+        return [
+            Row("GET", members, "projects:listUsers", self.list),
+            Row("POST", members + "/{user}:add", "projects:addUser", self.add),
+            Row("POST", members + "/{user}:remove", "projects:removeUser", self.remove),
+            Row("GET", members + "/{user}", "projects:showUser", self.show),
+            Row("POST", members + "/{user}", "projects:createUser", self.create),
+            Row("PUT", members + "/{user}", "projects:updateUser", self.update),
+        ]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer a page of members, with their memberships if `details=true`."""
+        page = await self._members.list(call.caller, page_request(call), details=call.parameter("details") == "true")
+        return answers.encode_page("users", page, answers.user)
+
+    async def show(self, call: Call) -> bytes:
+        """Answer a member."""
+        return answers.encode(answers.user(await self._members.show(call.caller, _name(call))))
+
+    async def create(self, call: Call) -> bytes:
+        """Make a user who is a member here."""
+        wanted = _member.read(await call.body())
+        user = await self._members.create(
+            call.caller, _name(call), grants=grants(wanted.projects or ()), email=wanted.email or ""
+        )
+        return answers.encode(answers.user(user))
+
+    async def update(self, call: Call) -> bytes:
+        """Replace a member's roles."""
+        wanted = _member.read(await call.body())
+        user = await self._members.update(call.caller, _name(call), grants(wanted.projects or ()))
+        return answers.encode(answers.user(user))
+
+    async def add(self, call: Call) -> bytes:
+        """Make an existing user a member. The user is looked for before the body is read."""
+        await self._members.find(_name(call))
+        wanted = _add.read(await call.body())
+        return answers.encode(answers.user(await self._members.add(call.caller, _name(call), wanted.roles or ())))
+
+    async def remove(self, call: Call) -> bytes:
+        """End a membership; what the body says does not matter."""
+        await self._members.remove(call.caller, _name(call))
+        return answers.EMPTY_OBJECT
+
+
+def _name(call: Call) -> UserName:
+    return UserName(call.names["user"])

@@ -1,0 +1,80 @@
+"""Where subscriptions stand, over HTTP: offsets, timeToOffset, modifyOffset (contract 11.3 to 11.5)."""
+
+import math
+import re
+from datetime import UTC, datetime
+
+from ams.clock import Milliseconds
+from ams.errors import InvalidInput
+from ams.http.routes import answers
+from ams.http.routing import Call, Row
+from ams.http.wire import Reader, Shape
+from ams.names import SubscriptionName
+from ams.seeking import Seeker
+from ams.subscriptions import Subscriptions
+
+_ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
+_NANOSECONDS = 1_000_000
+"""In one millisecond."""
+
+
+class _Offset(Shape):
+    offset: int | None = None
+
+
+_offset = Reader(_Offset, lambda: InvalidInput("Invalid Offset Arguments"))
+
+
+class OffsetRoutes:
+    """The room of offsets."""
+
+    def __init__(self, seeker: Seeker, subscriptions: Subscriptions) -> None:
+        self._seeker = seeker
+        self._subscriptions = subscriptions
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        one = "/projects/{project}/subscriptions/{subscription}"
+        return [
+            Row("GET", one + ":offsets", "subscriptions:offsets", self.show),
+            Row("GET", one + ":timeToOffset", "subscriptions:timeToOffset", self.of_time),
+            Row("POST", one + ":modifyOffset", "subscriptions:modifyOffset", self.modify),
+        ]
+
+    async def show(self, call: Call) -> bytes:
+        """Answer the topic's bounds and where the subscription stands between them."""
+        offsets = await self._seeker.offsets(call.caller, _name(call))
+        return answers.encode(offsets._asdict())
+
+    async def of_time(self, call: Call) -> bytes:
+        """Answer the first message published at `time` or later. The subscription is looked for before `time`."""
+        await self._subscriptions.show(call.caller, _name(call))
+        time = zulu_time(call.parameter("time") or "")
+        return answers.encode({"offset": await self._seeker.offset_at(call.caller, _name(call), time)})
+
+    async def modify(self, call: Call) -> bytes:
+        """Move the subscription; an absent offset is 0."""
+        offset = _offset.read(await call.body()).offset or 0
+        await self._seeker.seek(call.caller, _name(call), offset)
+        return answers.EMPTY
+
+
+def zulu_time(text: str) -> Milliseconds:
+    """Read `YYYY-MM-DDTHH:MM:SS.mmmZ`, with a blank for the T and 0 to 9 digits too (contract 11.4).
+
+    What is finer than a millisecond is rounded up: messages carry whole ones, and none before the time is wanted.
+    Raises `InvalidInput`.
+    """
+    found = _ZULU.fullmatch(text)
+    if found is None:
+        raise InvalidInput("Time is not in valid Zulu format.")
+    date, time, fraction = found.groups(default="")
+    try:
+        seconds = int(datetime.fromisoformat(f"{date}T{time}").replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        raise InvalidInput("Time is not in valid Zulu format.") from None
+    return Milliseconds(seconds * 1000 + math.ceil(int(fraction.ljust(9, "0")) / _NANOSECONDS))
+
+
+def _name(call: Call) -> SubscriptionName:
+    return SubscriptionName(call.names["subscription"])

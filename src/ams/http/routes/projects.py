@@ -1,0 +1,64 @@
+"""Projects over HTTP (contract 7)."""
+
+from ams.errors import InvalidInput
+from ams.http.routes import answers
+from ams.http.routes.bodies import bad_request
+from ams.http.routing import Call, Row
+from ams.http.wire import Reader, Shape
+from ams.names import ProjectName
+from ams.projects import Projects
+
+
+class _Create(Shape):
+    description: str | None = None
+
+
+class _Update(Shape):
+    name: str | None = None
+    description: str | None = None
+
+
+_create = Reader(_Create, lambda: InvalidInput("Invalid Project Arguments"))
+_update = Reader(_Update, bad_request)
+
+
+class ProjectRoutes:
+    """The room of projects."""
+
+    def __init__(self, projects: Projects) -> None:
+        self._projects = projects
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        return [
+            Row("GET", "/projects", "projects:list", self.list),
+            Row("GET", "/projects/{project}", "projects:show", self.show),
+            Row("POST", "/projects/{project}", "projects:create", self.create),
+            Row("PUT", "/projects/{project}", "projects:update", self.update),
+            Row("DELETE", "/projects/{project}", "projects:delete", self.delete),
+        ]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer all projects, oldest first."""
+        return answers.encode({"projects": [answers.project(each) for each in await self._projects.list()]})
+
+    async def show(self, call: Call) -> bytes:
+        """Answer a project."""
+        return answers.encode(answers.project(await self._projects.show(call.caller)))
+
+    async def create(self, call: Call) -> bytes:
+        """Make a project; a body is required, `{}` is enough."""
+        wanted = _create.read(await call.body())
+        name = ProjectName(call.names["project"])
+        return answers.encode(answers.project(await self._projects.create(call.caller, name, wanted.description or "")))
+
+    async def update(self, call: Call) -> bytes:
+        """Rename or describe a project."""
+        wanted = _update.read(await call.body())
+        project = await self._projects.update(call.caller, name=wanted.name or "", description=wanted.description or "")
+        return answers.encode(answers.project(project))
+
+    async def delete(self, call: Call) -> bytes:
+        """Delete a project with all it owns."""
+        await self._projects.delete(call.caller)
+        return answers.EMPTY

@@ -1,0 +1,127 @@
+"""Subscriptions over HTTP, but for pull and acknowledge, which are hot routes (contract 9)."""
+
+import msgspec
+
+from ams.errors import InvalidInput
+from ams.http.routes import answers
+from ams.http.routes.bodies import access_list_reader
+from ams.http.routing import Call, Row, page_request
+from ams.http.wire import Reader, Shape
+from ams.names import SubscriptionName
+from ams.subscriptions import Subscriptions
+
+
+class _AuthorizationHeader(Shape):
+    type: str | None = None
+    value: str | None = None
+
+
+class _RetryPolicy(Shape):
+    type: str | None = None
+    period: int | None = None
+
+
+class _PushConfig(Shape, rename="camel"):
+    type: str | None = None
+    push_endpoint: str | None = None
+    max_messages: int | None = None
+    authorization_header: _AuthorizationHeader | None = None
+    retry_policy: _RetryPolicy | None = None
+    verification_hash: str | None = None
+    verified: bool | None = None
+    mattermost_url: str | None = None
+    mattermost_username: str | None = None
+    mattermost_channel: str | None = None
+    base64_decode: bool | None = None
+
+
+class _Create(Shape, rename="camel"):
+    topic: str | None = None
+    ack_deadline_seconds: int | None = None
+    push_config: _PushConfig | None = None
+
+
+class _AckDeadline(Shape, rename="camel"):
+    ack_deadline_seconds: int | None = None
+
+
+_create = Reader(_Create, lambda: InvalidInput("Invalid Subscription Arguments"))
+_ack_deadline = Reader(
+    _AckDeadline, lambda: InvalidInput("Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments")
+)
+_access_list = access_list_reader("Invalid Subscription ACL Arguments")
+
+
+class SubscriptionRoutes:
+    """The room of subscriptions."""
+
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        subscriptions = "/projects/{project}/subscriptions"
+        one = subscriptions + "/{subscription}"
+        return [
+            Row("GET", subscriptions, "subscriptions:list", self.list),
+            Row("GET", one + ":acl", "subscriptions:acl", self.access_list),
+            Row("POST", one + ":modifyAcl", "subscriptions:modifyAcl", self.modify_access_list),
+            Row("POST", one + ":modifyAckDeadline", "subscriptions:modifyAckDeadline", self.modify_ack_deadline),
+            Row("GET", one, "subscriptions:show", self.show),
+            Row("PUT", one, "subscriptions:create", self.create),
+            Row("DELETE", one, "subscriptions:delete", self.delete),
+        ]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer a page of subscriptions."""
+        page = await self._subscriptions.list(call.caller, page_request(call))
+        project = call.caller.here.name
+        return answers.encode_page("subscriptions", page, lambda each: answers.subscription(project, each))
+
+    async def show(self, call: Call) -> bytes:
+        """Answer a subscription."""
+        subscription = await self._subscriptions.show(call.caller, _name(call))
+        return answers.encode(answers.subscription(call.caller.here.name, subscription))
+
+    async def create(self, call: Call) -> bytes:
+        """Make a subscription at the present end of its topic."""
+        wanted = _create.read(await call.body())
+        subscription = await self._subscriptions.create(
+            call.caller,
+            _name(call),
+            wanted.topic or "",
+            wanted.ack_deadline_seconds or 0,
+            push=not _is_empty(wanted.push_config),
+        )
+        return answers.encode(answers.subscription(call.caller.here.name, subscription))
+
+    async def delete(self, call: Call) -> bytes:
+        """Delete a subscription."""
+        await self._subscriptions.delete(call.caller, _name(call))
+        return answers.EMPTY
+
+    async def modify_ack_deadline(self, call: Call) -> bytes:
+        """Change the acknowledgement deadline; an absent one is 0."""
+        seconds = _ack_deadline.read(await call.body()).ack_deadline_seconds or 0
+        await self._subscriptions.modify_ack_deadline(call.caller, _name(call), seconds)
+        return answers.EMPTY
+
+    async def access_list(self, call: Call) -> bytes:
+        """Answer who is on a subscription's access list."""
+        return answers.encode({"authorized_users": await self._subscriptions.access_list(call.caller, _name(call))})
+
+    async def modify_access_list(self, call: Call) -> bytes:
+        """Replace a subscription's access list."""
+        await self._subscriptions.set_access_list(call.caller, _name(call), _access_list(await call.body()))
+        return answers.EMPTY
+
+
+def _name(call: Call) -> SubscriptionName:
+    return SubscriptionName(call.names["subscription"])
+
+
+def _is_empty(value: object) -> bool:
+    """Whether a push configuration says nothing: absent, or with only empty values (contract 9.3)."""
+    if isinstance(value, Shape):
+        return all(_is_empty(member) for member in msgspec.structs.astuple(value))
+    return not value

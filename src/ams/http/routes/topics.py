@@ -1,0 +1,70 @@
+"""Topics over HTTP, but for publishing, which is a hot route (contract 8)."""
+
+from ams.http.routes import answers
+from ams.http.routes.bodies import access_list_reader, strings
+from ams.http.routing import Call, Row, page_request
+from ams.names import TopicName, subscription_path
+from ams.topics import Topics
+
+_access_list = access_list_reader("Invalid Topic ACL Arguments")
+
+
+class TopicRoutes:
+    """The room of topics."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        topics = "/projects/{project}/topics"
+        return [
+            Row("GET", topics, "topics:list", self.list),
+            Row("GET", topics + "/{topic}/subscriptions", "subscriptions:listByTopic", self.subscriptions),
+            Row("GET", topics + "/{topic}:acl", "topics:acl", self.access_list),
+            Row("POST", topics + "/{topic}:modifyAcl", "topics:modifyAcl", self.modify_access_list),
+            Row("GET", topics + "/{topic}", "topics:show", self.show),
+            Row("PUT", topics + "/{topic}", "topics:create", self.create),
+            Row("DELETE", topics + "/{topic}", "topics:delete", self.delete),
+        ]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer a page of topics."""
+        page = await self._topics.list(call.caller, page_request(call))
+        project = call.caller.here.name
+        return answers.encode_page("topics", page, lambda topic: answers.topic(project, topic))
+
+    async def show(self, call: Call) -> bytes:
+        """Answer a topic."""
+        topic = await self._topics.show(call.caller, _name(call))
+        return answers.encode(answers.topic(call.caller.here.name, topic))
+
+    async def create(self, call: Call) -> bytes:
+        """Make a topic; the body may be empty."""
+        schema = strings(await call.body()).get("schema", "")
+        topic = await self._topics.create(call.caller, _name(call), schema)
+        return answers.encode(answers.topic(call.caller.here.name, topic))
+
+    async def delete(self, call: Call) -> bytes:
+        """Delete a topic and its messages."""
+        await self._topics.delete(call.caller, _name(call))
+        return answers.EMPTY
+
+    async def subscriptions(self, call: Call) -> bytes:
+        """Answer the resource names of a topic's subscriptions, oldest first."""
+        names = await self._topics.subscriptions_of(call.caller, _name(call))
+        project = call.caller.here.name
+        return answers.encode({"subscriptions": [subscription_path(project, name) for name in names]})
+
+    async def access_list(self, call: Call) -> bytes:
+        """Answer who is on a topic's access list."""
+        return answers.encode({"authorized_users": await self._topics.access_list(call.caller, _name(call))})
+
+    async def modify_access_list(self, call: Call) -> bytes:
+        """Replace a topic's access list."""
+        await self._topics.set_access_list(call.caller, _name(call), _access_list(await call.body()))
+        return answers.EMPTY
+
+
+def _name(call: Call) -> TopicName:
+    return TopicName(call.names["topic"])

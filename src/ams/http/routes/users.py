@@ -1,0 +1,105 @@
+"""Users over HTTP (contract 5)."""
+
+from ams.errors import InvalidInput
+from ams.http.routes import answers
+from ams.http.routes.bodies import Entry, grants
+from ams.http.routing import Call, Row, page_request
+from ams.http.wire import Reader, Shape
+from ams.names import UserId, UserName
+from ams.registry.records import UserDetails
+from ams.users import Users
+
+
+class _User(Shape):
+    name: str | None = None
+    email: str | None = None
+    first_name: str | None = None
+    last_name: str | None = None
+    organization: str | None = None
+    description: str | None = None
+    projects: list[Entry] | None = None
+    service_roles: list[str] | None = None
+
+
+_user = Reader(_User, lambda: InvalidInput("Invalid User Arguments"))
+
+
+class UserRoutes:
+    """The room of users."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room; `/users/profile` comes before `/users/{user}` (contract 1.3)."""
+        return [
+            Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token),
+            Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid),
+            Row("GET", "/users", "users:list", self.list),
+            Row("GET", "/users/profile", None, self.profile),
+            Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token),
+            Row("GET", "/users/{user}", "users:show", self.show),
+            Row("POST", "/users/{user}", "users:create", self.create),
+            Row("PUT", "/users/{user}", "users:update", self.update),
+            Row("DELETE", "/users/{user}", "users:delete", self.delete),
+        ]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer a page of users; the project filter is checked before the page parameters."""
+        project = await self._users.project_filter(call.parameter("project") or "")
+        page = await self._users.list(
+            call.caller, page_request(call), project=project, details=call.parameter("details") == "true"
+        )
+        return answers.encode_page("users", page, answers.user)
+
+    async def show(self, call: Call) -> bytes:
+        """Answer a user by name."""
+        return answers.encode(answers.user(await self._users.show(_name(call))))
+
+    async def by_token(self, call: Call) -> bytes:
+        """Answer the owner of a token."""
+        return answers.encode(answers.user(await self._users.by_token(call.names["token"])))
+
+    async def by_uuid(self, call: Call) -> bytes:
+        """Answer a user by identity."""
+        return answers.encode(answers.user(await self._users.by_uuid(UserId(call.names["uuid"]))))
+
+    async def profile(self, call: Call) -> bytes:
+        """Answer the caller's own user."""
+        return answers.encode(answers.user(await self._users.profile(call.token)))
+
+    async def create(self, call: Call) -> bytes:
+        """Make a user; a name in the body is ignored, the path decides."""
+        details = _details(_user.read(await call.body()))
+        return answers.encode(answers.user(await self._users.create(call.caller, _name(call), details)))
+
+    async def update(self, call: Call) -> bytes:
+        """Change what the body says about a user."""
+        details = _details(_user.read(await call.body()))
+        return answers.encode(answers.user(await self._users.update(_name(call), details)))
+
+    async def refresh_token(self, call: Call) -> bytes:
+        """Give a user a new token; what the body says does not matter."""
+        return answers.encode(answers.user(await self._users.refresh_token(_name(call))))
+
+    async def delete(self, call: Call) -> bytes:
+        """Delete a user."""
+        await self._users.delete(_name(call))
+        return answers.EMPTY
+
+
+def _name(call: Call) -> UserName:
+    return UserName(call.names["user"])
+
+
+def _details(body: _User) -> UserDetails:
+    return UserDetails(
+        name=body.name or "",
+        email=body.email or "",
+        first_name=body.first_name or "",
+        last_name=body.last_name or "",
+        organization=body.organization or "",
+        description=body.description or "",
+        grants=None if body.projects is None else grants(body.projects),
+        service_roles=None if body.service_roles is None else tuple(body.service_roles),
+    )

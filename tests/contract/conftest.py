@@ -1,0 +1,46 @@
+import contextlib
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from tests.contract.runner import Runner
+from tests.support.served import Served, served
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "usual": {},
+    "header only": {"auth_option": "header"},
+    "query only": {"auth_option": "key"},
+    "without access lists": {"per_resource_auth": False},
+    "lenient": {"lenient_data": True},
+    "small": {"max_body_bytes": 20_000, "max_message_bytes": 1000, "max_pull_messages": 3},
+    "behind a proxy": {"proxy_hostname": "ams.example"},
+}
+"""The services that rows are asked of."""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Served]]:
+    """Give services by the name of their settings, each started once when it is first wanted."""
+    running: dict[str, Served] = {}
+    with contextlib.ExitStack() as stack:
+
+        def find(name: str) -> Served:
+            if name not in running:
+                folder = tmp_path_factory.mktemp("service") / "ams-data"
+                running[name] = stack.enter_context(served(folder, **SETTINGS[name]))
+            return running[name]
+
+        yield find
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with httpx.Client(follow_redirects=False, trust_env=False, timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def runner(service: Callable[[str], Served], client: httpx.Client) -> Callable[[str], Runner]:
+    """Give the runner of one row, for a service by the name of its settings."""
+    return lambda name: Runner(service(name), client)

@@ -1,0 +1,221 @@
+"""The words the contract table is written in.
+
+A row is one line of a contract: what is there before, one request, its answer, and what is seen afterwards. Every row
+has a project of its own, `$P`; `$P-x` are the names of its users, `$token_x` and `$uuid_x` what they were given. Paths
+are those under `/v1`. The time stands still unless a row lets it pass.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from string import Template
+from typing import Any, NamedTuple
+
+NO_BODY = b""
+
+WORDS = {
+    "BR": (400, "BAD_REQUEST"),
+    "IA": (400, "INVALID_ARGUMENT"),
+    "UN": (401, "UNAUTHORIZED"),
+    "FO": (403, "FORBIDDEN"),
+    "NF": (404, "NOT_FOUND"),
+    "TO": (408, "TIMEOUT"),
+    "AE": (409, "ALREADY_EXISTS"),
+    "CO": (409, "CONFLICT"),
+    "IE": (500, "INTERNAL_SERVER_ERROR"),
+}
+"""The contract's short forms of errors."""
+
+
+class Ask(NamedTuple):
+    """A request. `by` is admin, service (the service token), nobody, stranger (an unknown token), or a user's name."""
+
+    method: str
+    path: str
+    body: object = NO_BODY
+    """bytes go as they are, anything else as JSON."""
+    by: str = "admin"
+    headers: Mapping[str, str] = {}
+    remember: str = ""
+    """Keep token and uuid of the answer under this name."""
+    root: str = "/v1"
+
+
+class Wait(NamedTuple):
+    """Time passes."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Like:
+    """Any text that a pattern matches."""
+
+    pattern: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and re.fullmatch(self.pattern, other) is not None
+
+    def __hash__(self) -> int:
+        return hash(self.pattern)
+
+
+class Has:
+    """An object with at least these members; one that is None here must be left out there."""
+
+    def __init__(self, **members: Any) -> None:
+        self.members = members
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, dict) and {key: other.get(key) for key in self.members} == self.members
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return f"Has({self.members})"
+
+
+class Answer(NamedTuple):
+    """What comes back: a JSON value, or bytes."""
+
+    body: Any
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
+EMPTY = Answer(b"")
+DATE = Like(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+TOKEN = Like("[0-9a-f]{64}")
+UUID = Like("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+class Row(NamedTuple):
+    """One line of a contract: `line` names it (several by comma), `says` is the sentence a reader checks it by."""
+
+    line: str
+    says: str
+    ask: Ask
+    gets: Answer
+    given: tuple[Ask | Wait, ...] = ()
+    then: tuple[tuple[Ask | Wait, Answer | None], ...] = ()
+    served: str = "usual"
+    """Which settings the service has (`tests.contract.conftest.SETTINGS`)."""
+
+    @property
+    def lines(self) -> list[str]:
+        return self.line.split(", ")
+
+
+def error(short: str, message: str, **headers: str) -> Answer:
+    """Return an error of the contract from its short form and exact text."""
+    code, word = WORDS[short]
+    return refused(code, word, message, **headers)
+
+
+def refused(code: int, word: str, message: str, **headers: str) -> Answer:
+    """Return an error that has no short form."""
+    return Answer({"error": {"code": code, "message": message, "status": word}}, code, headers)
+
+
+FORBIDDEN = error("FO", "Access to this resource is forbidden")
+UNAUTHORIZED = error("UN", "Unauthorized")
+NO_PROJECT = error("NF", "project doesn't exist")
+NO_TOPIC = error("NF", "Topic doesn't exist")
+NO_SUBSCRIPTION = error("NF", "Subscription doesn't exist")
+NO_USER = error("NF", "User doesn't exist")
+OK = Answer(Has())
+
+
+def get(path: str, by: str = "admin", **more: Any) -> Ask:
+    return Ask("GET", path, by=by, **more)
+
+
+def post(path: str, body: object = NO_BODY, by: str = "admin", **more: Any) -> Ask:
+    return Ask("POST", path, body, by, **more)
+
+
+def put(path: str, body: object = NO_BODY, by: str = "admin", **more: Any) -> Ask:
+    return Ask("PUT", path, body, by, **more)
+
+
+def delete(path: str, by: str = "admin") -> Ask:
+    return Ask("DELETE", path, by=by)
+
+
+PROJECT = "/projects/$P"
+TOPICS = PROJECT + "/topics"
+TOPIC = TOPICS + "/T"
+SUBSCRIPTIONS = PROJECT + "/subscriptions"
+SUBSCRIPTION = SUBSCRIPTIONS + "/S"
+MEMBERS = PROJECT + "/members"
+
+A_TOPIC = put(TOPIC)
+A_SUBSCRIPTION = put(SUBSCRIPTION, {"topic": "projects/$P/topics/T"})
+BOTH = (A_TOPIC, A_SUBSCRIPTION)
+
+
+def member(name: str, *roles: str) -> Ask:
+    """A user whose only membership is this project's."""
+    body = {"projects": [{"project": "$P", "roles": list(roles)}]}
+    return post(f"{MEMBERS}/$P-{name}", body, remember=name)
+
+
+def user(name: str, *service_roles: str, **details: object) -> Ask:
+    """A user of the service."""
+    return post(f"/users/$P-{name}", {"service_roles": list(service_roles), **details}, remember=name)
+
+
+def listed(resource: str, *names: str) -> Ask:
+    """An access list."""
+    return post(f"{resource}:modifyAcl", {"authorized_users": [f"$P-{name}" for name in names]})
+
+
+def publish(*data: str, by: str = "admin", to: str = TOPIC) -> Ask:
+    return post(f"{to}:publish", {"messages": [{"data": each} for each in data or ("aGk=",)]}, by)
+
+
+def pull(count: int = 100, by: str = "admin", of: str = SUBSCRIPTION) -> Ask:
+    return post(f"{of}:pull", {"maxMessages": str(count), "returnImmediately": "true"}, by)
+
+
+def ack(*numbers: int, by: str = "admin", name: str = "S") -> Ask:
+    ids = [f"projects/$P/subscriptions/{name}:{number}" for number in numbers]
+    return post(f"{SUBSCRIPTIONS}/{name}:acknowledge", {"ackIds": ids}, by)
+
+
+def received(*numbers: int) -> Answer:
+    """A pull's answer with exactly these messages."""
+    return Answer(
+        {
+            "receivedMessages": [
+                Has(ackId=f"projects/$P/subscriptions/S:{number}", message=Has(messageId=str(number)))
+                for number in numbers
+            ]
+        }
+    )
+
+
+def offsets(minimum: int, current: int, maximum: int) -> Answer:
+    return Answer({"min": minimum, "current": current, "max": maximum})
+
+
+ASK_OFFSETS = get(SUBSCRIPTION + ":offsets")
+
+
+def filled(value: Any, names: Mapping[str, str]) -> Any:
+    """Put the row's own names into every text of a value."""
+    if isinstance(value, str):
+        return Template(value).safe_substitute(names)
+    if isinstance(value, Has):
+        return Has(**filled(value.members, names))
+    if isinstance(value, Mapping):
+        return {filled(key, names): filled(each, names) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [filled(each, names) for each in value]
+    return value
+
+
+def every(*groups: Iterable[Row]) -> list[Row]:
+    """Join groups of rows."""
+    return [row for group in groups for row in group]

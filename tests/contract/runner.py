@@ -1,0 +1,92 @@
+"""Asks a running service what a row asks, and compares."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+
+from tests.contract.rows import Answer, Ask, Row, Wait, filled
+from tests.support.served import SERVICE_TOKEN, Served
+
+JSON = "application/json; charset=utf-8"
+
+_count = itertools.count(1)
+
+
+class Runner:
+    """One row's own project in a running service."""
+
+    def __init__(self, served: Served, client: httpx.Client) -> None:
+        self._served = served
+        self._client = client
+        self._names = {"P": f"project-{next(_count)}"}
+        self._tokens = {"admin": served.token, "service": SERVICE_TOKEN, "stranger": "0" * 64, "nobody": ""}
+
+    def run(self, row: Row) -> None:
+        """Do what a row says; fail at the first answer that is another."""
+        for step in (Ask("POST", "/projects/$P", {}), *row.given):
+            self._expect(step, None)
+        self._expect(row.ask, row.gets)
+        for step, answer in row.then:
+            self._expect(step, answer)
+
+    def ask(self, ask: Ask) -> httpx.Response:
+        """Send a request; what it made is remembered under its name."""
+        headers = dict(filled(ask.headers, self._names))
+        token = self._tokens[ask.by]
+        if token:
+            headers.setdefault("x-api-key", token)
+        body = ask.body if isinstance(ask.body, bytes) else json.dumps(filled(ask.body, self._names)).encode()
+        target = {"target": (ask.root + filled(ask.path, self._names)).encode()}  # exactly as it is written
+        answer = self._client.request(
+            ask.method, self._served.run.base_url, content=body, headers=headers, extensions=target
+        )
+        if ask.remember and answer.status_code == 200:
+            self._remember(ask.remember, answer.json())
+        return answer
+
+    def _expect(self, step: Ask | Wait, wanted: Answer | None) -> None:
+        if isinstance(step, Wait):
+            self._served.clock.advance(round(step.seconds * 1000))
+            return
+        answer = self.ask(step)
+        got = f"{step.method} {step.path} gave {answer.status_code} {answer.text}"
+        check_form(answer)
+        if wanted is None:
+            assert answer.status_code == 200, got
+            return
+        assert answer.status_code == wanted.status, got
+        body = filled(wanted.body, self._names)
+        assert (answer.content if isinstance(body, bytes) else answer.json()) == body, got
+        for name, value in filled(wanted.headers, self._names).items():
+            assert answer.headers.get(name.replace("_", "-"), "") == value, f"{got} {answer.headers}"
+
+    def _remember(self, name: str, made: Mapping[str, str]) -> None:
+        self._names |= {f"token_{name}": made["token"], f"uuid_{name}": made["uuid"]}
+        self._tokens[name] = made["token"]
+
+
+def check_form(answer: httpx.Response) -> None:
+    """Check what holds for every answer (contract 1 and 1.1): JSON, no nulls, errors in the envelope."""
+    if answer.status_code == 301:
+        return
+    assert answer.headers["content-type"] == JSON
+    if not answer.content:
+        assert answer.status_code == 200 or answer.request.method == "HEAD"
+        return
+    body = answer.json()
+    assert None not in _values(body)
+    if answer.status_code != 200:
+        assert list(body) == ["error"]
+        assert sorted(body["error"]) == ["code", "message", "status"]
+        assert body["error"]["code"] == answer.status_code
+
+
+def _values(value: Any) -> Iterator[Any]:
+    yield value
+    if isinstance(value, dict):
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _values(each)

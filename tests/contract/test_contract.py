@@ -1,0 +1,25 @@
+from collections.abc import Callable
+
+import pytest
+
+from tests.contract import access, clients, delivery, resources, service, transport, users
+from tests.contract.lines import LINES
+from tests.contract.rows import Row
+from tests.contract.runner import Runner
+
+ROWS = [row for part in (transport, access, users, resources, delivery, service, clients) for row in part.ROWS]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.line}: {row.says}")
+def test_the_service_answers_as_the_contract_says(row: Row, runner: Callable[[str], Runner]) -> None:
+    runner(row.served).run(row)
+
+
+def test_every_line_of_the_contracts_has_its_row() -> None:
+    assert set(LINES) - {line for row in ROWS for line in row.lines} == set()
+
+
+def test_no_two_rows_say_the_same() -> None:
+    said = [(row.line, row.says, row.served) for row in ROWS]
+
+    assert len(said) == len(set(said))

@@ -1,0 +1,39 @@
+import re
+from typing import Any
+
+from ams.access.permissions import OPEN, PERMISSIONS
+from ams.http.routes import rows
+from tests.contract.test_roles import PATHS
+
+NOBODY: Any = None
+"""The table is made without asking anybody anything."""
+
+TABLE = rows(
+    projects=NOBODY, members=NOBODY, topics=NOBODY, subscriptions=NOBODY, users=NOBODY, seeker=NOBODY, about=NOBODY
+)
+HOT = {"topics:publish", "subscriptions:pull", "subscriptions:acknowledge"}
+
+
+def test_every_row_has_an_action_of_the_table_of_permissions_or_is_open() -> None:
+    assert {row.action for row in TABLE} - set(PERMISSIONS) == {None}
+    assert {row.path for row in TABLE if row.action is None} == {"/status", "/version", "/users/profile"}
+    assert [row.action for row in TABLE if PERMISSIONS.get(row.action or "") == OPEN] == []
+
+
+def test_every_action_has_the_method_and_path_of_the_contract() -> None:
+    variables = {"$P-x": "{user}", "$P-new": "{project}", "$P": "{project}", "/T": "/{topic}", "/S": "/{subscription}"}
+
+    def template(path: str) -> str:
+        for name, variable in variables.items():
+            path = path.replace(name, variable)
+        return re.sub(r"(byToken|byUUID)/x", lambda found: f"{found[1]}/{{{found[1][2:].lower()}}}", path)
+
+    assert {row.action: (row.method, row.path) for row in TABLE if row.action} == {
+        action: (method, template(path)) for action, (method, path) in PATHS.items() if action not in HOT
+    }
+
+
+def test_a_verb_is_tried_before_the_plain_resource() -> None:
+    for place, row in enumerate(TABLE):
+        later = [other.path for other in TABLE[place + 1 :] if other.method == row.method]
+        assert not any(re.fullmatch(re.escape(row.path) + r"(:\w+)", path) for path in later), row.path

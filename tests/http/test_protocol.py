@@ -1,0 +1,223 @@
+"""Clients that speak badly, too much, too slowly or not at all, on real connections; the others do not feel it."""
+
+import contextlib
+import http.client
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.served import SERVICE_TOKEN, Served, served
+
+HEAD = (
+    b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nhost: ams.example\r\nx-api-key: %b\r\n" % SERVICE_TOKEN.encode()
+)
+SOON = 3.0
+"""Seconds within which somebody who behaves is answered, also on a busy machine."""
+PATIENCE = 0.3
+"""Seconds the service waits for a request that has begun."""
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service with small limits, and topic T in project P."""
+    limits = {"request_seconds": PATIENCE, "max_header_bytes": 4096, "max_body_bytes": 100_000, "max_connections": 50}
+    with served(tmp_path_factory.mktemp("strict") / "ams-data", **limits) as service:
+        for method, path in (("POST", "/v1/projects/P"), ("PUT", "/v1/projects/P/topics/T")):
+            assert ask(service, method, path, b"{}") == 200
+        yield service
+
+
+def ask(service: Served, method: str = "GET", path: str = "/v1/version", body: bytes | None = None) -> int:
+    """Ask as somebody who behaves; return the status."""
+    connection = http.client.HTTPConnection(*address(service), timeout=SOON)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, {"x-api-key": SERVICE_TOKEN})
+        return connection.getresponse().status
+
+
+def address(service: Served) -> tuple[str, int]:
+    host, _, port = service.run.base_url.removeprefix("http://").partition(":")
+    return host, int(port)
+
+
+def connect(service: Served) -> socket.socket:
+    return socket.create_connection(address(service), timeout=SOON)
+
+
+def everything(client: socket.socket) -> bytes:
+    """Read until the service closes the connection."""
+    parts = []
+    with contextlib.suppress(ConnectionError):
+        while part := client.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def say(service: Served, *parts: bytes) -> bytes:
+    """Send bytes, then nothing more; return all that comes back until the service closes the connection."""
+    with connect(service) as client:
+        with contextlib.suppress(ConnectionError):
+            for part in parts:
+                client.sendall(part)
+        return everything(client)
+
+
+def error_in(answer: bytes, status: int) -> str:
+    """Return the text of the one error in an answer, which must be whole and in the envelope."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    assert lines[0].startswith(b"http/1.1 %d" % status), answer
+    assert b"content-type: application/json; charset=utf-8" in lines
+    assert b"content-length: %d" % len(body) in lines
+    error = json.loads(body)["error"]
+    assert error["code"] == status
+    return str(error["message"])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"GET /v1/version HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 40,
+        b"GET /v1/version HTTP/1.1\r\nhost ams.example\r\n\r\n",
+        b"GET /v1/version HTTP/1.1\r\nx: \0\r\n\r\n",
+        HEAD + b"content-length: x\r\n\r\n",
+        HEAD + b"content-length: -1\r\n\r\n",
+        HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+        HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
+        HEAD + b"content-length: 99999999999999999999999\r\n\r\n",
+        HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused_in_the_envelope(strict: Served, said: bytes) -> None:
+    assert error_in(say(strict, said), 400)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([b"", b"GET ", b"GET /v1/", b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\n", HEAD])
+    .flatmap(lambda head: st.binary(max_size=60).map(lambda rest: head + rest + b"\r\n\r\n"))
+)  # fmt: skip
+def test_no_bytes_make_the_service_fail(strict: Served, said: bytes) -> None:
+    with connect(strict) as client:
+        client.sendall(said)
+        client.shutdown(socket.SHUT_WR)
+        answer = everything(client)
+
+    assert not answer or answer.startswith((b"HTTP/1.1 2", b"HTTP/1.1 3", b"HTTP/1.1 4")), answer
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /v1/version?" + b"x" * 8000,
+        b"GET /v1/version HTTP/1.1\r\nx: " + b"x" * 8000,
+        b"GET /v1/version HTTP/1.1\r\n" + b"x: y\r\n" * 2000,
+    ],
+    ids=["line", "header", "headers"],
+)
+def test_a_head_over_the_limit_is_refused_before_it_ends(strict: Served, head: bytes) -> None:
+    assert error_in(say(strict, head), 400) == "Request header is too large"
+
+
+def test_a_body_announced_too_large_is_refused_before_it_comes(strict: Served) -> None:
+    assert error_in(say(strict, HEAD + b"content-length: 100001\r\nconnection: close\r\n\r\n"), 413)
+
+
+def test_a_body_that_grows_too_large_is_not_read_to_its_end(strict: Served) -> None:
+    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    sent = 0
+    with connect(strict) as client:
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            client.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
+            for _ in range(1000):
+                client.sendall(chunk)
+                sent += len(chunk)
+
+    assert sent < 32 * 2**20
+    assert ask(strict) == 200
+
+
+@pytest.mark.parametrize(
+    ("begun", "drop"),
+    [(b"GET /v1/ver", b"s"), (b"GET /v1/version HTTP/1.1\r\nx: ", b"y"), (HEAD + b"content-length: 50\r\n\r\n{", b" ")],
+    ids=["line", "header", "body"],
+)
+def test_a_client_that_drips_is_given_up(strict: Served, begun: bytes, drop: bytes) -> None:
+    started = time.monotonic()
+    with connect(strict) as client:
+        client.sendall(begun)
+        client.settimeout(PATIENCE / 6)
+        while time.monotonic() - started < SOON:
+            try:
+                answer = client.recv(65536)
+                break
+            except TimeoutError:
+                client.sendall(drop)
+
+    assert error_in(answer, 400) == "Request took too long to arrive"
+
+
+def test_a_connection_that_says_nothing_is_closed(strict: Served) -> None:
+    assert say(strict) == b""
+
+
+def test_connections_over_the_limit_are_told_to_come_again(strict: Served) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(50):
+            stack.enter_context(connect(strict))
+        refused = say(strict)
+
+    assert error_in(refused, 503) == "Too many connections"
+    assert b"\r\nretry-after: 2\r\n" in refused
+    assert eventually(lambda: ask(strict) == 200)
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether something becomes true soon; what was open has to be seen closed first."""
+    until = time.monotonic() + SOON
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if holds():
+                return True
+    return False
+
+
+def test_a_thousand_idle_connections_cost_the_others_nothing(tmp_path: Path) -> None:
+    with served(tmp_path / "ams-data") as service, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connect(service)) for _ in range(1000)]
+
+        started = time.monotonic()
+        assert [ask(service) for _ in range(10)] == [200] * 10
+        assert time.monotonic() - started < SOON
+
+        idle[500].sendall(b"GET /v1/version HTTP/1.1\r\nhost: ams.example\r\nconnection: close\r\n\r\n")
+        assert everything(idle[500]).startswith(b"HTTP/1.1 200")
+
+
+def test_two_thousand_waiting_pulls_are_all_woken_and_the_others_do_not_wait(tmp_path: Path) -> None:
+    pull = b"POST /v1/projects/P/subscriptions/S:pull HTTP/1.1\r\nx-api-key: %b\r\ncontent-length: 2\r\n\r\n{}"
+    with served(tmp_path / "ams-data", pull_wait=60) as service, contextlib.ExitStack() as stack:
+        topic = "/v1/projects/P/topics/T"
+        assert ask(service, "POST", "/v1/projects/P", b"{}") == ask(service, "PUT", topic) == 200
+        subscription = json.dumps({"topic": "projects/P/topics/T"}).encode()
+        assert ask(service, "PUT", "/v1/projects/P/subscriptions/S", subscription) == 200
+        waiting = [stack.enter_context(connect(service)) for _ in range(2000)]
+        for client in waiting:
+            client.sendall(pull % SERVICE_TOKEN.encode())
+        assert eventually(lambda: service.run.service.deliverer.waiting == 2000)
+
+        started = time.monotonic()
+        assert [ask(service) for _ in range(10)] == [200] * 10
+        assert time.monotonic() - started < SOON
+
+        assert ask(service, "POST", topic + ":publish", b'{"messages": [{"data": "aGk="}]}') == 200
+        assert all(b'"messageId":"0"' in client.recv(65536) for client in waiting)

@@ -28,6 +28,10 @@ class Files(Protocol):
         """Write all of `data` at `position`."""
         ...
 
+    def write_through(self, handle: FileHandle, data: bytes, position: int) -> None:
+        """Write all of `data` at `position`; when it returns, these bytes are on stable storage (as by `sync`)."""
+        ...
+
     def read(self, handle: FileHandle, size: int, position: int) -> bytes:
         """Read up to `size` bytes at `position`; shorter only at the end of the file. May block on the disk."""
         ...
@@ -102,6 +106,15 @@ class Disk:
         written = os.pwrite(handle, data, position)
         while written < len(data):
             written += os.pwrite(handle, memoryview(data)[written:], position + written)
+
+    def write_through(self, handle: FileHandle, data: bytes, position: int) -> None:
+        """Write and sync by one system call (RWF_DSYNC): a thread that comes back from one has to ask for the
+        interpreter, and under load that is what takes long.
+        """
+        written = os.pwritev(handle, [data], position, os.RWF_DSYNC)
+        if written < len(data):
+            self.write(handle, data[written:], position + written)
+            self.sync(handle)
 
     def read(self, handle: FileHandle, size: int, position: int) -> bytes:
         """Read, waiting for the disk if need be."""

@@ -27,7 +27,7 @@ class Appended(NamedTuple):
     """Where the messages of one append went: `first` .. `first + count - 1`, all with publish time `time`."""
 
     first: Offset
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     time: Milliseconds
 
 

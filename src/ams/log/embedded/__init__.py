@@ -1,0 +1,7 @@
+"""The embedded engine: an ordered, durable log in a folder owned by one process."""
+
+from ams.log.embedded.findings import Damage, Recovery, Trimmed
+from ams.log.embedded.log import EmbeddedLog
+from ams.log.embedded.options import LogOptions
+
+__all__ = ["Damage", "EmbeddedLog", "LogOptions", "Recovery", "Trimmed"]

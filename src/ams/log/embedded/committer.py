@@ -1,0 +1,301 @@
+"""The committer: one thread that makes appends durable, a group at a time.
+
+Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics
+so that a busy topic cannot keep the others waiting. Each class's part of a group is one write and one sync. The event
+loop is told of a group once. Nothing is done per message but to join bytes: the thread shares the interpreter with the
+event loop, and every time it lets go of it getting it back may take long.
+"""
+
+import asyncio
+import errno
+import queue
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from ams.clock import Clock, Milliseconds
+from ams.log.embedded.classes import class_of
+from ams.log.embedded.options import LogOptions
+from ams.log.embedded.packing import pack
+from ams.log.embedded.record import Header, Kind, encode, retention_body
+from ams.log.embedded.segment import seed_of
+from ams.log.embedded.space import Space
+from ams.log.embedded.topic import TopicState
+from ams.log.embedded.work import Append, Chore, Closed, Control, Outcome, Work
+from ams.log.embedded.writer import Open, Writer
+from ams.names import Offset, TopicId
+
+logger = structlog.get_logger("ams.log")
+
+_NO_TOPIC = TopicId(bytes(16))
+
+
+class Committer:
+    """Owns the writers and the numbering of commits; `tell` is called with outcomes, in order, from its thread."""
+
+    def __init__(
+        self,
+        writers: dict[int, Writer],
+        space: Space,
+        clock: Clock,
+        options: LogOptions,
+        commit: int,
+        tell: Callable[[list[Outcome], list[asyncio.Future[None]]], None],
+    ) -> None:
+        """Take over; `commit` is the last number given before."""
+        self.refusal: str | None = None
+        """Why appends fail now; None while they do not."""
+        self._writers = writers
+        self._space = space
+        self._clock = clock
+        self._options = options
+        self._commit = commit
+        self._tell = tell
+        self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
+        self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
+        self._chores: list[Chore] = []
+        self._stopping = False
+        self._sync_due: Milliseconds | None = None
+
+    def submit(self, *works: Work) -> None:
+        """Queue work; callable from the event loop. What comes together wakes the thread once."""
+        self._inbox.put(works)
+
+    def run(self) -> None:
+        """Work until asked to finish and nothing waits; the thread's main function."""
+        while not self._stopping or self._waiting:
+            self._receive()
+            if self._waiting:
+                self._commit_group(self._take())
+            self._sync_if_due()
+            self._do_chores()
+        self._finish()
+
+    def _receive(self) -> None:
+        """Take in all that was submitted; wait for something when there is nothing to do."""
+        try:
+            if not self._waiting and not self._stopping:
+                self._accept_all(self._inbox.get(timeout=self._patience()))
+            while True:
+                self._accept_all(self._inbox.get_nowait())
+        except queue.Empty:
+            return
+
+    def _accept_all(self, works: Sequence[Work]) -> None:
+        for work in works:
+            self._accept(work)
+
+    def _accept(self, work: Work) -> None:
+        if work is None:
+            self._stopping = True
+        elif isinstance(work, Chore):
+            self._chores.append(work)
+        else:
+            self._waiting.setdefault(work.topic, deque()).append(work)
+
+    def _take(self) -> list[Append] | Control:
+        """Return the next group: appends of all topics in turn, or one control."""
+        group: list[Append] = []
+        size = 0
+        while self._waiting:
+            topic, works = self._waiting.popitem(last=False)
+            work = works[0]
+            if group and (isinstance(work, Control) or size + work.size > self._options.group_bytes):
+                self._waiting[topic] = works
+                self._waiting.move_to_end(topic, last=False)
+                break
+            works.popleft()
+            if works:
+                self._waiting[topic] = works
+            if isinstance(work, Control):
+                return work
+            group.append(work)
+            size += work.size
+        return group
+
+    def _commit_group(self, group: list[Append] | Control) -> None:
+        if isinstance(group, Control):
+            self._tell([self._commit_control(group)], [])
+        else:
+            self._commit_appends(group)
+        self._tell_of_failures()
+
+    def _commit_appends(self, group: list[Append]) -> None:
+        refusal = self._refusal(sum(append.size for append in group))
+        if refusal:
+            self._refuse(refusal)
+            self._tell([Outcome(group[0].topic.kind.code, failed=list(group))], [])
+            return
+        by_class: dict[int, dict[TopicState, list[Append]]] = {}
+        for append in group:
+            topics = by_class.setdefault(append.topic.kind.code, {})
+            topics.setdefault(append.topic, []).append(append)
+        self._tell([self._commit_class(self._writers[code], topics) for code, topics in by_class.items()], [])
+
+    def _refusal(self, size: int) -> str | None:
+        try:
+            return self._space.refusal(size)
+        except OSError as error:
+            return f"free space is unknown: {error.strerror}"
+
+    def _commit_class(self, writer: Writer, topics: dict[TopicState, list[Append]]) -> Outcome:
+        """Store one class's part of a group, all or none."""
+        outcome = Outcome(writer.kind.code)
+        size = sum(append.size for appends in topics.values() for append in appends)
+        try:
+            now = self._clock.wall()
+            self._make_ready(writer, size, now, outcome)
+            segment = _open(writer)
+            self._commit += 1
+            packed = pack(topics, segment, self._commit, now)
+            writer.write(b"".join(packed.parts), sync=self._options.sync == "always")
+        except Exception as error:
+            self._fail(writer, outcome, [append for appends in topics.values() for append in appends], error)
+            return outcome
+        for topic, tail in packed.tails:
+            topic.tail = tail
+        outcome.commit, outcome.sequence = self._commit, segment.sequence
+        outcome.records, outcome.answers = packed.records, packed.answers
+        self._written(writer, now)
+        return outcome
+
+    def _commit_control(self, control: Control) -> Outcome:
+        topic = control.topic
+        kind = topic.kind
+        if control.kind == Kind.RETENTION:
+            kind = class_of(control.retention or self._options.retention)
+        writer = self._writers[kind.code]
+        outcome = Outcome(kind.code)
+        try:
+            now = self._clock.wall()
+            self._make_ready(writer, 0, now, outcome)
+            body = b"" if control.kind == Kind.DROP else retention_body(control.retention)
+            data = self._record(writer, control.kind, topic.id, body, now)
+            writer.write(data, sync=self._options.sync == "always")
+        except Exception as error:
+            self._fail(writer, outcome, [control], error)
+            return outcome
+        topic.kind = kind
+        outcome.commit, outcome.control = self._commit, control
+        self._written(writer, now)
+        return outcome
+
+    def _make_ready(self, writer: Writer, size: int, now: Milliseconds, outcome: Outcome) -> None:
+        """Have an open segment with room for `size` bytes of fragments."""
+        if writer.is_due(size, now):
+            self._close(writer, outcome)
+        if writer.open is None:
+            outcome.begun = writer.begin(now)
+
+    def _close(self, writer: Writer, outcome: Outcome) -> None:
+        segment = writer.finish()
+        if segment is not None:
+            outcome.closed.append(Closed(segment.sequence, segment.length))
+
+    def _record(self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds) -> bytes:
+        segment = _open(writer)
+        self._commit += 1
+        header = Header(kind, True, topic, Offset(0), now, self._commit, segment.durable, 0, 0)
+        return encode(header, body, seed_of(segment.sequence))
+
+    def _written(self, writer: Writer, now: Milliseconds) -> None:
+        segment = _open(writer)
+        if segment.first_time is None:
+            segment.first_time = now
+        if segment.durable < segment.length and self._sync_due is None:
+            self._sync_due = Milliseconds(self._clock.monotonic() + self._options.sync_interval_ms)
+        if self.refusal:
+            logger.info("log.resumed")
+            self.refusal = None
+
+    def _fail(self, writer: Writer, outcome: Outcome, works: Iterable[Append | Control], error: Exception) -> None:
+        """Nothing of a group is stored: give its segment up and answer with errors."""
+        if not isinstance(error, OSError):
+            logger.exception("log.committer_failed")
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+            self._space.release_reserve()
+        given_up = writer.abandon()
+        if given_up is not None:
+            outcome.closed.append(Closed(given_up.sequence, given_up.length))
+        outcome.failed += works
+        self._refuse(f"the log could not be written: {error}")
+
+    def _refuse(self, reason: str) -> None:
+        if self.refusal != reason:
+            logger.error("log.refusing", reason=reason)
+        self.refusal = reason
+
+    def _tell_of_failures(self) -> None:
+        """Begin the successor of a failed segment at once, so that its failed bytes can never return."""
+        for writer in self._writers.values():
+            if not writer.must_tell:
+                continue
+            try:
+                begun = writer.begin(self._clock.wall())
+            except OSError:
+                continue  # tried again with the next group; until then every append fails
+            self._tell([Outcome(writer.kind.code, begun=begun)], [])
+
+    def _patience(self) -> float | None:
+        if self._sync_due is None:
+            return None
+        return max(self._sync_due - self._clock.monotonic(), 0) / 1000
+
+    def _sync_if_due(self) -> None:
+        if self._sync_due is None or self._clock.monotonic() < self._sync_due:
+            return
+        self._sync_due = None
+        for writer in self._writers.values():
+            try:
+                writer.sync()
+            except OSError as error:
+                outcome = Outcome(writer.kind.code)
+                self._fail(writer, outcome, [], error)
+                self._tell([outcome], [])
+        self._tell_of_failures()
+
+    def _do_chores(self) -> None:
+        while self._chores:
+            chore = self._chores.pop()
+            outcomes = [self._seal(writer) for writer in self._writers.values() if self._must_seal(writer, chore)]
+            self._space.keep_reserve()
+            if self.refusal and self._refusal(0) is None:
+                self._tell_of_failures()
+                if not any(writer.must_tell for writer in self._writers.values()):
+                    logger.info("log.resumed")
+                    self.refusal = None
+            self._tell(outcomes, [chore.done])
+
+    def _must_seal(self, writer: Writer, chore: Chore) -> bool:
+        return writer.open is not None and (chore.seal_all or writer.is_old(self._clock.wall()))
+
+    def _seal(self, writer: Writer) -> Outcome:
+        outcome = Outcome(writer.kind.code)
+        try:
+            self._close(writer, outcome)
+        except OSError as error:
+            self._fail(writer, outcome, [], error)
+        return outcome
+
+    def _finish(self) -> None:
+        """Mark every open segment as whole, so that a later start tells damage from a torn end."""
+        for writer in self._writers.values():
+            try:
+                self._mark(writer)
+                writer.finish()
+            except OSError as error:
+                logger.error("log.not_marked", reason=error.strerror)
+                writer.abandon()
+
+    def _mark(self, writer: Writer) -> None:
+        writer.sync()
+        segment = writer.open
+        if segment is not None and segment.length > segment.marked:
+            writer.write(self._record(writer, Kind.MARK, _NO_TOPIC, b"", self._clock.wall()), sync=True)
+            segment.marked = segment.length
+
+
+def _open(writer: Writer) -> Open:
+    assert writer.open is not None
+    return writer.open

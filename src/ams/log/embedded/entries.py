@@ -1,0 +1,83 @@
+"""The index in memory: where the records of each topic are in a segment, and the keys seen in it.
+
+Kept for the segments being written, and for the short time until a sealed one has its index file. Numbers live in
+arrays: a record costs 24 bytes however small its messages are.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ams.clock import Milliseconds
+from ams.log.base import Appended
+from ams.names import Offset, TopicId
+
+
+class Answered(NamedTuple):
+    """What an append with a key was answered."""
+
+    appended: Appended
+    content: bytes
+    """16 bytes of hash over its fragments."""
+
+
+class Entries:
+    """Records of one topic in one segment, in offset order; `end` is the offset after the last of them."""
+
+    __slots__ = ("end", "firsts", "lengths", "positions", "times")
+
+    def __init__(self) -> None:
+        self.firsts = array("Q")
+        self.times = array("Q")
+        self.positions = array("I")
+        self.lengths = array("I")
+        self.end = Offset(0)
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def add(self, first: Offset, time: Milliseconds, position: int, length: int, end: Offset) -> None:
+        """Take one more record."""
+        self.firsts.append(first)
+        self.times.append(time)
+        self.positions.append(position)
+        self.lengths.append(length)
+        self.end = end
+
+    def at(self, offset: Offset) -> int:
+        """Return the number of the record that holds `offset`, or of the first one after it; `len` when past all."""
+        if offset >= self.end:
+            return len(self.firsts)
+        return max(bisect_right(self.firsts, offset) - 1, 0)
+
+    def since(self, time: Milliseconds) -> int:
+        """Return the number of the first record published at `time` or later; `len` when there is none."""
+        return bisect_left(self.times, time)
+
+
+@dataclass(slots=True)
+class SegmentEntries:
+    """Everything known of one segment's content."""
+
+    topics: dict[TopicId, Entries] = field(default_factory=dict)
+    keys: dict[bytes, Answered] = field(default_factory=dict)
+    """By `key_hash`."""
+    keyed: dict[TopicId, int] = field(default_factory=dict)
+    """How many keys of each topic are in `keys`."""
+    newest: Milliseconds = Milliseconds(0)
+    """Largest publish time."""
+
+    def add(self, topic: TopicId, first: Offset, time: Milliseconds, position: int, length: int, end: Offset) -> None:
+        """Take one more record."""
+        entries = self.topics.get(topic)
+        if entries is None:
+            entries = self.topics[topic] = Entries()
+        entries.add(first, time, position, length, end)
+        if time > self.newest:
+            self.newest = time
+
+    def add_key(self, topic: TopicId, hashed: bytes, answered: Answered) -> None:
+        """Take one more key."""
+        self.keys[hashed] = answered
+        self.keyed[topic] = self.keyed.get(topic, 0) + 1

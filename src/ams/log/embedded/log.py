@@ -1,0 +1,318 @@
+"""The embedded log: one shared, append-only log of segments for all topics, in a folder one process owns."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Sequence
+from functools import partial
+
+import structlog
+
+from ams.clock import Clock, Milliseconds, SystemClock
+from ams.errors import KeyReused, LogUnavailable, NotFound, TooLarge
+from ams.files import Disk, Files
+from ams.log.base import Appended, Bounds
+from ams.log.embedded.classes import CLASSES, class_of
+from ams.log.embedded.committer import Committer
+from ams.log.embedded.findings import Recovery
+from ams.log.embedded.holdings import Holdings
+from ams.log.embedded.keys import content_hash, key_hash
+from ams.log.embedded.options import MIB, LogOptions
+from ams.log.embedded.pages import Pages
+from ams.log.embedded.places import Places
+from ams.log.embedded.reader import DamageBook, Reader
+from ams.log.embedded.record import Kind
+from ams.log.embedded.recovery import Restored, recover
+from ams.log.embedded.sequences import Sequences
+from ams.log.embedded.space import Space
+from ams.log.embedded.topic import TopicState
+from ams.log.embedded.upkeep import Upkeep
+from ams.log.embedded.work import Append, Control, Outcome
+from ams.log.embedded.writer import Writer
+from ams.messages import Message, Stored, data_bytes
+from ams.names import Offset, TopicId
+
+logger = structlog.get_logger("ams.log")
+
+MAX_APPEND_BYTES = 256 * MIB
+"""Fragments of one append: an append never crosses a segment, and a segment's positions are 32 bits."""
+_INDEX_MEMORY = 64 * MIB
+_MAX_AGE_CHECK_MS = 1000
+"""A topic's age is looked at no more often than this."""
+
+
+class EmbeddedLog:
+    """Keeps the promise of `ams.log.base.Log` in a folder. Used from one event loop; made by `open`."""
+
+    def __init__(self, restored: Restored, folder: str, files: Files, clock: Clock, options: LogOptions) -> None:
+        """Take over what recovery left; `open` is the way to make one."""
+        self.recovered: Recovery = restored.report
+        """What recovery found."""
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._options = options
+        self._space = Space(files, folder, clock, options)
+        places = Places(Pages(files, _INDEX_MEMORY))
+        for segment in restored.segments:
+            places.add(segment)
+        self._holdings = Holdings(folder, restored.topics, places, restored.commit, restored.table)
+        self._holdings.unsealed += [each for each in restored.segments if each.closed and each.head is None]
+        self._book = DamageBook()
+        for damage in restored.report.damage:
+            self._book.note(damage)
+        writers = _writers(restored, folder, files, options)
+        self._committer = Committer(writers, self._space, clock, options, restored.commit, self._tell)
+        self._thread = threading.Thread(target=self._committer.run, name="ams-log-committer", daemon=True)
+        self._upkeep = Upkeep(self._holdings, self._committer, files, clock, options, self._book)
+        self._reader = Reader(places, self._book, self._upkeep.look_up)
+        self._background: asyncio.Task[None] | None = None
+        self._outbox: list[Append | Control] = []
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        folder: str,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        options: LogOptions | None = None,
+    ) -> "EmbeddedLog":
+        """Open the log in `folder`, made when it is not there, and make it whole first.
+
+        Raises `Unusable` when the folder cannot be read or written, or was written by a newer version.
+        """
+        files, clock, options = files or Disk(), clock or SystemClock(), options or LogOptions()
+        restored = await asyncio.to_thread(recover, files, folder, options)
+        log = cls(restored, folder, files, clock, options)
+        await asyncio.to_thread(log._space.keep_reserve)
+        log._thread.start()
+        log._background = asyncio.create_task(log._upkeep.run(), name="ams-log-upkeep")
+        return log
+
+    async def create(self, topic: TopicId, retention: Milliseconds | None = None) -> None:
+        """Make room for a topic (`Log.create`). An identity is used once: never create one that was dropped."""
+        self._check_open()
+        if topic in self._holdings.topics:
+            return
+        creating = self._holdings.creating.get(topic)
+        if creating is None:
+            state = TopicState(topic, retention, class_of(retention or self._options.retention))
+            creating = self._holdings.creating[topic] = self._control(Kind.CREATE, state, retention)
+        await asyncio.shield(creating)
+
+    async def drop(self, topic: TopicId) -> None:
+        """Forget a topic (`Log.drop`); its space goes with its segments."""
+        self._check_open()
+        state = self._holdings.topics.get(topic)
+        if state is None:
+            return
+        state.leaving = True
+        await asyncio.shield(self._control(Kind.DROP, state))
+
+    async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
+        """Change how long a topic's messages are kept, those it has included; None = the log's default."""
+        await asyncio.shield(self._control(Kind.RETENTION, self._topic(topic), retention))
+
+    async def topics(self) -> frozenset[TopicId]:
+        """Return every topic the log holds (`Log.topics`)."""
+        return frozenset(topic for topic, state in self._holdings.topics.items() if not state.leaving)
+
+    async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
+        """Store messages at the end of a topic, all or none, durably (`Log.append`)."""
+        if not messages:
+            raise ValueError("an append has at least one message")
+        state = self._topic(topic)
+        fragments = [message.fragment for message in messages]
+        size = sum(map(len, fragments))
+        if size > MAX_APPEND_BYTES:
+            raise TooLarge
+        append = Append(state, fragments, size, data_bytes(messages), self._loop.create_future())
+        if key is not None:
+            return await self._append_once(append, key.encode())
+        self._submit(append)
+        return await append.done
+
+    async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
+        """Return messages from `start` on (`Log.read`).
+
+        Damaged messages are left out, counted and logged: a read ends before them, and one that begins in them begins
+        after them.
+        """
+        state = await self._aged(topic)
+        return await self._reader.read(state, max(start, state.oldest), max_messages, max_bytes)
+
+    async def bounds(self, topic: TopicId) -> Bounds:
+        """Return the oldest kept offset and the end (`Log.bounds`)."""
+        state = await self._aged(topic)
+        return Bounds(min(state.oldest, state.end), state.end)
+
+    async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
+        """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
+        state = await self._aged(topic)
+        offset = await self._upkeep.look_up(partial(self._holdings.places.since, state, time))
+        if offset is None:
+            return None
+        offset = max(offset, state.oldest)
+        return offset if offset < state.end else None
+
+    async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
+        """Return True as soon as the end is above `after`, False after `timeout` seconds (`Log.wait`)."""
+        state = self._topic(topic)
+        give_up = self._loop.time() + timeout
+        while state.end <= after:
+            left = give_up - self._loop.time()
+            if left <= 0 or self._closed or state.leaving:
+                return False
+            if state.waiter is None:
+                state.waiter = self._loop.create_future()
+            await asyncio.wait((state.waiter,), timeout=left)
+        return True
+
+    async def retain(self) -> None:
+        """Cut what is due now; the log does so by itself every check interval. Raises `LogUnavailable`."""
+        self._check_open()
+        try:
+            await self._upkeep.retain()
+        except OSError as error:
+            raise LogUnavailable from error
+
+    def release_reserve(self) -> bool:
+        """Give the reserve's space to others on a full disk; return whether there was some. From any thread."""
+        return self._space.release_reserve()
+
+    def usage(self) -> int:
+        """Return the bytes of segments, indexes and reserve."""
+        places = self._holdings.places
+        return self._space.reserved + sum(each.length + (each.head.size if each.head else 0) for each in places)
+
+    def published(self, topic: TopicId) -> int:
+        """Return the data bytes ever published to a topic."""
+        return self._topic(topic).tail.published
+
+    @property
+    def refusal(self) -> str | None:
+        """Why appends are refused now; None while they are not."""
+        return self._committer.refusal
+
+    @property
+    def damaged(self) -> int:
+        """How many damaged places were met since the start."""
+        return self._book.count
+
+    async def close(self) -> None:
+        """Finish what was accepted, wake all waiters, and let go (`Log.close`)."""
+        if self._closed:
+            return
+        self._closed = True
+        for state in self._holdings.topics.values():
+            state.wake()
+        if self._background is not None:
+            self._background.cancel()
+            await asyncio.wait((self._background,))
+        await self._upkeep.close()
+        self._send()
+        self._committer.submit(None)
+        await asyncio.to_thread(self._thread.join)
+        await asyncio.sleep(0)  # outcomes told by the thread's last breath
+        await asyncio.to_thread(self._holdings.places.pages.close)
+
+    def _topic(self, topic: TopicId) -> TopicState:
+        self._check_open()
+        state = self._holdings.topics.get(topic)
+        if state is None or state.leaving:
+            raise NotFound("Topic doesn't exist")
+        return state
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogUnavailable
+
+    async def _aged(self, topic: TopicId) -> TopicState:
+        """Return a topic, its oldest offset moved up to what retention keeps."""
+        state = self._topic(topic)
+        now = self._clock.wall()
+        if now >= state.age_due:
+            await self._age(state, now)
+        return state
+
+    async def _age(self, state: TopicState, now: Milliseconds) -> None:
+        """Move the oldest offset past what is gone or too old, and work out when to look next."""
+        retention = state.retention or self._options.retention
+        find = self._holdings.places.find
+        state.age_due = Milliseconds(now + _MAX_AGE_CHECK_MS)
+        end = state.end
+        place = await self._upkeep.look_up(lambda: find(state, state.oldest))
+        if place is not None and place.entries.times[place.number] < now - retention:
+            kept = await self._upkeep.look_up(
+                partial(self._holdings.places.since, state, Milliseconds(now - retention))
+            )
+            state.oldest = max(state.oldest, end if kept is None else kept)
+            place = await self._upkeep.look_up(lambda: find(state, state.oldest))
+        first = end if place is None else Offset(place.entries.firsts[place.number])
+        state.oldest = max(state.oldest, first)
+        time = now if place is None else place.entries.times[place.number]
+        state.age_due = Milliseconds(max(time + retention + 1, now + _MAX_AGE_CHECK_MS))
+
+    async def _append_once(self, append: Append, key: bytes) -> Appended:
+        """Append unless the key was seen: then return its first answer, or raise `KeyReused` for other content."""
+        topic, keys = append.topic, self._holdings.keys
+        append.key, append.hashed = key, key_hash(topic.id, key)
+        append.content = content_hash(append.fragments)
+        while (under_way := keys.get(append.hashed)) is not None:
+            await asyncio.wait((under_way,))
+        keys[append.hashed] = self._loop.create_future()
+        try:
+            look = partial(self._holdings.places.answered, topic.id, append.hashed)
+            answered = await self._upkeep.look_up(look)
+            self._topic(topic.id)
+        except BaseException:
+            self._holdings.forget_key(append.hashed)
+            raise
+        if answered is None:
+            self._submit(append)
+            return await append.done
+        self._holdings.forget_key(append.hashed)
+        if answered.content != append.content:
+            raise KeyReused
+        return answered.appended
+
+    def _control(self, kind: Kind, state: TopicState, retention: Milliseconds | None = None) -> "asyncio.Future[None]":
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._submit(Control(kind, state, done, retention))
+        return done
+
+    def _submit(self, work: Append | Control) -> None:
+        """Queue work, together with all that this turn of the event loop brings: each waking of the committer is dear."""
+        if not self._outbox:
+            self._loop.call_soon(self._send)
+        self._outbox.append(work)
+
+    def _send(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if outbox:
+            self._committer.submit(*outbox)
+
+    def _tell(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        """Take the committer's outcomes to the event loop; called from its thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop ended without closing the log
+            self._loop.call_soon_threadsafe(self._apply, outcomes, done)
+
+    def _apply(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        for outcome in outcomes:
+            self._holdings.apply(outcome)
+            if outcome.closed:
+                self._upkeep.call()
+        for each in done:
+            if not each.done():
+                each.set_result(None)
+
+
+def _writers(restored: Restored, folder: str, files: Files, options: LogOptions) -> dict[int, Writer]:
+    sequences = Sequences(restored.sequence)
+    writers = {}
+    for kind in CLASSES:
+        writer = Writer(kind, folder, files, sequences, options.segment_bytes)
+        writer.open = restored.open.get(kind.code)
+        writers[kind.code] = writer
+    return writers

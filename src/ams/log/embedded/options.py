@@ -1,0 +1,33 @@
+"""What of the embedded log can be set."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ams.clock import Milliseconds
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """Settings of an embedded log; sizes in bytes."""
+
+    retention: Milliseconds = Milliseconds(7 * 24 * 3_600_000)
+    """How long messages of topics without an own retention are kept."""
+    max_bytes: int | None = None
+    """Size of `data_folder` above which the oldest segments go; None = no limit."""
+    data_folder: str | None = None
+    """The folder `max_bytes` is about; None = the log's own."""
+    min_free_bytes: int = 256 * MIB
+    """Free space, the reserve not counted, below which appends are refused."""
+    reserve_bytes: int = 64 * MIB
+    """Space kept in a file of its own, given back when the disk is full so that others can still commit."""
+    segment_bytes: int = 256 * MIB
+    """Size at which a segment is sealed."""
+    sync: Literal["always", "interval"] = "always"
+    """always: an append returns when the disk has it; interval: a power loss may take the last moments."""
+    sync_interval_ms: int = 200
+    group_bytes: int = MIB
+    """Appends that are written and synced together: up to this size, or one."""
+    check_interval_ms: int = 10_000
+    """How often retention is looked at."""

@@ -1,0 +1,61 @@
+"""A topic as the log holds it in memory."""
+
+import asyncio
+from typing import NamedTuple
+
+from ams.clock import Milliseconds
+from ams.log.embedded.classes import RetentionClass
+from ams.log.embedded.index import Row
+from ams.names import Offset, TopicId
+
+
+class Tail(NamedTuple):
+    """Where the durable messages of a topic end."""
+
+    end: Offset = Offset(0)
+    time: Milliseconds = Milliseconds(0)
+    """Publish time of the last one."""
+    published: int = 0
+    """Data bytes ever published."""
+    commit: int = 0
+    """The group commit that brought it here."""
+
+
+class TopicState:
+    """What changes about a topic. `kind` and `tail` are set by the committer alone, all else on the event loop."""
+
+    __slots__ = ("age_due", "end", "hint", "id", "kind", "leaving", "oldest", "retention", "tail", "waiter")
+
+    def __init__(self, topic: TopicId, retention: Milliseconds | None, kind: RetentionClass) -> None:
+        self.id = topic
+        self.kind = kind
+        """The class whose segments its next messages go to."""
+        self.retention = retention
+        """Its own age limit; None = the log's default."""
+        self.tail = Tail()
+        self.end = Offset(0)
+        """The end readers see: never ahead of what is durable."""
+        self.oldest = Offset(0)
+        self.age_due = Milliseconds(0)
+        """Wall time at which `oldest` may have moved."""
+        self.hint = 0
+        """Sequence of the segment a read last found messages in."""
+        self.waiter: asyncio.Future[None] | None = None
+        """Completes when the end moves or the topic goes."""
+        self.leaving = False
+        """Whether it is being dropped."""
+
+    def wake(self) -> None:
+        """Let those that wait look again."""
+        if self.waiter is not None:
+            if not self.waiter.done():
+                self.waiter.set_result(None)
+            self.waiter = None
+
+    def row(self) -> Row:
+        """Return what must outlive the segments."""
+        tail = self.tail
+        return Row(
+            self.id, tail.end, tail.time, tail.published, tail.commit, self.retention or 0, self.oldest,
+            reach=Offset(0), reach_time=Milliseconds(0),
+        )  # fmt: skip

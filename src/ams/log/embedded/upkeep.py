@@ -1,0 +1,189 @@
+"""Upkeep: sealed segments get their indexes, old ones go, damaged indexes are made anew. None of it on a request's way.
+
+A segment goes as a whole when its newest message is older than its class's age, or, oldest first, while the data
+folder is larger than allowed. A topic's own age is a matter of its oldest offset (`ams.log.embedded.log`).
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+
+from ams.clock import Clock, Milliseconds
+from ams.files import Files
+from ams.log.embedded.committer import Committer
+from ams.log.embedded.findings import Damage
+from ams.log.embedded.holdings import Holdings
+from ams.log.embedded.options import LogOptions
+from ams.log.embedded.places import IndexDamaged, Segment
+from ams.log.embedded.reader import DamageBook
+from ams.log.embedded.scan import scan
+from ams.log.embedded.sealing import Sealer
+from ams.log.embedded.segment import HEAD_BYTES
+from ams.log.embedded.work import Chore
+
+logger = structlog.get_logger("ams.log")
+T = TypeVar("T")
+
+
+class Upkeep:
+    """Keeps the house of one log; `run` is its background task, `retain` one round of it."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        committer: Committer,
+        files: Files,
+        clock: Clock,
+        options: LogOptions,
+        book: DamageBook,
+    ) -> None:
+        self._holdings = holdings
+        self._committer = committer
+        self._files = files
+        self._clock = clock
+        self._options = options
+        self._book = book
+        self._sealer = Sealer(files, holdings.table_rows)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
+        self._turn = asyncio.Lock()
+        self._called = asyncio.Event()
+
+    async def run(self) -> None:
+        """Look after the log until cancelled; at once when a segment was closed, else every check interval."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._options.check_interval_ms / 1000):
+                    await self._called.wait()
+            self._called.clear()
+            try:
+                await self.retain()
+            except OSError as error:
+                logger.warning("log.upkeep_failed", reason=str(error))
+            except Exception:  # a defect must not end the upkeep for good
+                logger.exception("log.upkeep_failed")
+
+    def call(self) -> None:
+        """Have `run` look soon: there is something to seal."""
+        self._called.set()
+
+    async def retain(self) -> None:
+        """Seal what is old, index what is sealed, and cut what is due now. Raises `OSError`; then try again later."""
+        async with self._turn:
+            await self._chore(seal_all=False)
+            await self._index_sealed()
+            await self._cut_old()
+            await self._cut_large()
+
+    async def look_up(self, ask: Callable[[], T]) -> T:
+        """Answer a question to `Places`, loading what it lacks and making damaged indexes anew."""
+        while True:
+            try:
+                return await self._holdings.places.pages.looked_up(ask)
+            except IndexDamaged as broken:
+                await self._rebuild(broken)
+
+    async def close(self) -> None:
+        """Finish what is being written."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def _chore(self, *, seal_all: bool) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._committer.submit(Chore(done, seal_all))
+        await done
+
+    async def _index_sealed(self) -> None:
+        unsealed = self._holdings.unsealed
+        while unsealed:
+            segment = unsealed[0]
+            if segment.length > HEAD_BYTES:
+                await self._index(segment)
+            unsealed.pop(0)
+            if segment.length <= HEAD_BYTES:
+                await self._remove(segment)
+
+    async def _index(self, segment: Segment) -> None:
+        holdings = self._holdings
+        earlier = [each for each in holdings.places.by_class[segment.kind.code] if each.sequence < segment.sequence]
+        head = await self._on_thread(lambda: self._sealer.seal(segment, earlier))
+        holdings.places.forget_index(segment)
+        segment.head, segment.entries = head, None
+        before, holdings.table = holdings.table, segment.index_path
+        if before is not None and before != segment.index_path and not self._has_segment(before):
+            await self._on_thread(lambda: self._files.unlink(before))
+        logger.info("log.sealed", file=segment.path, bytes=segment.length)
+
+    def _has_segment(self, index: str) -> bool:
+        return any(segment.index_path == index for segment in self._holdings.places)
+
+    async def _cut_old(self) -> None:
+        now = self._clock.wall()
+        for segment in list(self._holdings.places):
+            if segment.head is not None and segment.newest < now - segment.kind.age:
+                await self._remove(segment)
+                logger.info("log.cut", file=segment.path, bytes=segment.length, reason="age")
+
+    async def _cut_large(self) -> None:
+        if self._options.max_bytes is None:
+            return
+        sealed_all = False
+        while await self._used() > self._options.max_bytes:
+            oldest = min(
+                (each for each in self._holdings.places if each.head is not None),
+                key=lambda each: each.sequence,
+                default=None,
+            )
+            if oldest is not None:
+                await self._remove(oldest)
+                logger.info("log.cut", file=oldest.path, bytes=oldest.length, reason="size")
+            elif sealed_all:
+                return
+            else:
+                sealed_all = True
+                await self._chore(seal_all=True)
+                await self._index_sealed()
+
+    async def _used(self) -> int:
+        folder = self._options.data_folder or self._holdings.folder
+        return await self._on_thread(lambda: self._files.used_bytes(folder))
+
+    async def _remove(self, segment: Segment) -> None:
+        """Forget a segment and free its space; the newest table stays until there is a newer one."""
+        holdings = self._holdings
+        holdings.places.remove(segment)
+        for topic in holdings.topics.values():
+            topic.age_due = Milliseconds(0)
+        keep = segment.index_path == holdings.table
+        await self._on_thread(lambda: self._unlink(segment, keep_index=keep))
+
+    def _unlink(self, segment: Segment, *, keep_index: bool) -> None:
+        self._files.unlink(segment.path)
+        if not keep_index:
+            self._files.unlink(segment.index_path)
+        self._files.sync_folder(os.path.dirname(segment.path))
+
+    async def _rebuild(self, broken: IndexDamaged) -> None:
+        segment = broken.segment
+        async with self._turn:
+            if segment.entries is not None or segment.sequence not in self._holdings.places.by_sequence:
+                return
+            self._book.note(Damage(segment.index_path, 0, 0, f"index: {broken}"))
+            found = await self._holdings.places.pages.on_thread(
+                lambda: scan(self._files, segment.path, segment.sequence, segment.length, closed=True)
+            )
+            for damage in found.damage:
+                self._book.note(damage)
+            content = found.content
+            for topic in [topic for topic in content.topics if topic not in self._holdings.topics]:
+                del content.topics[topic]
+            segment.entries, segment.head = content, None
+            self._holdings.places.forget_index(segment)
+            self._holdings.unsealed.append(segment)
+            self.call()
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -1,0 +1,89 @@
+"""What is asked of the committer, and what it says was done."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ams.clock import Milliseconds
+from ams.log.base import Appended
+from ams.log.embedded.record import Kind
+from ams.log.embedded.topic import TopicState
+from ams.log.embedded.writer import Open
+from ams.messages import Fragment
+from ams.names import Offset
+
+
+@dataclass(slots=True, eq=False)
+class Append:
+    """An append on its way through the committer."""
+
+    topic: TopicState
+    fragments: Sequence[Fragment]
+    size: int
+    """Bytes of the fragments."""
+    data_bytes: int
+    done: asyncio.Future[Appended]
+    key: bytes = b""
+    """Empty: none."""
+    hashed: bytes = b""
+    """`key_hash` of the key."""
+    content: bytes = b""
+    """`content_hash` of the fragments when there is a key."""
+
+
+@dataclass(slots=True, eq=False)
+class Control:
+    """A create, drop or change of retention on its way through the committer."""
+
+    kind: Kind
+    topic: TopicState
+    done: asyncio.Future[None]
+    retention: Milliseconds | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Chore:
+    """A look at what is due beside appends: old segments to seal, the reserve, free space."""
+
+    done: asyncio.Future[None]
+    seal_all: bool = False
+    """Seal every open segment however young, so that its space can be freed."""
+
+
+Work = Append | Control | Chore | None
+"""What is sent to the committer; None asks it to finish."""
+
+
+class Placed(NamedTuple):
+    """A record and where it is."""
+
+    topic: TopicState
+    first: Offset
+    time: Milliseconds
+    position: int
+    length: int
+    end: Offset
+
+
+class Closed(NamedTuple):
+    """A segment that will not grow any more."""
+
+    sequence: int
+    length: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one step of the committer did to one class; applied on the event loop, in this order."""
+
+    code: int
+    commit: int = 0
+    begun: Open | None = None
+    sequence: int = 0
+    """The segment the records are in."""
+    records: list[Placed] = field(default_factory=list)
+    answers: list[tuple[Append, Appended]] = field(default_factory=list)
+    control: Control | None = None
+    failed: list[Append | Control] = field(default_factory=list)
+    closed: list[Closed] = field(default_factory=list)

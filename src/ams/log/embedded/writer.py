@@ -1,0 +1,125 @@
+"""Writing the segments of one retention class: one is open at a time, and a failed one is never written again."""
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+from ams.clock import Milliseconds
+from ams.files import FileHandle, Files
+from ams.log.embedded.classes import SEAL_PART, RetentionClass
+from ams.log.embedded.segment import HEAD_BYTES, Cut, SegmentHead, encode_head, log_path
+from ams.log.embedded.sequences import Sequences
+
+
+@dataclass(slots=True)
+class Open:
+    """The segment being written."""
+
+    sequence: int
+    path: str
+    handle: FileHandle
+    length: int
+    """Bytes that readers may see: the next write goes here."""
+    durable: int
+    """Bytes known to be on stable storage."""
+    first_time: Milliseconds | None = None
+    """Time of its first record."""
+    marked: int = HEAD_BYTES
+    """The length at which a mark said that all was durable."""
+
+
+class Writer:
+    """The open segment of a class. Used by the committer's thread alone; every call may raise `OSError`."""
+
+    def __init__(
+        self, kind: RetentionClass, folder: str, files: Files, sequences: Sequences, segment_bytes: int
+    ) -> None:
+        self.kind = kind
+        self.open: Open | None = None
+        self._folder = folder
+        self._files = files
+        self._sequences = sequences
+        self._segment_bytes = segment_bytes
+        self._cut: Cut | None = None
+        """The failed segment whose successor does not name it yet."""
+
+    def is_due(self, size: int, now: Milliseconds) -> bool:
+        """Whether the open segment must be sealed before `size` more bytes: it would be too large, or is too old."""
+        segment = self.open
+        if segment is None or segment.length == HEAD_BYTES:
+            return False
+        return segment.length + size > self._segment_bytes or self.is_old(now)
+
+    def is_old(self, now: Milliseconds) -> bool:
+        """Whether the open segment's first record is so old that retention wants it sealed."""
+        first = self.open.first_time if self.open else None
+        return first is not None and now - first >= self.kind.age // SEAL_PART
+
+    def finish(self) -> Open | None:
+        """Let go of the open segment, synced; return it."""
+        segment = self.open
+        if segment is None:
+            return None
+        if segment.durable < segment.length:
+            self.sync()
+        self.open = None
+        self._close(segment.handle)
+        return segment
+
+    def begin(self, now: Milliseconds) -> Open:
+        """Create the next segment and make it durable, name and header, before anything is written to it.
+
+        Its header names the good length of a segment that failed before it: from then on those bytes cannot return.
+        """
+        sequence = self._sequences.take()
+        path = log_path(self._folder, self.kind, sequence)
+        handle = self._files.open(path, create=True)
+        try:
+            self._files.write(handle, encode_head(SegmentHead(self.kind.code, sequence, now, self._cut)), 0)
+            self._files.sync(handle)
+            self._files.sync_folder(os.path.dirname(path))
+        except OSError:
+            self._close(handle)
+            raise
+        self._cut = None
+        self.open = Open(sequence, path, handle, HEAD_BYTES, HEAD_BYTES)
+        return self.open
+
+    def write(self, data: bytes, *, sync: bool) -> None:
+        """Append bytes to the open segment; with `sync`, return when they are on stable storage."""
+        segment = self.open
+        assert segment is not None
+        if sync:
+            self.sync()
+            self._files.write_through(segment.handle, data, segment.length)
+            segment.durable = segment.length + len(data)
+        else:
+            self._files.write(segment.handle, data, segment.length)
+        segment.length += len(data)
+
+    def sync(self) -> None:
+        """Put what was written on stable storage."""
+        segment = self.open
+        if segment is not None and segment.durable < segment.length:
+            self._files.sync(segment.handle)
+            segment.durable = segment.length
+
+    def abandon(self) -> Open | None:
+        """Give the open segment up as it stands at its good length, after a write or sync failed in it."""
+        segment = self.open
+        if segment is None:
+            return None
+        self._cut = Cut(segment.sequence, segment.length)
+        self.open = None
+        self._close(segment.handle)
+        return segment
+
+    @property
+    def must_tell(self) -> bool:
+        """Whether a failed segment waits for a successor that names it."""
+        return self._cut is not None
+
+    def _close(self, handle: FileHandle) -> None:
+        """Close a file nothing more is expected of: all that counts was synced, or has failed already."""
+        with contextlib.suppress(OSError):
+            self._files.close(handle)

@@ -1,0 +1,83 @@
+"""The engines that must keep the promise of `ams.log.base.Log`, each opened over the same kind of storage again."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ams.clock import ManualClock
+from ams.log.base import Log
+from ams.log.embedded import EmbeddedLog, LogOptions
+from ams.messages import Message, message
+from ams.names import TopicId, new_topic_id
+from tests.support.unreliable_disk import UnreliableDisk
+
+HOUR = 3_600_000
+SMALL: dict[str, Any] = {"min_free_bytes": 0, "reserve_bytes": 0, "check_interval_ms": 3_600_000}
+"""Options for tests: no room kept, and retention only when asked for."""
+
+
+class Engine(Protocol):
+    """A storage on which logs of one kind are opened, one after the other."""
+
+    clock: ManualClock
+
+    def opened(self) -> contextlib.AbstractAsyncContextManager[Log]:
+        """Open the log as it was left, and close it at the end."""
+        ...
+
+
+@dataclass
+class Embedded:
+    """The embedded log on a disk in memory."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    disk: UnreliableDisk = field(default_factory=UnreliableDisk)
+    folder: str = "/log"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @contextlib.asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[EmbeddedLog]:
+        log = await self.open(**options)
+        try:
+            yield log
+        finally:
+            await log.close()
+
+    async def open(self, **options: Any) -> EmbeddedLog:
+        settings = LogOptions(**(SMALL | self.options | options))
+        return await EmbeddedLog.open(self.folder, files=self.disk, clock=self.clock, options=settings)
+
+
+ENGINES = {"embedded": Embedded}
+
+
+async def new_topic(log: Log) -> TopicId:
+    topic = new_topic_id()
+    await log.create(topic)
+    return topic
+
+
+def texts(*data: str) -> list[Message]:
+    return [message(each) for each in data]
+
+
+def numbered(first: int, count: int, size: int = 0) -> list[Message]:
+    return texts(*(f"{number:08d}" + "A" * size for number in range(first, first + count)))
+
+
+async def all_fragments(log: Log, topic: TopicId) -> list[bytes]:
+    """Read a topic from its oldest message to its end in reads of several sizes; check that there are no holes."""
+    bounds = await log.bounds(topic)
+    offset, found = bounds.oldest, []
+    while offset < bounds.end:
+        messages = await log.read(topic, offset, max_messages=1 + offset % 7, max_bytes=1 << 20)
+        assert [each.offset for each in messages] == list(range(offset, offset + len(messages)))
+        assert messages
+        found += [each.fragment for each in messages]
+        offset = messages[-1].offset + 1
+    return found
+
+
+def fragments(messages: list[Message]) -> list[bytes]:
+    return [each.fragment for each in messages]

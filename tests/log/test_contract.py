@@ -1,0 +1,377 @@
+"""Every promise of `ams.log.base.Log`, for every engine."""
+
+import asyncio
+
+import pytest
+
+from ams.errors import KeyReused, LogUnavailable, NotFound, TooLarge
+from ams.log.base import Bounds, Log
+from ams.names import new_topic_id
+from tests.log.engines import ENGINES, HOUR, Engine, all_fragments, fragments, new_topic, numbered, texts
+
+
+@pytest.fixture(params=list(ENGINES))
+def engine(request):
+    return ENGINES[request.param]()
+
+
+@pytest.fixture
+async def log(engine: Engine):
+    async with engine.opened() as log:
+        yield log
+
+
+async def test_a_new_topic_is_empty(log: Log):
+    topic = await new_topic(log)
+
+    assert await log.bounds(topic) == Bounds(0, 0)
+    assert list(await log.read(topic, 0, max_messages=10, max_bytes=1000)) == []
+    assert await log.topics() == {topic}
+
+
+async def test_creating_a_topic_again_changes_nothing(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+
+    await log.create(topic)
+
+    assert await log.bounds(topic) == Bounds(0, 1)
+
+
+async def test_a_topic_created_by_many_at_once_is_there_once(log: Log):
+    topic = new_topic_id()
+
+    await asyncio.gather(*(log.create(topic) for _ in range(10)))
+
+    assert await log.topics() == {topic}
+
+
+async def test_offsets_are_consecutive_from_zero_in_the_order_given(log: Log, engine: Engine):
+    topic = await new_topic(log)
+
+    first = await log.append(topic, texts("a", "b", "c"))
+    second = await log.append(topic, texts("d"))
+
+    assert (first.first, first.count, first.time) == (0, 3, engine.clock.now)
+    assert (second.first, second.count) == (3, 1)
+    messages = await log.read(topic, 0, max_messages=10, max_bytes=1000)
+    assert [(each.offset, each.fragment) for each in messages] == list(
+        enumerate(fragments(texts("a", "b", "c", "d")))
+    )
+
+
+async def test_appends_at_once_get_consecutive_offsets_each(log: Log):
+    topics = [await new_topic(log) for _ in range(3)]
+    sizes = [1 + number % 5 for number in range(60)]
+
+    answers = await asyncio.gather(
+        *(log.append(topics[n % 3], numbered(n * 100, size)) for n, size in enumerate(sizes))
+    )
+
+    for which, topic in enumerate(topics):
+        expected: list[bytes] = []
+        mine = [(answer, n) for n, answer in enumerate(answers) if n % 3 == which]
+        for answer, n in sorted(mine):
+            assert (answer.first, answer.count) == (len(expected), sizes[n])
+            expected += fragments(numbered(n * 100, sizes[n]))
+        assert await all_fragments(log, topic) == expected
+
+
+async def test_an_append_much_larger_than_a_record_is_whole(log: Log):
+    topic = await new_topic(log)
+    large = numbered(0, 500, size=1000)
+
+    answer = await log.append(topic, large)
+
+    assert (answer.first, answer.count) == (0, 500)
+    assert await all_fragments(log, topic) == fragments(large)
+
+
+async def test_one_message_larger_than_a_record_is_whole(log: Log):
+    topic = await new_topic(log)
+
+    await log.append(topic, numbered(0, 1, size=300_000) + texts("b"))
+
+    assert await all_fragments(log, topic) == fragments(numbered(0, 1, size=300_000) + texts("b"))
+
+
+async def test_a_read_returns_no_more_messages_than_asked_for(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, numbered(0, 20))
+
+    messages = await log.read(topic, 5, max_messages=7, max_bytes=10_000)
+
+    assert [each.offset for each in messages] == list(range(5, 12))
+
+
+async def test_a_read_returns_no_more_bytes_than_asked_for_but_one_message_at_least(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, numbered(0, 3))
+    await log.append(topic, numbered(3, 3))
+    size = len(numbered(0, 1)[0].fragment)
+
+    for limit, expected in [(1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (5 * size, 5), (6 * size, 6)]:
+        messages = await log.read(topic, 0, max_messages=100, max_bytes=limit)
+        assert len(messages) == expected
+
+
+async def test_a_read_at_or_past_the_end_is_empty(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+
+    assert list(await log.read(topic, 1, max_messages=10, max_bytes=1000)) == []
+    assert list(await log.read(topic, 99, max_messages=10, max_bytes=1000)) == []
+
+
+async def test_calls_for_an_unknown_topic_are_not_found(log: Log):
+    unknown = new_topic_id()
+
+    for call in (
+        log.append(unknown, texts("a")),
+        log.append(unknown, texts("a"), key="k"),
+        log.read(unknown, 0, max_messages=1, max_bytes=1),
+        log.bounds(unknown),
+        log.offset_at(unknown, 0),
+        log.wait(unknown, 0, 0.1),
+    ):
+        with pytest.raises(NotFound):
+            await call
+
+
+async def test_dropping_an_unknown_topic_is_no_error(log: Log):
+    await log.drop(new_topic_id())
+
+
+async def test_a_dropped_topic_is_forgotten_and_the_others_are_not(log: Log):
+    dropped, kept = await new_topic(log), await new_topic(log)
+    await log.append(dropped, texts("a"))
+    await log.append(kept, texts("b"))
+
+    await log.drop(dropped)
+
+    assert await log.topics() == {kept}
+    with pytest.raises(NotFound):
+        await log.bounds(dropped)
+    assert await all_fragments(log, kept) == fragments(texts("b"))
+
+
+async def test_more_than_one_append_may_hold_is_too_large_and_nothing_is_stored(log: Log):
+    topic = await new_topic(log)
+    huge = texts("A" * 3_000_000) * 100
+
+    with pytest.raises(TooLarge):
+        await log.append(topic, huge)
+
+    assert await log.bounds(topic) == Bounds(0, 0)
+
+
+async def test_publish_times_never_go_backwards(log: Log, engine: Engine):
+    topic = await new_topic(log)
+    before = await log.append(topic, texts("a"))
+
+    engine.clock.step(-HOUR)
+    after = await log.append(topic, texts("b"))
+
+    assert after.time >= before.time
+    messages = await log.read(topic, 0, max_messages=2, max_bytes=1000)
+    assert [each.time for each in messages] == [before.time, after.time]
+
+
+async def test_offset_at_is_the_first_offset_of_that_time_or_later(log: Log, engine: Engine):
+    topic = await new_topic(log)
+    start = engine.clock.now
+    for _ in range(5):
+        await log.append(topic, texts("a", "b"))
+        engine.clock.advance(10)
+
+    assert await log.offset_at(topic, start - 1) == 0
+    assert await log.offset_at(topic, start) == 0
+    assert await log.offset_at(topic, start + 1) == 2
+    assert await log.offset_at(topic, start + 20) == 4
+    assert await log.offset_at(topic, start + 40) == 8
+    assert await log.offset_at(topic, start + 41) is None
+
+
+async def test_offset_at_in_an_empty_topic_is_nowhere(log: Log):
+    assert await log.offset_at(await new_topic(log), 0) is None
+
+
+async def test_an_append_with_a_key_already_seen_returns_the_first_answer(log: Log, engine: Engine):
+    topic = await new_topic(log)
+    first = await log.append(topic, texts("a", "b"), key="k")
+    engine.clock.advance(10)
+    await log.append(topic, texts("c"))
+
+    again = await log.append(topic, texts("a", "b"), key="k")
+
+    assert again == first
+    assert await log.bounds(topic) == Bounds(0, 3)
+
+
+async def test_a_key_with_other_content_is_refused(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"), key="k")
+
+    for other in (texts("b"), texts("a", "a"), texts("a", "b")):
+        with pytest.raises(KeyReused):
+            await log.append(topic, other, key="k")
+
+    assert await log.bounds(topic) == Bounds(0, 1)
+
+
+async def test_keys_of_different_topics_have_nothing_to_do_with_each_other(log: Log):
+    one, other = await new_topic(log), await new_topic(log)
+
+    await log.append(one, texts("a"), key="k")
+    answer = await log.append(other, texts("b"), key="k")
+
+    assert (answer.first, answer.count) == (0, 1)
+
+
+async def test_appends_with_the_same_key_at_once_are_stored_once(log: Log):
+    topic = await new_topic(log)
+
+    answers = await asyncio.gather(*(log.append(topic, texts("a", "b"), key="k" * 255) for _ in range(20)))
+
+    assert set(answers) == {answers[0]}
+    assert await log.bounds(topic) == Bounds(0, 2)
+
+
+async def test_appends_with_many_keys_at_once_are_all_stored(log: Log):
+    topic = await new_topic(log)
+
+    answers = await asyncio.gather(*(log.append(topic, numbered(n, 1), key=f"ключ{n}") for n in range(200)))
+
+    assert sorted(answer.first for answer in answers) == list(range(200))
+
+
+async def test_a_key_is_free_again_when_its_append_was_cancelled_and_not_stored(log: Log):
+    topic = await new_topic(log)
+    task = asyncio.ensure_future(log.append(topic, texts("a"), key="k"))
+    task.cancel()
+    await asyncio.wait({task})
+
+    answer = await log.append(topic, texts("a"), key="k")
+
+    assert answer.first == 0
+    assert await all_fragments(log, topic) == fragments(texts("a"))
+
+
+async def test_cancelled_appends_leave_the_log_whole(log: Log):
+    topic = await new_topic(log)
+    tasks = [asyncio.ensure_future(log.append(topic, numbered(n * 10, 3), key=f"{n}")) for n in range(30)]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+    last = await log.append(topic, texts("last"))
+
+    stored = await all_fragments(log, topic)
+    assert len(stored) == last.first + 1
+    requests = {tuple(fragments(numbered(n * 10, 3))) for n in range(30)}
+    whole = {tuple(stored[at : at + 3]) for at in range(0, last.first, 3)}
+    assert whole <= requests
+    assert len(whole) == last.first // 3
+    assert all(tuple(fragments(numbered(n * 10, 3))) in whole for n in range(1, 30, 2))
+
+
+async def test_a_cancelled_create_leaves_the_topic_there_or_not(log: Log):
+    topic = new_topic_id()
+    task = asyncio.ensure_future(log.create(topic))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+
+    await log.create(topic)
+
+    assert (await log.append(topic, texts("a"))).first == 0
+
+
+async def test_wait_returns_at_once_when_there_is_something(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+
+    assert await log.wait(topic, 0, 10)
+
+
+async def test_wait_ends_without_anything_after_its_time(log: Log):
+    topic = await new_topic(log)
+
+    assert not await log.wait(topic, 0, 0.01)
+
+
+async def test_all_that_wait_are_woken_by_an_append(log: Log):
+    topic, other = await new_topic(log), await new_topic(log)
+    waiting = [asyncio.ensure_future(log.wait(topic, 0, 10)) for _ in range(2000)]
+    quiet = asyncio.ensure_future(log.wait(other, 0, 0.05))
+    await asyncio.sleep(0)
+
+    await log.append(topic, texts("a"))
+
+    assert all(await asyncio.gather(*waiting))
+    assert not await quiet
+
+
+async def test_who_waits_for_more_than_was_appended_goes_on_waiting(log: Log):
+    topic = await new_topic(log)
+    waiting = asyncio.ensure_future(log.wait(topic, 1, 10))
+    await asyncio.sleep(0)
+
+    await log.append(topic, texts("a"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await log.append(topic, texts("b"))
+
+    assert await waiting
+
+
+async def test_a_cancelled_wait_does_not_end_the_others(log: Log):
+    topic = await new_topic(log)
+    cancelled, other = (asyncio.ensure_future(log.wait(topic, 0, 10)) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.sleep(0)
+
+    await log.append(topic, texts("a"))
+
+    assert await other
+
+
+async def test_dropping_a_topic_ends_its_waits(log: Log):
+    topic = await new_topic(log)
+    waiting = asyncio.ensure_future(log.wait(topic, 0, 10))
+    await asyncio.sleep(0)
+
+    await log.drop(topic)
+
+    assert not await waiting
+
+
+async def test_closing_the_log_ends_waits_and_finishes_what_was_accepted(engine: Engine):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        waiting = asyncio.ensure_future(log.wait(topic, 50, 10))
+        appends = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(50)]
+        await asyncio.sleep(0)
+
+    assert not await waiting
+    assert [answer.first for answer in await asyncio.gather(*appends)] == list(range(50))
+    with pytest.raises(LogUnavailable):
+        await log.append(topic, texts("late"))
+
+
+async def test_what_was_acknowledged_is_there_when_the_log_is_opened_again(engine: Engine):
+    async with engine.opened() as log:
+        topic, dropped, empty = [await new_topic(log) for _ in range(3)]
+        await log.append(topic, numbered(0, 5))
+        keyed = await log.append(topic, texts("k"), key="k")
+        await log.append(dropped, texts("x"))
+        await log.drop(dropped)
+
+    async with engine.opened() as log:
+        assert await log.topics() == {topic, empty}
+        assert await all_fragments(log, topic) == fragments(numbered(0, 5) + texts("k"))
+        assert await log.append(topic, texts("k"), key="k") == keyed
+        assert (await log.append(topic, texts("next"))).first == 6
+        assert await log.bounds(empty) == Bounds(0, 0)

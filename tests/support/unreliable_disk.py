@@ -1,0 +1,320 @@
+"""A disk in memory that keeps exactly what it promised: `Files` for tests of power loss, failing and full disks.
+
+What was not synced, folder entries included, may after a power loss be there, be gone, be there in part, or be there
+without what was written before it. A sync that fails drops what it pleases and never tries again.
+"""
+
+import errno
+import os
+import random
+import threading
+from dataclasses import dataclass, field
+
+SECTOR = 512
+CHANGES = frozenset({"open", "write", "truncate", "allocate", "sync", "sync_folder", "rename", "unlink", "make_folder"})
+
+
+@dataclass(eq=False)
+class Inode:
+    """A file's content as programs see it, as it is on stable storage, and the writes between the two."""
+
+    seen: bytearray = field(default_factory=bytearray)
+    stable: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+    """Writes (position, bytes) and cuts (size, None)."""
+
+    def write(self, data: bytes, position: int) -> None:
+        _put(self.seen, data, position)
+        self.pending.append((position, data))
+
+    def truncate(self, size: int) -> None:
+        _resize(self.seen, size)
+        self.pending.append((size, None))
+
+    def sync(self) -> None:
+        self.stable = bytearray(self.seen)
+        self.pending.clear()
+
+    def lose(self, chance: random.Random) -> None:
+        """Let some of what is pending reach stable storage, in any order, and forget the rest."""
+        for position, data in chance.sample(self.pending, len(self.pending)):
+            if chance.random() < 0.4:
+                continue
+            if data is None:
+                _resize(self.stable, position)
+            else:
+                self._tear(data, position, chance)
+        self.pending.clear()
+
+    def _tear(self, data: bytes, position: int, chance: random.Random) -> None:
+        whole = chance.random() < 0.5
+        if chance.random() < 0.5:
+            _resize(self.stable, max(len(self.stable), position + len(data)))
+        for start in range(0, len(data), SECTOR):
+            if whole or chance.random() < 0.5:
+                _put(self.stable, data[start : start + SECTOR], position + start)
+
+
+@dataclass
+class Fault:
+    """The next `times` calls of this kind on paths that contain `where` fail, after `after` that do not."""
+
+    call: str
+    error: int
+    times: int
+    after: int
+    where: str
+
+
+class UnreliableDisk:
+    """Keeps the promise of `ams.files.Files`, and not a byte more."""
+
+    def __init__(self, *, capacity: int = 1 << 40) -> None:
+        self.capacity = capacity
+        self.stranger = 0
+        """Bytes that others use."""
+        self.cold = False
+        """Whether `read_now` finds nothing in memory."""
+        self.changes = 0
+        """How many calls changed or synced something so far."""
+        self.stop_at: int | None = None
+        """The number of changes at which the power fails: from then on every call raises."""
+        self._lock = threading.RLock()
+        self._seen: dict[str, Inode | None] = {"/": None}
+        self._stable: dict[str, Inode | None] = {"/": None}
+        self._pending: list[tuple[str, dict[str, Inode | None], set[str]]] = []
+        """Changes of names: folder, names that came, names that went; each as one step."""
+        self._handles: dict[int, tuple[str, Inode]] = {}
+        self._next = 3
+        self._faults: list[Fault] = []
+
+    def fail(self, call: str, error: int = errno.EIO, *, times: int = 1, after: int = 0, where: str = "") -> None:
+        """Make calls fail."""
+        self._faults.append(Fault(call, error, times, after, where))
+
+    def heal(self) -> None:
+        """Forget all faults."""
+        self._faults.clear()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the power has failed."""
+        return self.stop_at is not None and self.changes >= self.stop_at
+
+    def power_loss(self, chance: random.Random) -> None:
+        """Lose the power and get it back: handles are gone, and so is what `chance` takes of what was not synced."""
+        with self._lock:
+            for folder, came, went in self._pending:
+                if chance.random() < 0.5:
+                    self._apply(self._stable, folder, came, went)
+            names = {path: inode for path, inode in self._stable.items() if self._is_reachable(path)}
+            for inode in {id(inode): inode for inode in self._all_inodes()}.values():
+                inode.lose(chance)
+                inode.seen = bytearray(inode.stable)
+            self._seen, self._stable = dict(names), dict(names)
+            self._pending.clear()
+            self._handles.clear()
+            self.stop_at = None
+            self.heal()
+
+    def content(self, path: str) -> bytes:
+        """Return what programs see in a file."""
+        inode = self._seen[path]
+        assert inode is not None
+        return bytes(inode.seen)
+
+    def damage(self, path: str, position: int, flip: int = 0xFF) -> None:
+        """Change a byte, in memory and on stable storage."""
+        inode = self._seen[path]
+        assert inode is not None
+        for content in (inode.seen, inode.stable):
+            content[position] ^= flip
+
+    def paths(self, ending: str = "") -> list[str]:
+        """Return the paths of all files with this ending, sorted."""
+        return sorted(path for path, inode in self._seen.items() if inode is not None and path.endswith(ending))
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        with self._lock:
+            if create:
+                self._change("open", path)
+                if path in self._seen:
+                    raise OSError(errno.EEXIST, "exists")
+                if os.path.dirname(path) not in self._seen:
+                    raise OSError(errno.ENOENT, "no such folder")
+                self._make_room(1)
+                self._name(os.path.dirname(path), {path: Inode()}, set())
+            else:
+                self._check("open", path)
+            inode = self._seen.get(path)
+            if inode is None:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self._next += 1
+            self._handles[self._next] = (path, inode)
+            return self._next
+
+    def close(self, handle: int) -> None:
+        with self._lock:
+            self._check("close", self._handles[handle][0])
+            del self._handles[handle]
+
+    def write(self, handle: int, data: bytes, position: int) -> None:
+        with self._lock:
+            path, inode = self._handles[handle]
+            try:
+                self._change("write", path)
+                self._make_room(position + len(data) - len(inode.seen))
+            except OSError:
+                inode.write(data[: len(data) // 2], position)  # a failing write may have written a part
+                raise
+            inode.write(data, position)
+
+    def write_through(self, handle: int, data: bytes, position: int) -> None:
+        self.write(handle, data, position)
+        self.sync(handle)
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        with self._lock:
+            path, inode = self._handles[handle]
+            self._check("read", path)
+            return bytes(inode.seen[position : position + size])
+
+    def read_now(self, handle: int, size: int, position: int) -> bytes | None:
+        if self.cold:
+            return None
+        data = self.read(handle, size, position)
+        return data if len(data) == size else None
+
+    def size(self, handle: int) -> int:
+        with self._lock:
+            return len(self._handles[handle][1].seen)
+
+    def truncate(self, handle: int, size: int) -> None:
+        with self._lock:
+            path, inode = self._handles[handle]
+            self._change("truncate", path)
+            inode.truncate(size)
+
+    def allocate(self, handle: int, size: int) -> None:
+        with self._lock:
+            path, inode = self._handles[handle]
+            self._change("allocate", path)
+            self._make_room(size - len(inode.seen))
+            inode.truncate(max(size, len(inode.seen)))
+
+    def sync(self, handle: int) -> None:
+        with self._lock:
+            path, inode = self._handles[handle]
+            try:
+                self._change("sync", path)
+            except OSError:
+                if not self.stopped:
+                    inode.lose(random.Random(self.changes))
+                raise
+            inode.sync()
+
+    def sync_folder(self, path: str) -> None:
+        with self._lock:
+            self._change("sync_folder", path)
+            for folder, came, went in self._pending:
+                if folder == path:
+                    self._apply(self._stable, folder, came, went)
+            self._pending = [each for each in self._pending if each[0] != path]
+
+    def rename(self, source: str, target: str) -> None:
+        with self._lock:
+            self._change("rename", source)
+            self._name(os.path.dirname(target), {target: self._seen[source]}, {source})
+
+    def unlink(self, path: str) -> None:
+        with self._lock:
+            self._change("unlink", path)
+            if path in self._seen:
+                self._name(os.path.dirname(path), {}, {path})
+
+    def make_folder(self, path: str) -> None:
+        with self._lock:
+            self._change("make_folder", path)
+            if path in self._seen:
+                return
+            parent = os.path.dirname(path)
+            if parent not in self._seen:
+                self.make_folder(parent)
+            self._name(parent, {path: None}, set())
+
+    def names(self, path: str) -> list[str]:
+        with self._lock:
+            self._check("names", path)
+            return sorted(os.path.basename(each) for each in self._seen if os.path.dirname(each) == path != each)
+
+    def exists(self, path: str) -> bool:
+        with self._lock:
+            return path in self._seen
+
+    def free_bytes(self, path: str) -> int:
+        with self._lock:
+            self._check("free_bytes", path)
+            return max(self.capacity - self.stranger - self._used(), 0)
+
+    def used_bytes(self, path: str) -> int:
+        with self._lock:
+            self._check("used_bytes", path)
+            files = ((name, inode) for name, inode in self._seen.items() if inode is not None)
+            return sum(len(inode.seen) for name, inode in files if name.startswith(path + "/"))
+
+    def _used(self) -> int:
+        return sum(len(inode.seen) for inode in self._seen.values() if inode is not None)
+
+    def _make_room(self, size: int) -> None:
+        if size > 0 and self.stranger + self._used() + size > self.capacity:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def _change(self, call: str, path: str) -> None:
+        assert call in CHANGES
+        self._check(call, path)
+        self.changes += 1
+
+    def _check(self, call: str, path: str) -> None:
+        if self.stopped:
+            raise OSError(errno.EIO, "the power is gone")
+        for fault in self._faults:
+            if fault.call == call and fault.where in path and fault.times:
+                if fault.after:
+                    fault.after -= 1
+                    continue
+                fault.times -= 1
+                raise OSError(fault.error, os.strerror(fault.error), path)
+
+    def _name(self, folder: str, came: dict[str, Inode | None], went: set[str]) -> None:
+        self._apply(self._seen, folder, came, went)
+        self._pending.append((folder, came, went))
+
+    def _apply(
+        self, names: dict[str, Inode | None], folder: str, came: dict[str, Inode | None], went: set[str]
+    ) -> None:
+        for path in went:
+            names.pop(path, None)
+        names.update(came)
+
+    def _is_reachable(self, path: str) -> bool:
+        while path != "/":
+            if path not in self._stable:
+                return False
+            path = os.path.dirname(path)
+        return True
+
+    def _all_inodes(self) -> list[Inode]:
+        return [inode for names in (self._seen, self._stable) for inode in names.values() if inode is not None]
+
+
+def _put(content: bytearray, data: bytes, position: int) -> None:
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(data)] = data
+
+
+def _resize(content: bytearray, size: int) -> None:
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))

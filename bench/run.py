@@ -36,7 +36,7 @@ class Plan:
 FULL = Plan(
     pairs=5, seconds=5, backlog=100_000, large_backlog=10_000_000, topics=10_000, wakes=400, overload_seconds=60
 )
-QUICK = Plan(pairs=2, seconds=1, backlog=20_000, large_backlog=100_000, topics=500, wakes=100, overload_seconds=5)
+QUICK = Plan(pairs=2, seconds=0.8, backlog=20_000, large_backlog=100_000, topics=500, wakes=100, overload_seconds=3)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def verdict(minutes: Sequence[Minute]) -> list[str]:
     """Return what did not stay flat, as lines for people; none when all did."""
     quarter = len(minutes) // 4
     if quarter == 0:
-        return []
+        return [f"{len(minutes)} minutes are too few to tell; there must be four"]
     early, late = minutes[quarter : 2 * quarter], minutes[-quarter:]
     found = []
     memory, memory_late = median(each.memory_mb for each in early), median(each.memory_mb for each in late)

@@ -22,7 +22,7 @@ OK, FAILED, INTERRUPTED = 0, 1, 130
 def main() -> int:
     """Run the demo; return 0 when all came out as it went in, 1 when not, 130 when it was interrupted."""
     options = _options()
-    _treat_as_ctrl_c(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    _treat_as_ctrl_c(*service.INTERRUPTIONS)
     job = Job(seed=options.seed, messages=options.messages, wire=_alteration(options.alter))
     status = INTERRUPTED
     try:

@@ -19,6 +19,9 @@ START_TIMEOUT = 60.0
 STOP_TIMEOUT = 15.0
 """Seconds until a service that was told to stop must be gone; it promises 10."""
 
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What tells the demo to stop: Ctrl-C, `kill`, and a terminal that is closed."""
+
 
 class DidNotStart(Exception):
     """The service refused to start; the text is what it said last, which tells the way out."""
@@ -114,11 +117,12 @@ def _start(data: Path, port: int) -> "subprocess.Popen[str]":
 
 def _stop(process: "subprocess.Popen[str]") -> None:
     """Tell the service to stop and wait for it; an impatient second Ctrl-C must not leave it behind."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handlers = [signal.signal(number, signal.SIG_IGN) for number in INTERRUPTIONS]
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    signal.signal(signal.SIGINT, before)
+    for number, handler in zip(INTERRUPTIONS, handlers, strict=True):
+        signal.signal(number, handler)

@@ -1,14 +1,31 @@
 """Logs and metrics of the service: configured once, at the start."""
 
+import contextlib
+import io
 import logging
 import sys
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, TextIO, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+
+class Stderr(io.TextIOBase):
+    """Standard error, when it can be written: a log on a full disk or a closed pipe must not stop what is logged."""
+
+    def write(self, text: str, /) -> int:
+        """Write a text, or forget it."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered, or leave it there."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 def configure_logs(level: str, form: str) -> None:
@@ -26,7 +43,7 @@ def configure_logs(level: str, form: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", Stderr())),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")

@@ -28,3 +28,9 @@ def test_a_soak_that_grows_is_told() -> None:
     minutes = [Minute(1000, 1000, 5.0 * each, 100.0 * each, 50.0, 0) for each in range(1, 9)]
 
     assert verdict(minutes) == ["memory grew from 350 to 750 MB", "p99 grew from 17.5 to 37.5 ms"]
+
+
+def test_a_soak_that_was_too_short_is_not_called_flat() -> None:
+    assert verdict([Minute(1000, 1000, 5.0, 100.0, 50.0, 0)] * 3) == [
+        "3 minutes are too few to tell; there must be four"
+    ]

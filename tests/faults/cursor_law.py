@@ -1,0 +1,182 @@
+"""Law 3 over one subscription: a cursor moves only by an acknowledgement or a seek of the history.
+
+Requests overlap, and those that were not answered may have happened or not, so where a cursor stands is not one number
+but all the standings that agree with the answers so far. Each answer throws out the standings it contradicts; when
+none is left, a law is broken.
+
+What a pull sees may be ahead of the disk: an acknowledgement that is being stored can be visible already, and is gone
+again if the service dies or the disk fails before it is answered. So a standing remembers its `trail`: the moves that
+may still be undone. The answer of a move settles it and everything before it.
+
+The standings multiply with the requests in flight at once, so a history should have a handful of clients a
+subscription, not hundreds.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from tests.faults.attempts import Ack, Outcome, Publish, Pull, Seek
+
+Use = Pull | Ack | Seek
+
+
+class KnownEnd:
+    """How long a topic was known to be: what had been acknowledged to publishers by a moment must be deliverable."""
+
+    def __init__(self, publishes: Iterable[Publish]) -> None:
+        done = sorted((each.ended, each.ids[-1] + 1) for each in publishes if each.ids)
+        self._times = [time for time, _ in done]
+        self._ends = [0, *accumulate((end for _, end in done), max)]
+
+    def at(self, time: float) -> int:
+        """Return the least end the topic had at `time`."""
+        return self._ends[bisect_right(self._times, time)]
+
+
+class _Move(NamedTuple):
+    """A request that moved the cursor, and where to."""
+
+    request: str
+    offset: int
+
+
+class _Standing(NamedTuple):
+    """One way things may be: the moves not settled, after the last settled one, and the pulls that have read."""
+
+    trail: tuple[_Move, ...]
+    read: frozenset[str] = frozenset()
+
+    @property
+    def offset(self) -> int:
+        return self.trail[-1].offset
+
+    def has(self, use: Use) -> bool:
+        return use.request in self.read or any(move.request == use.request for move in self.trail)
+
+
+_BEGINNING = _Standing((_Move("its creation", 0),))
+
+
+def violations(subscription: str, uses: Sequence[Use], known_end: KnownEnd, final: int) -> Iterator[str]:
+    """Yield each use, and the final offset, that no lawful run of the service could have answered."""
+    walk = _Walk(known_end)
+    for _, is_end, use in sorted(_events(uses), key=lambda event: event[:2]):
+        if not is_end:
+            walk.pending[use.request] = use
+            continue
+        wrong = walk.end(use)
+        if wrong:
+            yield f"law 3: {wrong} (subscription {subscription})"
+    last = walk.reachable()
+    if all(standing.offset != final for standing in last):
+        yield f"law 3: the cursor of subscription {subscription} ended at {final}; {_told(last)}"
+
+
+def _events(uses: Sequence[Use]) -> Iterator[tuple[float, bool, Use]]:
+    for use in uses:
+        yield use.started, False, use
+        if use.ended != float("inf"):
+            yield use.ended, True, use
+
+
+class _Walk:
+    """Follows a history from event to event."""
+
+    def __init__(self, known_end: KnownEnd) -> None:
+        self.pending: dict[str, Use] = {}
+        self._known_end = known_end
+        self._standings = {_BEGINNING}
+
+    def end(self, use: Use) -> str | None:
+        """Take an answer, or that none will come; return what is wrong with it."""
+        reachable = self.reachable()
+        del self.pending[use.request]
+        if use.outcome is Outcome.REFUSED:
+            agreeing = {standing for standing in reachable if not standing.has(use)}
+        elif use.outcome is Outcome.DONE:
+            agreeing = {_settled(standing, use) for standing in reachable if standing.has(use)}
+        else:
+            agreeing = {standing._replace(read=standing.read - {use.request}) for standing in reachable}
+        self._standings = {self._compact(standing) for standing in agreeing or self._believing(use, reachable)}
+        return None if agreeing else _complaint(use, reachable)
+
+    def reachable(self) -> set[_Standing]:
+        """Return the standings, with every pending use that may have happened meanwhile."""
+        found = set(self._standings)
+        todo = list(found)
+        while todo:
+            for standing in self._next(todo.pop()):
+                if standing not in found:
+                    found.add(standing)
+                    todo.append(standing)
+        return found
+
+    def _next(self, standing: _Standing) -> Iterator[_Standing]:
+        for use in self.pending.values():
+            if standing.has(use):
+                continue
+            if isinstance(use, Pull):
+                if self._agrees(use, standing.offset):
+                    yield standing._replace(read=standing.read | {use.request})
+            else:
+                yield standing._replace(trail=(*standing.trail, _Move(use.request, _moved(use, standing.offset))))
+        for place, move in enumerate(standing.trail):
+            if move.request in self.pending and self.pending[move.request].outcome is not Outcome.DONE:
+                yield standing._replace(trail=standing.trail[:place])
+
+    def _agrees(self, pull: Pull, offset: int) -> bool:
+        if pull.outcome is not Outcome.DONE:
+            return False  # its answer is not known, so it tells nothing
+        if pull.messages:
+            return pull.messages[0].id == offset
+        return offset >= self._known_end.at(pull.started)
+
+    def _compact(self, standing: _Standing) -> _Standing:
+        """Forget the moves that no undoing can bring back."""
+        trail = standing.trail
+        kept = tuple(
+            move
+            for place, move in enumerate(trail)
+            if place == len(trail) - 1 or move.request in self.pending or trail[place + 1].request in self.pending
+        )
+        return standing._replace(trail=kept)
+
+    def _believing(self, use: Use, reachable: set[_Standing]) -> set[_Standing]:
+        """Go on after a violation as if the answer were right, so that it is told once."""
+        if isinstance(use, Pull) and use.messages:
+            return {_Standing((_Move(f"pull {use.request}", use.messages[0].id),))}
+        return reachable
+
+
+def _moved(use: Ack | Seek, offset: int) -> int:
+    return use.offset if isinstance(use, Seek) else max(offset, use.last + 1)
+
+
+def _settled(standing: _Standing, use: Use) -> _Standing:
+    """An answered move can be undone no longer, nor anything before it."""
+    for place, move in enumerate(standing.trail):
+        if move.request == use.request:
+            return standing._replace(trail=standing.trail[place:])
+    return standing._replace(read=standing.read - {use.request})
+
+
+def _complaint(use: Use, reachable: set[_Standing]) -> str:
+    if not isinstance(use, Pull):
+        return f"{use.request} was answered as if it had happened; {_told(reachable)}"
+    if not use.messages:
+        return f"pull {use.request} was given nothing while messages were there; {_told(reachable)}"
+    first = use.messages[0]
+    begins = f"pull {use.request} began at message {first.id} ({first.name})"
+    offsets = [standing.offset for standing in reachable]
+    if first.id < min(offsets):
+        return f"{begins}, which had been acknowledged or passed; {_told(reachable)}"
+    if first.id > max(offsets):
+        return f"{begins} and so skipped messages nobody had acknowledged; {_told(reachable)}"
+    return f"{begins}; {_told(reachable)}"
+
+
+def _told(reachable: set[_Standing]) -> str:
+    moves = sorted({standing.trail[-1] for standing in reachable}, key=lambda move: move.offset)
+    return "it could only stand at " + " or ".join(f"{move.offset} (by {move.request})" for move in moves)

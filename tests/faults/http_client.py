@@ -1,0 +1,171 @@
+"""A client of the service under fire: it makes attempts, waits out the service's deaths, and notes what it was told."""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from bench.connection import CLOSED, Address, Answer, Asker, Connection, connect, request
+from tests.faults.attempts import Facts, Outcome
+from tests.faults.target import Target
+
+ANSWER_SECONDS = 30.0
+PROJECT = "/v1/projects/FAULTS"
+
+
+class Kind(Enum):
+    """What a kill may be aimed at."""
+
+    BULK = "publishes of 100 messages and more"
+    ACK = "acks"
+    OTHER = "other requests"
+
+
+class Tried(NamedTuple):
+    """An attempt and its answer's document (None without an answer)."""
+
+    facts: Facts
+    document: Any
+
+    @property
+    def done(self) -> bool:
+        return self.facts["outcome"] is Outcome.DONE
+
+
+@dataclass
+class Traffic:
+    """What is on its way now, and what became of it."""
+
+    flying: Counter[Kind] = field(default_factory=Counter)
+    hits: set[tuple[int, Kind]] = field(default_factory=set)
+    """Which death left which kind of request without an answer."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    without_retry_after: int = 0
+    """Refusals for a reason of the service's own (5xx) that do not say when to try again."""
+    dropped: int = 0
+    """Requests without an answer although nobody was killed."""
+    stopping: bool = False
+    """Whether clients are to end after the attempt they are at."""
+    _begun: dict[Kind, asyncio.Event] = field(default_factory=lambda: {kind: asyncio.Event() for kind in Kind})
+
+    @contextmanager
+    def flight(self, kind: Kind) -> Iterator[None]:
+        """Count a request while it is on its way."""
+        self.flying[kind] += 1
+        self._begun[kind].set()
+        try:
+            yield
+        finally:
+            self.flying[kind] -= 1
+
+    async def next(self, kind: Kind) -> None:
+        """Wait until the next request of this kind begins."""
+        self._begun[kind].clear()
+        await self._begun[kind].wait()
+
+
+class HttpClient:
+    """One client with one connection; its requests are named after it and numbered."""
+
+    def __init__(self, name: str, target: Target, traffic: Traffic) -> None:
+        self._name = name
+        self._target = target
+        self._traffic = traffic
+        self._connection: Connection | None = None
+        self._numbers = 0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is more to do."""
+        return not self._traffic.stopping
+
+    def next_request(self) -> str:
+        """Name the next request."""
+        self._numbers += 1
+        return f"{self._name}-{self._numbers}"
+
+    async def attempt(
+        self, request_name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST"
+    ) -> Tried:
+        """Make one attempt when the service is up, and say what came of it."""
+        encoded = json.dumps(body).encode() if body is not None else b""
+        connection, deaths = await self._connected()
+        pieces = request(method, PROJECT + path, self._target.live.token, encoded)
+        started = time.monotonic()
+        with self._traffic.flight(kind):
+            answer = await self._ask(connection, pieces)
+        ended = time.monotonic()
+        outcome = _outcome(answer)
+        if outcome is Outcome.UNKNOWN:
+            ended = self._lost(kind, deaths, ended)
+        if outcome is Outcome.REFUSED:
+            self._refused(kind, answer)
+        document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
+        return Tried(Facts(request=request_name, started=started, ended=ended, outcome=outcome), document)
+
+    async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
+        """Call and return the document; for what prepares and ends a campaign."""
+        tried = await self.attempt(self.next_request(), path, body, method=method)
+        assert tried.done, f"{method} {path} was not answered with success: {dict(self._traffic.refusals)}"
+        return tried.document
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _connected(self) -> tuple[Connection, int]:
+        """Return a connection to the living service, and how often that had died before."""
+        while True:
+            await self._target.up.wait()
+            deaths = self._target.deaths
+            connection = await self._connect()
+            if connection is not None and self._target.up.is_set() and self._target.deaths == deaths:
+                return connection, deaths
+
+    async def _connect(self) -> Connection | None:
+        if self._connection is None or self._connection.closed:
+            try:
+                self._connection = await connect(Address.of(self._target.live.base_url))
+            except OSError:
+                self._connection = None
+                await asyncio.sleep(0.01)
+        return self._connection
+
+    async def _ask(self, connection: Connection, pieces: tuple[bytes, ...]) -> Answer:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await Asker(connection).ask(pieces)
+        except TimeoutError:
+            answer = Answer(CLOSED)
+        if answer.status == CLOSED:
+            self.close()
+        return answer
+
+    def _refused(self, kind: Kind, answer: Answer) -> None:
+        self._traffic.refusals[f"{kind.value}: {answer.status} {_text(answer)}"] += 1
+        self._traffic.without_retry_after += answer.status >= 500 and not answer.retry_after
+
+    def _lost(self, kind: Kind, deaths: int, ended: float) -> float:
+        """Note an unanswered request; return when it could happen no longer."""
+        if self._target.deaths > deaths:
+            self._traffic.hits.add((self._target.deaths, kind))
+            return ended
+        self._traffic.dropped += 1
+        return float("inf")
+
+
+def _outcome(answer: Answer) -> Outcome:
+    if answer.status == CLOSED:
+        return Outcome.UNKNOWN
+    return Outcome.DONE if answer.status == 200 else Outcome.REFUSED
+
+
+def _text(answer: Answer) -> str:
+    return str(json.loads(answer.body)["error"]["message"])

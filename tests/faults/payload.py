@@ -1,0 +1,47 @@
+"""Messages that tell who they are: from its name follows everything a message holds, so one look finds any change."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from tests.faults.attempts import Held
+
+SIZES = (0, 40, 200, 1024, 4096)
+"""Bytes of filling; most messages are small, so that a campaign has many."""
+_WEIGHTS = (20, 50, 20, 8, 2)
+
+
+def message(name: str) -> dict[str, Any]:
+    """Return the message of this name as a publisher sends it."""
+    return {"attributes": {"name": name}, "data": _data(name)}
+
+
+def name_of(attributes: Mapping[str, str], data: str) -> str:
+    """Recognise a message; an altered one gets a name that nobody published."""
+    name = attributes.get("name", "(nameless)")
+    return name if data == _data(name) else f"{name} (altered)"
+
+
+def held(received: Mapping[str, Any]) -> Held:
+    """Read one of a pull's `receivedMessages`."""
+    body = received["message"]
+    name = name_of(body.get("attributes", {}), body["data"])
+    if received["ackId"].rpartition(":")[2] != body["messageId"]:
+        name += f" (altered: acknowledged as {received['ackId']})"
+    return Held(int(body["messageId"]), name)
+
+
+def _data(name: str) -> str:
+    digest = hashlib.blake2b(name.encode(), digest_size=32).digest()
+    filling = (digest * 128)[: _size(digest)]
+    return base64.b64encode(name.encode() + b"#" + filling).decode()
+
+
+def _size(digest: bytes) -> int:
+    place = digest[0] * sum(_WEIGHTS) // 256
+    for size, weight in zip(SIZES, _WEIGHTS, strict=True):
+        place -= weight
+        if place < 0:
+            return size
+    raise AssertionError("the weights cover every place")

@@ -1,0 +1,59 @@
+"""The service under fire: a real process that is killed and started again on the same folder."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.service import LiveService, live_service
+
+SMALL = {
+    "AMS_MIN_FREE_BYTES": "0",
+    "AMS_RESERVE_BYTES": "0",
+    "AMS_SEGMENT_BYTES": "1MiB",
+    "AMS_PULL_WAIT": "300ms",
+    "AMS_LOG_LEVEL": "warning",
+}
+"""Settings for short lives: segments are sealed and indexed often, waiting pulls end soon."""
+
+
+class Target:
+    """Runs the service; `up` is set while it may be called."""
+
+    def __init__(self, data: Path, environment: Mapping[str, str] = SMALL) -> None:
+        self.data = data
+        self.up = asyncio.Event()
+        self.deaths = 0
+        """How often it was killed."""
+        self.starts: list[float] = []
+        """Seconds from start to ready, each time."""
+        self._environment = dict(environment)
+        self._stack = contextlib.ExitStack()
+        self._live: LiveService | None = None
+
+    @property
+    def live(self) -> LiveService:
+        """The process that runs now."""
+        assert self._live is not None
+        return self._live
+
+    async def start(self) -> None:
+        """Start it and wait until it is ready."""
+        began = time.perf_counter()
+        manager = live_service(self.data, environment=self._environment)
+        self._live = await asyncio.to_thread(self._stack.enter_context, manager)
+        self.starts.append(time.perf_counter() - began)
+        self.up.set()
+
+    async def kill(self) -> None:
+        """SIGKILL it now; returns when it is gone."""
+        self.up.clear()
+        self.deaths += 1
+        self.live.process.kill()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Let it end in order, if it still runs."""
+        self.up.clear()
+        await asyncio.to_thread(self._stack.close)

@@ -1,0 +1,269 @@
+"""The checker accuses no service that keeps the laws, and lets none off that breaks one."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.faults.attempts import Ack, Attempt, Ending, Held, Outcome, Publish, Pull, Seek
+from tests.faults.history import History
+from tests.faults.model import Fault, Model
+
+INFINITY = float("inf")
+MODEL_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 5)),
+        st.tuples(st.just("acknowledge"), st.integers(0, 12)),
+        st.tuples(st.just("seek"), st.integers(0, 3)),
+        st.tuples(st.just("read"), st.integers(1, 5)),
+        st.tuples(st.just("answer")),
+        st.tuples(st.just("sync")),
+        st.tuples(st.just("fail")),
+        st.tuples(st.just("kill"), st.booleans()),
+    ),
+    max_size=40,
+)
+SEEN_BY_NOBODY = 3
+"""Seeks of the model go no further than the messages there are from the start."""
+
+
+def held(*names: str) -> list[Held]:
+    return [Held(number, name) for number, name in enumerate(names)]
+
+
+def publish(names: str, ids: str, outcome: Outcome = Outcome.DONE, at: tuple[float, float] = (0, 1)) -> Publish:
+    numbers = tuple(int(each) for each in ids.split())
+    return Publish(
+        request="p1", started=at[0], ended=at[1], outcome=outcome, topic="t", names=tuple(names.split()), ids=numbers
+    )
+
+
+def pull(request: str, start: int, *messages: Held, end: int | None = None) -> Pull:
+    return Pull(
+        request=request, started=start, ended=start + 1 if end is None else end, outcome=Outcome.DONE,
+        subscription="s", messages=messages,
+    )  # fmt: skip
+
+
+def ack(request: str, start: float, last: int, outcome: Outcome = Outcome.DONE, end: float | None = None) -> Ack:
+    return Ack(
+        request=request, started=start, ended=start + 1 if end is None else end, outcome=outcome,
+        subscription="s", last=last,
+    )  # fmt: skip
+
+
+def seek(request: str, start: float, offset: int, outcome: Outcome = Outcome.DONE) -> Seek:
+    return Seek(
+        request=request, started=start, ended=start + 1, outcome=outcome, subscription="s", offset=offset
+    )  # fmt: skip
+
+
+def found(attempts: list[Attempt], topic: list[Held], cursor: int = 0) -> list[str]:
+    return History({"s": "t"}, attempts).violations(Ending({"t": topic}, {"s": cursor}))
+
+
+ABC = publish("a b c", "0 1 2")
+A, B, C = held("a", "b", "c")
+
+
+@settings(deadline=None)  # the machine may be busy with other tests
+@given(MODEL_STEPS)
+def test_a_service_that_keeps_the_laws_is_never_accused(steps: list[tuple[str, int]]) -> None:
+    model = Model()
+    model.publish(SEEN_BY_NOBODY)
+    model.sync()
+
+    for name, *arguments in steps:
+        getattr(model, name)(*arguments)
+    model.kill(stored=False)
+
+    assert model.violations() == []
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+def test_a_service_that_breaks_a_law_is_caught(fault: Fault) -> None:
+    model = Model(fault)
+    model.publish(4)
+    model.sync()
+    model.read(3)
+    model.answer()
+    model.publish(2)
+    model.acknowledge(1)
+    model.sync()
+    model.publish(2)
+    model.acknowledge(2)
+    model.kill(stored=False)
+    model.read(5)
+    model.answer()
+
+    assert model.violations() != []
+
+
+def test_a_history_that_keeps_the_laws_has_no_violations() -> None:
+    assert found([ABC, pull("c1", 2, A, B), ack("a1", 4, 1), pull("c2", 6, C)], held("a", "b", "c"), 2) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "sentence"),
+    [
+        (held("a", "b"), "law 1: message c of request p1, acknowledged as id 2, is lost"),
+        (held("a", "c"), "law 1: message b of request p1, acknowledged as id 1, is lost"),
+        (held("x", "a", "b", "c"), "law 2: topic t holds x as id 0, which nobody published"),
+        (held("a", "b", "c", "b"), "law 1: message b of request p1 is stored as ids 1 and 3"),
+        (held("a", "c", "b"), "law 2: request p1 is not stored in its order: after 0 comes 2"),
+        (held("b", "c"), "law 1: message b of request p1, acknowledged as id 1, is stored as id 0 (and 1 more)"),
+        ([A, B, Held(3, "c")], "law 2: topic t has id 3 (c) where id 2 should be"),
+    ],
+)
+def test_a_topic_that_is_not_as_answered_is_told(topic: list[Held], sentence: str) -> None:
+    assert sentence in found([ABC], topic)
+
+
+@pytest.mark.parametrize(
+    ("ids", "sentence"),
+    [
+        ("0 1", "law 1: request p1 of 3 messages was answered 2 ids"),
+        ("", "law 1: request p1 of 3 messages was answered 0 ids"),
+        ("0 2 1", "law 2: request p1 was answered ids that do not follow each other: after 0 comes 2"),
+    ],
+)
+def test_an_answer_that_cannot_be_is_told(ids: str, sentence: str) -> None:
+    assert sentence in found([publish("a b c", ids)], held("a", "b", "c"))
+
+
+@pytest.mark.parametrize("topic", [[], held("a", "b", "c")])
+def test_a_request_without_an_answer_may_be_there_or_not(topic: list[Held]) -> None:
+    assert found([publish("a b c", "", Outcome.UNKNOWN)], topic) == []
+
+
+def test_half_of_a_request_without_an_answer_is_told() -> None:
+    assert found([publish("a b c", "", Outcome.UNKNOWN)], held("a", "b")) == [
+        "law 2: 2 of 3 messages of request p1 are stored; c is not"
+    ]
+
+
+def test_a_refused_request_that_is_stored_is_told() -> None:
+    assert found([publish("a b", "", Outcome.REFUSED)], held("a", "b")) == [
+        "law 2: request p1 was refused, yet its message a is stored as id 0 (and 1 more)"
+    ]
+
+
+def test_a_request_overtaken_by_a_later_one_is_told() -> None:
+    first, second = publish("a", "1", at=(0, 1)), replace(publish("b", "0", at=(2, 3)), request="p2")
+
+    assert found([first, second], held("b", "a")) == [
+        "law 2: request p2 to topic t was answered id 0, but request p1 had been answered id 1 before it began"
+    ]
+
+
+def test_requests_at_the_same_time_may_be_stored_in_any_order() -> None:
+    first, second = publish("a", "1", at=(0, 3)), replace(publish("b", "0", at=(1, 2)), request="p2")
+
+    assert found([first, second], held("b", "a")) == []
+
+
+def test_a_message_that_changed_after_it_was_delivered_is_told() -> None:
+    unanswered = publish("a", "", Outcome.UNKNOWN)
+    other = replace(publish("b", "0", at=(2, 3)), request="p2")
+
+    assert found([unanswered, pull("c1", 0, A), other], held("b")) == ["law 2: pull c1 was given a as id 0, where b is"]
+
+
+def test_a_pull_with_a_gap_is_told() -> None:
+    assert "law 3: pull c1 was given ids that do not follow each other: after 0 comes 2" in found(
+        [ABC, pull("c1", 2, A, C)], held("a", "b", "c")
+    )
+
+
+def test_an_acknowledged_message_that_comes_back_is_told() -> None:
+    assert found([ABC, ack("a1", 2, 1), pull("c1", 4, B)], held("a", "b", "c"), 1) == [
+        "law 3: pull c1 began at message 1 (b), which had been acknowledged or passed;"
+        " it could only stand at 2 (by a1) (subscription s)"
+    ]
+
+
+def test_a_skipped_message_is_told() -> None:
+    assert found([ABC, pull("c1", 2, B)], held("a", "b", "c"), 1) == [
+        "law 3: pull c1 began at message 1 (b) and so skipped messages nobody had acknowledged;"
+        " it could only stand at 0 (by its creation) (subscription s)"
+    ]
+
+
+def test_a_cursor_that_moved_by_itself_is_told() -> None:
+    assert found([ABC], held("a", "b", "c"), 2) == [
+        "law 3: the cursor of subscription s ended at 2; it could only stand at 0 (by its creation)"
+    ]
+
+
+def test_a_pull_that_finds_nothing_while_messages_are_there_is_told() -> None:
+    assert found([ABC, ack("a1", 2, 0), pull("c1", 4)], held("a", "b", "c"), 1) == [
+        "law 3: pull c1 was given nothing while messages were there; it could only stand at 1 (by a1) (subscription s)"
+    ]
+
+
+def test_a_pull_may_find_nothing_when_all_is_acknowledged_or_not_yet_published() -> None:
+    assert found([pull("c0", -3), ABC, ack("a1", 2, 2), pull("c1", 4)], held("a", "b", "c"), 3) == []
+
+
+def test_a_seek_brings_acknowledged_messages_back() -> None:
+    assert found([ABC, ack("a1", 2, 2), seek("k1", 4, 1), pull("c1", 6, B, C)], held("a", "b", "c"), 1) == []
+
+
+def test_a_refused_seek_brings_nothing_back() -> None:
+    uses = [ABC, ack("a1", 2, 2), seek("k1", 4, 1, Outcome.REFUSED), pull("c1", 6, B, C)]
+
+    assert len(found(uses, held("a", "b", "c"), 1)) == 1
+
+
+@pytest.mark.parametrize("cursor", [0, 2])
+def test_an_acknowledgement_without_an_answer_may_have_happened_or_not(cursor: int) -> None:
+    assert found([ABC, ack("a1", 2, 1, Outcome.UNKNOWN)], held("a", "b", "c"), cursor) == []
+
+
+def test_an_acknowledgement_without_an_answer_happens_once_and_not_back_and_forth() -> None:
+    uses = [ABC, ack("a1", 2, 1, Outcome.UNKNOWN), pull("c1", 4, C), pull("c2", 6, A)]
+
+    assert len(found(uses, held("a", "b", "c"), 0)) == 1
+
+
+def test_an_acknowledgement_seen_before_it_was_stored_may_be_lost_with_the_service() -> None:
+    uses = [ABC, ack("a1", 2, 1, Outcome.UNKNOWN, end=6), pull("c1", 3, C, end=4), pull("c2", 7, A)]
+
+    assert found(uses, held("a", "b", "c"), 0) == []
+
+
+def test_what_an_answered_acknowledgement_stood_on_cannot_be_lost() -> None:
+    uses = [ABC, ack("a1", 2, 0, Outcome.UNKNOWN, end=6), ack("a2", 3, 1, end=4), pull("c2", 7, A)]
+
+    assert len(found(uses, held("a", "b", "c"), 0)) == 1
+
+
+def test_a_pull_may_answer_late_what_it_read_before_an_acknowledgement() -> None:
+    uses = [ABC, pull("c1", 2, A, B, C, end=9), ack("a1", 3, 1, end=4), pull("c2", 5, C, end=6)]
+
+    assert found(uses, held("a", "b", "c"), 2) == []
+
+
+def test_an_attempt_that_may_still_happen_is_never_over() -> None:
+    assert found([ABC, ack("a1", 2, 2, Outcome.UNKNOWN, end=INFINITY)], held("a", "b", "c"), 3) == []
+
+
+def test_each_violation_is_told_once() -> None:
+    uses = [ABC, ack("a1", 2, 2), *(pull(f"c{time}", time, A) for time in (4, 6, 8))]
+
+    assert len(found(uses, held("a", "b", "c"), 0)) == 1
+
+
+def test_a_history_is_written_one_line_an_attempt() -> None:
+    file = io.StringIO()
+
+    History({"s": "t"}, [ack("a1", 2, 0), ABC]).write(file)
+
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [(line["kind"], line["request"], line["outcome"]) for line in lines] == [
+        ("publish", "p1", "done"),
+        ("ack", "a1", "done"),
+    ]

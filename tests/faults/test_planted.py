@@ -1,0 +1,176 @@
+"""Faults planted under the real use cases and engines are caught by the checker, each by the law it breaks."""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from ams.cursors.base import Cursors
+from ams.files import FileHandle
+from ams.log.base import Appended, Log
+from ams.messages import Message
+from ams.names import Offset, TopicId
+from tests.faults.in_process import Clients, Cut, disk_with, prepare
+from tests.support.engines import open_engines
+from tests.support.unreliable_disk import UnreliableDisk
+
+Append = Callable[[Log, TopicId, Sequence[Message]], Awaitable[Appended]]
+
+
+class SpoiledLog:
+    """A log whose appends go wrong."""
+
+    def __init__(self, log: Log, spoiled: Append) -> None:
+        self._log = log
+        self._spoiled = spoiled
+
+    async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
+        return await self._spoiled(self._log, topic, messages)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+async def drop_a_message(log: Log, topic: TopicId, messages: Sequence[Message]) -> Appended:
+    return (await log.append(topic, messages[1:]))._replace(count=len(messages))
+
+
+async def reorder(log: Log, topic: TopicId, messages: Sequence[Message]) -> Appended:
+    return await log.append(topic, messages[::-1])
+
+
+async def half_a_request(log: Log, topic: TopicId, messages: Sequence[Message]) -> Appended:
+    await log.append(topic, messages[: len(messages) // 2])
+    raise Cut
+
+
+async def store_twice(log: Log, topic: TopicId, messages: Sequence[Message]) -> Appended:
+    await log.append(topic, messages)
+    return await log.append(topic, messages)
+
+
+async def the_same_ids_twice(log: Log, topic: TopicId, messages: Sequence[Message]) -> Appended:
+    return (await log.append(topic, messages))._replace(first=Offset(0))
+
+
+async def alter(log: Log, topic: TopicId, messages: Sequence[Message]) -> Appended:
+    return await log.append(topic, [messages[1], *messages[1:]])
+
+
+class ForgottenAcks:
+    """Cursors that answer an acknowledgement and do nothing."""
+
+    def __init__(self, cursors: Cursors) -> None:
+        self._cursors = cursors
+
+    async def acknowledge(self, *_: object) -> None:
+        return
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursors, name)
+
+
+class AcksNobodySent:
+    """Cursors that take a hand-out for an acknowledgement."""
+
+    def __init__(self, cursors: Cursors) -> None:
+        self._cursors = cursors
+
+    async def hand_out(self, subscription: Any, generation: int, end: Offset) -> bool:
+        done = await self._cursors.hand_out(subscription, generation, end)
+        await self._cursors.acknowledge(subscription, Offset(end - 1), cast("Any", 10_000))
+        return done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursors, name)
+
+
+class LyingDisk(UnreliableDisk):
+    """Says that it has synced, and has not."""
+
+    lies = False
+
+    def sync(self, handle: FileHandle) -> None:
+        if not self.lies:
+            super().sync(handle)
+
+
+async def use(clients: Clients) -> None:
+    """Do what clients do, so that every planted fault shows."""
+    await clients.publish(3)
+    await clients.publish(4)
+    pulled = await clients.pull(4)
+    if pulled.messages:
+        await clients.acknowledge(pulled.messages[1].id)
+    await clients.pull(2)
+    await clients.publish(10)
+    await clients.pull()
+
+
+async def used(folder: Path, plant: Callable[[Clients], Clients]) -> list[str]:
+    """Use the service, restart it, use it again; everything with the fault planted."""
+    await prepare(folder)
+    async with open_engines(folder) as engines:
+        clients = plant(await Clients.of(engines))
+        await use(clients)
+    async with open_engines(folder) as engines:
+        await use(plant(await clients.again(engines)))
+        return await clients.violations(engines)
+
+
+async def test_the_engines_as_they_are_keep_the_laws(tmp_path: Path) -> None:
+    assert await used(tmp_path, lambda clients: clients) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (drop_a_message, "acknowledged as id 2, is lost"),
+        (reorder, "is not stored in its order"),
+        (half_a_request, "1 of 3 messages of request r1 are stored; r1/1 is not"),
+        (store_twice, "message r1/0 of request r1 is stored as ids 0 and 3"),
+        (the_same_ids_twice, "request r2 to topic t was answered id 0, but request r1 had been answered id 2"),
+        (alter, "message r1/0 of request r1, acknowledged as id 0, is lost"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+async def test_a_log_that_goes_wrong_is_caught(tmp_path: Path, fault: Append, sentence: str) -> None:
+    found = await used(tmp_path, lambda clients: replace(clients, log=cast("Log", SpoiledLog(clients.log, fault))))
+
+    assert any(sentence in each for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (ForgottenAcks, "which had been acknowledged or passed; it could only stand at 2 (by r4)"),
+        (AcksNobodySent, "and so skipped messages nobody had acknowledged"),
+    ],
+)
+async def test_cursors_that_go_wrong_are_caught(
+    tmp_path: Path, fault: Callable[[Cursors], object], sentence: str
+) -> None:
+    found = await used(tmp_path, lambda clients: replace(clients, cursors=cast("Cursors", fault(clients.cursors))))
+
+    assert any(sentence in each for each in found), found
+
+
+@pytest.mark.parametrize("lies", [False, True], ids=["after the sync", "before the sync"])
+async def test_an_answer_before_the_sync_is_caught_by_a_power_loss(tmp_path: Path, lies: bool) -> None:
+    disk = disk_with(tmp_path, LyingDisk())
+    await prepare(tmp_path, disk)
+    async with open_engines(tmp_path, files=disk) as engines:
+        clients = await Clients.of(engines)
+        await clients.publish(3)
+        disk.lies = lies
+        await clients.publish(40)
+    disk.power_loss(random.Random(1))
+
+    async with open_engines(tmp_path, files=disk) as engines:
+        found = await (await clients.again(engines)).violations(engines)
+
+    assert (found == []) is not lies
+    assert any("of request r2, acknowledged as id" in each and "is lost" in each for each in found) is lies

@@ -1,0 +1,125 @@
+"""Who uses the service while it is killed: publishers, consumers and seekers, each with its habits.
+
+Everyone decides by a random generator of its own, so a seed repeats the decisions (not the moments).
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from tests.faults.attempts import Ack, Publish, Pull, Seek
+from tests.faults.history import History
+from tests.faults.http_client import PROJECT, HttpClient, Kind, Tried
+from tests.faults.payload import held, message
+
+BULK = 100
+"""Messages from which on a publish is aimed at as a large one."""
+_PREFIX = PROJECT.removeprefix("/v1/")
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """Publishes requests of `sizes` messages (least, most)."""
+
+    client: HttpClient
+    history: History
+    random: random.Random
+    topics: tuple[str, ...]
+    sizes: tuple[tuple[int, int], ...]
+    pause: float
+
+    async def run(self) -> None:
+        while self.client.goes_on:
+            await self.publish(self.random.choice(self.topics), self.random.randint(*self.random.choice(self.sizes)))
+            await asyncio.sleep(self.random.uniform(0, self.pause))
+
+    async def publish(self, topic: str, size: int) -> Publish:
+        """Publish one request and note it."""
+        request = self.client.next_request()
+        names = tuple(f"{request}/{place}" for place in range(size))
+        body = {"messages": [message(name) for name in names]}
+        kind = Kind.BULK if size >= BULK else Kind.OTHER
+        tried = await self.client.attempt(request, f"/topics/{topic}:publish", body, kind)
+        ids = tuple(int(each) for each in tried.document["messageIds"]) if tried.done else ()
+        attempt = Publish(**tried.facts, topic=topic, names=names, ids=ids)
+        self.history.add(attempt)
+        return attempt
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Pulls and acknowledges: all, a part, or nothing of what it was given."""
+
+    client: HttpClient
+    history: History
+    random: random.Random
+    subscription: str
+    pause: float = 0.01
+
+    async def run(self) -> None:
+        while self.client.goes_on:
+            pulled = await self.pull(self.random.randint(1, 400), wait=self.random.random() < 0.2)
+            if pulled.messages:
+                await self._react(pulled)
+            await asyncio.sleep(self.random.uniform(0, self.pause))
+
+    async def pull(self, size: int, *, wait: bool = False) -> Pull:
+        """Pull once and note it."""
+        body = {"maxMessages": str(size), "returnImmediately": "false" if wait else "true"}
+        tried = await self._call("pull", body)
+        messages = tuple(held(each) for each in tried.document["receivedMessages"]) if tried.done else ()
+        attempt = Pull(**tried.facts, subscription=self.subscription, messages=messages)
+        self.history.add(attempt)
+        return attempt
+
+    async def acknowledge(self, last: int) -> Ack:
+        """Acknowledge everything up to an id and note it."""
+        body = {"ackIds": [f"{_PREFIX}/subscriptions/{self.subscription}:{last}"]}
+        tried = await self._call("acknowledge", body, Kind.ACK)
+        attempt = Ack(**tried.facts, subscription=self.subscription, last=last)
+        self.history.add(attempt)
+        return attempt
+
+    async def _react(self, pulled: Pull) -> None:
+        mood = self.random.random()
+        if mood < 0.6:
+            await self.acknowledge(pulled.messages[-1].id)
+        elif mood < 0.85:
+            await self.acknowledge(self.random.choice(pulled.messages).id)
+
+    async def _call(self, verb: str, body: object, kind: Kind = Kind.OTHER) -> Tried:
+        path = f"/subscriptions/{self.subscription}:{verb}"
+        return await self.client.attempt(self.client.next_request(), path, body, kind)
+
+
+@dataclass(frozen=True)
+class Seeker:
+    """Moves a subscription back and forth."""
+
+    client: HttpClient
+    history: History
+    random: random.Random
+    subscription: str
+    pause: float = 0.3
+    reach: int = 500
+
+    async def run(self) -> None:
+        while self.client.goes_on:
+            await asyncio.sleep(self.random.uniform(0, self.pause))
+            end = await self.end()
+            if end is not None:
+                await self.seek(self.random.randint(max(0, end - self.reach), end))
+
+    async def end(self) -> int | None:
+        """Ask for the topic's end."""
+        path = f"/subscriptions/{self.subscription}:offsets"
+        tried = await self.client.attempt(self.client.next_request(), path, None, method="GET")
+        return int(tried.document["max"]) if tried.done else None
+
+    async def seek(self, offset: int) -> Seek:
+        """Move once and note it."""
+        path = f"/subscriptions/{self.subscription}:modifyOffset"
+        tried = await self.client.attempt(self.client.next_request(), path, {"offset": offset})
+        attempt = Seek(**tried.facts, subscription=self.subscription, offset=offset)
+        self.history.add(attempt)
+        return attempt

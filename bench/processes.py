@@ -1,14 +1,13 @@
 """Processes of the bench: servers started and stopped by their pid, loads, and what the kernel tells about them."""
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
@@ -17,6 +16,9 @@ from bench.tally import Outcome
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 30.0
+READY_SECONDS = 120.0
+PREPARE_SECONDS = 300.0
+"""How long a load may take beside its measurement: connecting, and pulling what it will acknowledge."""
 
 
 class Failed(Exception):
@@ -56,17 +58,18 @@ class Server:
                 return int(line.split()[1]) * 1024
         raise Failed("the kernel does not tell RssAnon")
 
-    def cpu_seconds(self) -> float:
-        """Return the CPU time of all its threads."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
     def _ready(self) -> str:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("ready "):
-                return line.split()[1]
-        raise Failed(f"{self._command[0]} ended with {self._process.wait()}: {last_line(self._errors)}")
+        too_late = threading.Timer(READY_SECONDS, self._process.kill)
+        too_late.start()
+        try:
+            for line in self._process.stdout:
+                if line.startswith("ready "):
+                    return line.split()[1]
+        finally:
+            too_late.cancel()
+        said = last_line(self._errors.read_text(errors="replace"))
+        raise Failed(f"{self._command[0]} ended with {self._process.wait()}: {said}")
 
     def _end(self, number: signal.Signals) -> None:
         if self._process.poll() is None:
@@ -80,9 +83,9 @@ class Server:
         self._process.stdout.close()
 
 
-def last_line(file: Path) -> str:
-    """Return the last line a process wrote to its error file."""
-    lines = file.read_text(errors="replace").splitlines()
+def last_line(said: str) -> str:
+    """Return the last line of what a process wrote to stderr."""
+    lines = said.strip().splitlines()
     return lines[-1] if lines else "it said nothing"
 
 
@@ -132,16 +135,21 @@ class RunningLoad:
             stderr=subprocess.PIPE,
             cwd=ROOT,
         )
-        stdin = self._process.stdin
-        assert stdin is not None
-        stdin.write(msgspec.json.encode(job))
-        stdin.close()
+        self._patience = PREPARE_SECONDS + job.warm_up + job.seconds
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(job))
+        self._process.stdin.close()
+        self._process.stdin = None  # told everything; `communicate` shall not try to
 
     def outcome(self) -> Outcome:
         """Wait for its end and return what came of it; raises `Failed`."""
-        out, errors = _read(self._process.stdout), _read(self._process.stderr)
-        if self._process.wait() != 0:
-            raise Failed(errors.decode(errors="replace").strip().splitlines()[-1])
+        try:
+            out, errors = self._process.communicate(timeout=self._patience)
+        except subprocess.TimeoutExpired:
+            self.abandon()
+            raise Failed(f"a load was not over after {self._patience:.0f} s") from None
+        if self._process.returncode != 0:
+            raise Failed(last_line(errors.decode(errors="replace")))
         outcome = msgspec.json.decode(out, type=Outcome)
         if outcome.requests == 0:
             raise Failed(f"no request was answered well; other answers by status: {outcome.refused}")
@@ -155,14 +163,7 @@ class RunningLoad:
     def abandon(self) -> None:
         """End it; nobody wants its outcome."""
         self._process.kill()
-        _read(self._process.stdout), _read(self._process.stderr)
-        self._process.wait()
-
-
-def _read(pipe: IO[bytes] | None) -> bytes:
-    assert pipe is not None
-    with pipe:
-        return pipe.read()
+        self._process.communicate()
 
 
 def load(job: Job) -> Outcome:

@@ -12,6 +12,7 @@ from tests.contract.rows import (
     SUBSCRIPTIONS,
     TOPIC,
     Answer,
+    Ask,
     Has,
     Like,
     Row,
@@ -44,7 +45,7 @@ PUBLISH_TIME = Like(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,8}[1-9])?Z")
 TOO_LARGE = refused(413, "INVALID_ARGUMENT", "Message size is too large")
 
 
-def messages(*sent: object) -> object:
+def messages(*sent: object) -> Ask:
     return post(PUBLISH, {"messages": list(sent)})
 
 
@@ -54,7 +55,7 @@ def came(**message: object) -> Answer:
     return Answer({"receivedMessages": [{"ackId": "projects/$P/subscriptions/S:0", "message": whole}]})
 
 
-def ids(*texts: str) -> object:
+def ids(*texts: str) -> Ask:
     return post(ACK, {"ackIds": list(texts)})
 
 

@@ -15,6 +15,7 @@ from tests.contract.rows import (
     TOPIC,
     TOPICS,
     Answer,
+    Ask,
     Has,
     Row,
     ack,
@@ -103,7 +104,7 @@ DEADLINE = SUBSCRIPTION + ":modifyAckDeadline"
 BAD_TOPIC = error("IA", "Invalid Topic name")
 
 
-def create(**body: object) -> object:
+def create(**body: object) -> Ask:
     return put(SUBSCRIPTION, {**REFERENCE, **body})
 
 

@@ -1,8 +1,8 @@
 """The words the contract table is written in.
 
 A row is one line of a contract: what is there before, one request, its answer, and what is seen afterwards. Every row
-has a project of its own, `$P`; `$P-x` are the names of its users, `$token_x` and `$uuid_x` what they were given. Paths
-are those under `/v1`. The time stands still unless a row lets it pass.
+has a project of its own, `$P`; `$P-x` are the names of its users, `$token_x`, `$uuid_x` and `$made_x` what they were
+given and when. Paths are those under `/v1`. The time, `$now`, stands still unless a row lets it pass.
 """
 
 import re
@@ -74,6 +74,19 @@ class Has:
 
     def __repr__(self) -> str:
         return f"Has({self.members})"
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A list with this item somewhere."""
+
+    item: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, list) and self.item in other
+
+    def __hash__(self) -> int:
+        return 0
 
 
 class Answer(NamedTuple):
@@ -209,6 +222,8 @@ def filled(value: Any, names: Mapping[str, str]) -> Any:
         return Template(value).safe_substitute(names)
     if isinstance(value, Has):
         return Has(**filled(value.members, names))
+    if isinstance(value, Holding):
+        return Holding(filled(value.item, names))
     if isinstance(value, Mapping):
         return {filled(key, names): filled(each, names) for key, each in value.items()}
     if isinstance(value, list | tuple):

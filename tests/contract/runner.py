@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from ams.clock import resource_date
 from tests.contract.rows import Answer, Ask, Row, Wait, filled
 from tests.support.served import SERVICE_TOKEN, Served
 
@@ -58,13 +59,14 @@ class Runner:
             assert answer.status_code == 200, got
             return
         assert answer.status_code == wanted.status, got
-        body = filled(wanted.body, self._names)
+        body = filled(wanted.body, self._names | {"now": resource_date(self._served.clock.wall())})
         assert (answer.content if isinstance(body, bytes) else answer.json()) == body, got
         for name, value in filled(wanted.headers, self._names).items():
             assert answer.headers.get(name.replace("_", "-"), "") == value, f"{got} {answer.headers}"
 
     def _remember(self, name: str, made: Mapping[str, str]) -> None:
-        self._names |= {f"token_{name}": made["token"], f"uuid_{name}": made["uuid"]}
+        given = {"token": made["token"], "uuid": made["uuid"], "made": made["created_on"]}
+        self._names |= {f"{what}_{name}": value for what, value in given.items()}
         self._tokens[name] = made["token"]
 
 

@@ -168,7 +168,7 @@ async def furnish(service: Served) -> None:
     await ask(service, asked("POST", "/users/u", {"projects": [{"project": "P", "roles": ["publisher"]}]}))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(requests)
 def test_any_request_is_answered_as_the_contract_says(service: Served, request: Request) -> None:
     async def example() -> tuple[object, Reply, object]:

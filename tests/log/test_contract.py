@@ -55,9 +55,7 @@ async def test_offsets_are_consecutive_from_zero_in_the_order_given(log: Log, en
     assert (first.first, first.count, first.time) == (0, 3, engine.clock.now)
     assert (second.first, second.count) == (3, 1)
     messages = await log.read(topic, 0, max_messages=10, max_bytes=1000)
-    assert [(each.offset, each.fragment) for each in messages] == list(
-        enumerate(fragments(texts("a", "b", "c", "d")))
-    )
+    assert [(each.offset, each.fragment) for each in messages] == list(enumerate(fragments(texts("a", "b", "c", "d"))))
 
 
 async def test_appends_at_once_get_consecutive_offsets_each(log: Log):

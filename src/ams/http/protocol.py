@@ -22,6 +22,7 @@ class LimitedProtocol(HttpToolsProtocol):
     request_seconds: float
 
     _head_bytes = 0
+    """Received of a head whose request is not complete yet."""
     _head_complete = False
     _patience: asyncio.TimerHandle | None = None
 
@@ -45,11 +46,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if not self._head_complete:
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_complete or self.parser is None:
+        if self.parser is None or not self._head_bytes:
             return
-        if self._head_bytes > self.max_header_bytes:
+        if not self._head_complete and self._head_bytes > self.max_header_bytes:
             self._end(refusal(BadRequest("Request header is too large")))
-        elif self._patience is None and self._head_bytes:
+        elif self._patience is None:
             self._be_patient()
 
     def on_headers_complete(self) -> None:
@@ -62,6 +63,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Be ready for the next head."""
+        self._stop_waiting()
         self._head_complete = False
         self._head_bytes = 0
         super().on_message_complete()
@@ -79,10 +81,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._patience = None
 
     def _give_up(self) -> None:
+        """End a connection whose request is not complete in time; one that is answered already is only closed."""
         self._patience = None
-        if self._head_complete or self.transport.is_closing():
+        if self.transport.is_closing():
             return
-        if self._head_bytes:
+        is_answered = self._head_complete and self.cycle is not None and self.cycle.response_started
+        if self._head_bytes and not is_answered:
             self._end(refusal(BadRequest("Request took too long to arrive")))
         else:
             self.transport.close()

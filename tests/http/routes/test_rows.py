@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 from typing import Any
 
 from ams.access.permissions import OPEN, PERMISSIONS
@@ -37,3 +38,16 @@ def test_a_verb_is_tried_before_the_plain_resource() -> None:
     for place, row in enumerate(TABLE):
         later = [other.path for other in TABLE[place + 1 :] if other.method == row.method]
         assert not any(re.fullmatch(re.escape(row.path) + r"(:\w+)", path) for path in later), row.path
+
+
+def test_every_route_has_its_row_in_the_reference() -> None:
+    reference = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
+    shown = {"$P-new": "P", "$P-x": "U", "$P": "P", "byToken/x": "byToken/TOKEN", "byUUID/x": "byUUID/UUID"}
+
+    def documented(path: str) -> str:
+        for name, written in shown.items():
+            path = path.replace(name, written)
+        return path
+
+    routes = [*PATHS.values(), *((row.method, row.path) for row in TABLE if row.action is None)]
+    assert [route for route in routes if f"| {route[0]} | `{documented(route[1])}` |" not in reference] == []

@@ -70,7 +70,7 @@ class History:
         told.dropping = True
         try:
             await log.drop(topic)
-            told.dropped = True
+            told.dropped = told.created  # else it may have been unknown, and its creation come through after all
         except LogUnavailable:
             return
 

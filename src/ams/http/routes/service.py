@@ -1,4 +1,4 @@
-"""How the service is, over HTTP: status and version (contract 14.5 and 14.6). Open routes, which check for themselves."""
+"""How the service is, over HTTP: status and version (contract 14.5 and 14.6). Open; they check for themselves."""
 
 import msgspec
 

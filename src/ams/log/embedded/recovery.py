@@ -27,6 +27,7 @@ from ams.log.embedded.segment import (
     Cut,
     SegmentHead,
     decode_head,
+    head_is_whole,
     index_path,
     log_path,
     sequence_of,
@@ -193,8 +194,11 @@ class _Recovering:
         return {head.cut.sequence: head.cut for head in heads if head is not None and head.cut is not None}
 
     def _read_head(self, segment: Segment) -> SegmentHead | None:
+        return decode_head(self._head_bytes(segment))
+
+    def _head_bytes(self, segment: Segment) -> bytes:
         with self._opened(segment.path) as handle:
-            return decode_head(self._files.read(handle, HEAD_BYTES, 0))
+            return self._files.read(handle, HEAD_BYTES, 0)
 
     def _scan(self, segment: Segment, cut: Cut | None, *, last: bool) -> None:
         size = self._size(segment.path)
@@ -232,8 +236,11 @@ class _Recovering:
         return True
 
     def _check_head(self, segment: Segment, found: Scanned) -> bool:
-        head = self._read_head(segment)
-        whole = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
+        """Whether both copies of the header are as they were written; damage if it is not for a torn beginning."""
+        data = self._head_bytes(segment)
+        head = decode_head(data)
+        ours = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
+        whole = ours and head_is_whole(data)
         if not whole and found.records:
             self._damaged(segment.path, 0, "segment header checksum", HEAD_BYTES)
         return whole

@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -46,6 +47,8 @@ class Runner:
         )
         if ask.remember and answer.status_code == 200:
             self._remember(ask.remember, answer.json())
+        if b'"nextPageToken"' in answer.content:
+            self._names["next"] = quote(answer.json()["nextPageToken"], safe="")
         return answer
 
     def _expect(self, step: Ask | Wait, wanted: Answer | None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contract.test_roles import PATHS
+from tests.contract.actions import PATHS
 from tests.support.served import SERVICE_TOKEN, Served, served
 
 FIELDS = [

@@ -19,7 +19,7 @@ HEAD = (
 )
 SOON = 3.0
 """Seconds within which somebody who behaves is answered, also on a busy machine."""
-PATIENCE = 0.3
+PATIENCE = 0.5
 """Seconds the service waits for a request that has begun."""
 
 

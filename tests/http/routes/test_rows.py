@@ -4,7 +4,7 @@ from typing import Any
 
 from ams.access.permissions import OPEN, PERMISSIONS
 from ams.http.routes import rows
-from tests.contract.test_roles import PATHS
+from tests.contract.actions import PATHS
 
 NOBODY: Any = None
 """The table is made without asking anybody anything."""

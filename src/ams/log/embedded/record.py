@@ -191,6 +191,16 @@ def requests_of(header: Header, body: bytes) -> list[Request]:
     return found
 
 
+def data_bytes_and_notes(header: Header, body: bytes) -> tuple[int, Sequence[KeyNote]]:
+    """Read what a record adds to its topic's published bytes, and the keys in it; all that recovery wants of it."""
+    if header.requests == 1:
+        _, data_bytes, note_bytes, _ = _REQUEST.unpack_from(body)
+        if not note_bytes:
+            return data_bytes, ()
+    requests = requests_of(header, body)
+    return sum(each.data_bytes for each in requests), [each.note for each in requests if each.note is not None]
+
+
 def fragments_of(header: Header, body: bytes) -> list[Fragment]:
     """Read the fragments of a messages record."""
     return _fragments(header, body, 0, header.messages)

@@ -20,7 +20,7 @@ from ams.log.embedded.index import IndexHead, Row
 from ams.log.embedded.options import LogOptions
 from ams.log.embedded.places import Segment
 from ams.log.embedded.record import Kind
-from ams.log.embedded.scan import Scanned, scan
+from ams.log.embedded.scan import Reached, Scanned, scan
 from ams.log.embedded.sealing import NEW, read_directory, read_head
 from ams.log.embedded.segment import (
     HEAD_BYTES,
@@ -171,6 +171,7 @@ class _Recovering:
 
     def _scan_class(self, segments: list[Segment]) -> None:
         """Read the segments without an index; drop the empty ones from the list."""
+        self._drop_unborn(segments)
         cuts = self._cuts(segments)
         for segment in list(segments):
             if segment.head is not None and self._table_is_sound(segment):
@@ -180,6 +181,13 @@ class _Recovering:
             if not self._keep(segment, last=last):
                 self._files.unlink(segment.path)
                 self._files.unlink(segment.index_path)
+                segments.remove(segment)
+
+    def _drop_unborn(self, segments: list[Segment]) -> None:
+        """Remove segments whose header never became durable: they hold nothing, and say nothing of those before."""
+        for segment in [each for each in segments if each.head is None and each.length <= HEAD_BYTES]:
+            if self._read_head(segment) is None and segment.sequence not in self._indexed:
+                self._files.unlink(segment.path)
                 segments.remove(segment)
 
     def _table_is_sound(self, segment: Segment) -> bool:
@@ -314,7 +322,7 @@ def _segment_of(path: str) -> str:
     return os.path.splitext(path)[0] + ".log"
 
 
-def _later(before: Tail, found: Tail) -> Tail:
+def _later(before: Tail, found: Reached) -> Tail:
     return Tail(
         max(before.end, found.end),
         max(before.time, found.time),

@@ -21,13 +21,12 @@ from ams.log.embedded.record import (
     Kind,
     answer,
     checksum,
+    data_bytes_and_notes,
     decode_header,
-    requests_of,
     retention_of,
 )
 from ams.log.embedded.segment import HEAD_BYTES, seed_of
-from ams.log.embedded.topic import Tail
-from ams.names import TopicId
+from ams.names import Offset, TopicId
 
 _WINDOW = 4 * 1024 * 1024
 
@@ -47,8 +46,7 @@ class Scanned:
     """The content of a segment."""
 
     content: SegmentEntries = field(default_factory=SegmentEntries)
-    tails: dict[TopicId, Tail] = field(default_factory=dict)
-    """`published` counts only records of commits later than the caller knows of."""
+    tails: dict[TopicId, "Reached"] = field(default_factory=dict)
     controls: list[Control] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     end: int = HEAD_BYTES
@@ -61,6 +59,17 @@ class Scanned:
     first_time: Milliseconds | None = None
     marked: bool = False
     """Whether the last record is a mark."""
+
+
+@dataclass(slots=True)
+class Reached:
+    """Where a topic's messages in a segment end."""
+
+    end: Offset = Offset(0)
+    time: Milliseconds = Milliseconds(0)
+    published: int = 0
+    """Data bytes of records of commits later than the caller knows of."""
+    commit: int = 0
 
 
 class Scanner:
@@ -101,6 +110,10 @@ class Scanner:
             body = self._bytes(start + HEADER_BYTES, header.body_bytes)
             if checksum(body, self._seed) != header.body_checksum:
                 self._bad_body(header, start)
+                continue
+            if header.last and not self._open:
+                self._take(header, start, body)
+                self._found.end = position
                 continue
             self._open.append((header, start, body))
             if header.last:
@@ -207,31 +220,31 @@ class Scanner:
             found.controls.append(Control(header.commit, header.kind, header.topic, retention))
 
     def _take_messages(self, header: Header, position: int, body: bytes) -> None:
-        found = self._found
-        tail = found.tails.get(header.topic)
-        if tail is not None and header.first < tail.end:
+        found, topic, first, end = self._found, header.topic, header.first, header.end
+        reached = found.tails.get(topic)
+        if reached is not None and first < reached.end:
             self._damaged(position, header.size, "offsets that were given before")
             return
         found.messages += header.messages
         if found.first_time is None:
             found.first_time = header.time
-        found.content.add(header.topic, header.first, header.time, position, header.size, header.end)
-        published = 0
-        for request in requests_of(header, body):
-            published += request.data_bytes
-            if request.note is not None:
-                answered = Answered(answer(request.note, header.time), request.note.content)
-                found.content.add_key(header.topic, key_hash(header.topic, request.note.key), answered)
+        found.content.add(topic, first, header.time, position, header.size, end)
+        published, notes = data_bytes_and_notes(header, body)
+        for note in notes:
+            answered = Answered(answer(note, header.time), note.content)
+            found.content.add_key(topic, key_hash(topic, note.key), answered)
         self._advance(header, published)
 
     def _advance(self, header: Header, published: int) -> None:
-        """Move the topic's tail over a record, damaged or not: its offsets were given."""
+        """Move the topic's end over a record, damaged or not: its offsets were given."""
         if header.kind != Kind.MESSAGES:
             return
-        before = self._found.tails.get(header.topic) or Tail()
-        if header.commit <= self._known.get(header.topic, 0):
-            published = 0
-        self._found.tails[header.topic] = Tail(header.end, header.time, before.published + published, header.commit)
+        reached = self._found.tails.get(header.topic)
+        if reached is None:
+            reached = self._found.tails[header.topic] = Reached()
+        if header.commit > self._known.get(header.topic, 0):
+            reached.published += published
+        reached.end, reached.time, reached.commit = header.end, header.time, header.commit
 
 
 def scan(

@@ -52,6 +52,7 @@ class Upkeep:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
         self._turn = asyncio.Lock()
         self._called = asyncio.Event()
+        self._old_tables: list[str] = []
 
     async def run(self) -> None:
         """Look after the log until cancelled; at once when a segment was closed, else every check interval."""
@@ -105,6 +106,7 @@ class Upkeep:
             unsealed.pop(0)
             if segment.length <= HEAD_BYTES:
                 await self._remove(segment)
+        await self._drop_old_table()
 
     async def _index(self, segment: Segment) -> None:
         holdings = self._holdings
@@ -112,10 +114,16 @@ class Upkeep:
         head = await self._on_thread(lambda: self._sealer.seal(segment, earlier))
         holdings.places.forget_index(segment)
         segment.head, segment.entries = head, None
-        before, holdings.table = holdings.table, segment.index_path
-        if before is not None and before != segment.index_path and not self._has_segment(before):
-            await self._on_thread(lambda: self._files.unlink(before))
+        if holdings.table is not None and not self._has_segment(holdings.table):
+            self._old_tables.append(holdings.table)
+        holdings.table = segment.index_path
         logger.info("log.sealed", file=segment.path, bytes=segment.length)
+
+    async def _drop_old_table(self) -> None:
+        """Remove index files that were kept, without their segments, only for their table."""
+        while self._old_tables:
+            await self._on_thread(lambda: self._files.unlink(self._old_tables[-1]))
+            self._old_tables.pop()
 
     def _has_segment(self, index: str) -> bool:
         return any(segment.index_path == index for segment in self._holdings.places)

@@ -1,0 +1,47 @@
+"""The actions this service has: method and path of each, typed in from the contract's table (3.4)."""
+
+from tests.contract.rows import MEMBERS, PROJECT, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, TOPICS
+
+USER, A_MEMBER = "/users/$P-x", MEMBERS + "/$P-x"
+
+PATHS = {
+    "users:byToken": ("GET", "/users:byToken/x"),
+    "users:byUUID": ("GET", "/users:byUUID/x"),
+    "users:list": ("GET", "/users"),
+    "users:show": ("GET", USER),
+    "users:refreshToken": ("POST", USER + ":refreshToken"),
+    "users:create": ("POST", USER),
+    "users:update": ("PUT", USER),
+    "users:delete": ("DELETE", USER),
+    "projects:list": ("GET", "/projects"),
+    "projects:addUser": ("POST", A_MEMBER + ":add"),
+    "projects:removeUser": ("POST", A_MEMBER + ":remove"),
+    "projects:showUser": ("GET", A_MEMBER),
+    "projects:createUser": ("POST", A_MEMBER),
+    "projects:updateUser": ("PUT", A_MEMBER),
+    "projects:listUsers": ("GET", MEMBERS),
+    "projects:show": ("GET", PROJECT),
+    "projects:create": ("POST", PROJECT + "-new"),
+    "projects:update": ("PUT", PROJECT),
+    "projects:delete": ("DELETE", PROJECT),
+    "subscriptions:list": ("GET", SUBSCRIPTIONS),
+    "subscriptions:listByTopic": ("GET", TOPIC + "/subscriptions"),
+    "subscriptions:offsets": ("GET", SUBSCRIPTION + ":offsets"),
+    "subscriptions:timeToOffset": ("GET", SUBSCRIPTION + ":timeToOffset"),
+    "subscriptions:acl": ("GET", SUBSCRIPTION + ":acl"),
+    "subscriptions:show": ("GET", SUBSCRIPTION),
+    "subscriptions:create": ("PUT", SUBSCRIPTION),
+    "subscriptions:delete": ("DELETE", SUBSCRIPTION),
+    "subscriptions:pull": ("POST", SUBSCRIPTION + ":pull"),
+    "subscriptions:acknowledge": ("POST", SUBSCRIPTION + ":acknowledge"),
+    "subscriptions:modifyAckDeadline": ("POST", SUBSCRIPTION + ":modifyAckDeadline"),
+    "subscriptions:modifyOffset": ("POST", SUBSCRIPTION + ":modifyOffset"),
+    "subscriptions:modifyAcl": ("POST", SUBSCRIPTION + ":modifyAcl"),
+    "topics:list": ("GET", TOPICS),
+    "topics:acl": ("GET", TOPIC + ":acl"),
+    "topics:show": ("GET", TOPIC),
+    "topics:create": ("PUT", TOPIC),
+    "topics:delete": ("DELETE", TOPIC),
+    "topics:publish": ("POST", TOPIC + ":publish"),
+    "topics:modifyAcl": ("POST", TOPIC + ":modifyAcl"),
+}

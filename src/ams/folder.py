@@ -17,7 +17,12 @@ class Folder:
     """A locked data folder and the places in it."""
 
     path: str
-    _lock: int
+    _lock: int | None = None
+
+    @classmethod
+    def look(cls, path: str) -> "Folder":
+        """Return the places in a folder without taking it."""
+        return cls(os.path.abspath(path))
 
     @classmethod
     def take(cls, path: str) -> "Folder":
@@ -77,7 +82,24 @@ class Folder:
 
     def release(self) -> None:
         """Let the next process have it."""
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def is_in_use(path: str) -> bool:
+    """Whether a process has taken this folder."""
+    try:
+        lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def is_ours(path: str) -> bool:

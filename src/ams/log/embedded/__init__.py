@@ -3,5 +3,6 @@
 from ams.log.embedded.findings import Damage, Recovery, Trimmed
 from ams.log.embedded.log import EmbeddedLog
 from ams.log.embedded.options import LogOptions
+from ams.log.embedded.verify import Report, check
 
-__all__ = ["Damage", "EmbeddedLog", "LogOptions", "Recovery", "Trimmed"]
+__all__ = ["Damage", "EmbeddedLog", "LogOptions", "Recovery", "Report", "Trimmed", "check"]

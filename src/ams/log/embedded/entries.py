@@ -1,7 +1,7 @@
 """The index in memory: where the records of each topic are in a segment, and the keys seen in it.
 
 Kept for the segments being written, and for the short time until a sealed one has its index file. Numbers live in
-arrays: a record costs 24 bytes however small its messages are.
+arrays: a record costs 28 bytes however small its messages are.
 """
 
 from array import array
@@ -23,33 +23,50 @@ class Answered(NamedTuple):
 
 
 class Entries:
-    """Records of one topic in one segment, in offset order; `end` is the offset after the last of them."""
+    """Records of one topic in one segment, in offset order.
 
-    __slots__ = ("end", "firsts", "lengths", "positions", "times")
+    Between two of them offsets may be missing: damaged ones, or ones that are in another retention class because the
+    topic changed its own.
+    """
+
+    __slots__ = ("counts", "firsts", "lengths", "positions", "times")
 
     def __init__(self) -> None:
         self.firsts = array("Q")
         self.times = array("Q")
+        self.counts = array("I")
         self.positions = array("I")
         self.lengths = array("I")
-        self.end = Offset(0)
 
     def __len__(self) -> int:
         return len(self.firsts)
 
-    def add(self, first: Offset, time: Milliseconds, position: int, length: int, end: Offset) -> None:
+    @property
+    def end(self) -> Offset:
+        """The offset after the last record's messages."""
+        return self.end_of(-1)
+
+    def end_of(self, number: int) -> Offset:
+        """Return the offset after a record's messages."""
+        return Offset(self.firsts[number] + self.counts[number])
+
+    def add(self, first: Offset, time: Milliseconds, count: int, position: int, length: int) -> None:
         """Take one more record."""
         self.firsts.append(first)
         self.times.append(time)
+        self.counts.append(count)
         self.positions.append(position)
         self.lengths.append(length)
-        self.end = end
 
     def at(self, offset: Offset) -> int:
         """Return the number of the record that holds `offset`, or of the first one after it; `len` when past all."""
-        if offset >= self.end:
-            return len(self.firsts)
-        return max(bisect_right(self.firsts, offset) - 1, 0)
+        number = bisect_right(self.firsts, offset)
+        return number - 1 if number and offset < self.end_of(number - 1) else number
+
+    def holds(self, offset: Offset) -> bool:
+        """Whether `offset` is in one of the records."""
+        number = self.at(offset)
+        return number < len(self.firsts) and self.firsts[number] <= offset
 
     def since(self, time: Milliseconds) -> int:
         """Return the number of the first record published at `time` or later; `len` when there is none."""
@@ -68,12 +85,12 @@ class SegmentEntries:
     newest: Milliseconds = Milliseconds(0)
     """Largest publish time."""
 
-    def add(self, topic: TopicId, first: Offset, time: Milliseconds, position: int, length: int, end: Offset) -> None:
+    def add(self, topic: TopicId, first: Offset, time: Milliseconds, count: int, position: int, length: int) -> None:
         """Take one more record."""
         entries = self.topics.get(topic)
         if entries is None:
             entries = self.topics[topic] = Entries()
-        entries.add(first, time, position, length, end)
+        entries.add(first, time, count, position, length)
         if time > self.newest:
             self.newest = time
 

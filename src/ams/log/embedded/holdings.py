@@ -13,7 +13,7 @@ from ams.log.embedded.record import Kind
 from ams.log.embedded.segment import HEAD_BYTES, index_path
 from ams.log.embedded.topic import TopicState
 from ams.log.embedded.work import Append, Closed, Control, Outcome
-from ams.names import TopicId
+from ams.names import Offset, TopicId
 
 
 @dataclass(slots=True)
@@ -74,9 +74,9 @@ class Holdings:
         segment = self.places.by_sequence[outcome.sequence]
         assert segment.entries is not None
         add = segment.entries.add
-        for topic, first, time, position, length, end in outcome.records:
-            add(topic.id, first, time, position, length, end)
-            topic.end = end
+        for topic, first, time, messages, position, length in outcome.records:
+            add(topic.id, first, time, messages, position, length)
+            topic.end = Offset(first + messages)
             if topic.waiter is not None:
                 topic.wake()
         segment.length = position + length

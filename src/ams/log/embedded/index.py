@@ -24,7 +24,7 @@ Little-endian, unsigned. Checksums are CRC-32.
         blocks x 8  first offset of each block of entries, then blocks x 8 its first time, blocks x 8 its position
         key blocks x 16   first hash of each block of keys
     entries        blocks of at most 128 records of one topic, in the order of the rows: n x 8 first offsets, n x 8
-                   times, n x 4 positions, n x 4 lengths, checksum (4)
+                   times, n x 4 numbers of messages, n x 4 positions, n x 4 lengths, checksum (4)
     keys           sorted by hash, blocks of at most 64: per key its hash (16), first offset (8), messages (4), time
                    (8), content hash (16); checksum (4)
 
@@ -54,7 +54,7 @@ KEY_BLOCK = 64
 _HEAD = struct.Struct("<8sBB6xQQQQIIIIQQ12x")
 _ROW = struct.Struct("<16sQQQQQQQQIIII")
 _KEY = struct.Struct("<16sQIQ16s")
-_ENTRY_BYTES = 24
+_ENTRY_BYTES = 28
 _CHECKSUM_BYTES = 4
 
 
@@ -235,11 +235,6 @@ class Directory:
         count = min(BLOCK, row.entries - (block - row.block) * BLOCK)
         return KeyAt(self._positions[block], count * _ENTRY_BYTES + _CHECKSUM_BYTES)
 
-    def entries(self, row: Row, block: int, data: bytes) -> Entries:
-        """Read a block of entries; raises `Damaged` when it is not what was written."""
-        last = block == self.last_block(row)
-        return _decode_entries(data, row.reach if last else Offset(self._firsts[block + 1]))
-
     def key_place(self, hashed: bytes) -> KeyAt | None:
         """Return position and size of the block that would hold a key; None when none does."""
         blocks = self.head.key_blocks
@@ -258,6 +253,19 @@ class Directory:
 
     def _stop(self, row: Row) -> int:
         return row.block + (row.entries + BLOCK - 1) // BLOCK
+
+
+def decode_entries(data: bytes) -> Entries:
+    """Read a block of entries; raises `Damaged` when it is not what was written."""
+    columns = _unchecked(data, "entries")
+    count = len(columns) // _ENTRY_BYTES
+    entries = Entries()
+    entries.firsts = _numbers("Q", columns[: 8 * count])
+    entries.times = _numbers("Q", columns[8 * count : 16 * count])
+    entries.counts = _numbers("I", columns[16 * count : 20 * count])
+    entries.positions = _numbers("I", columns[20 * count : 24 * count])
+    entries.lengths = _numbers("I", columns[24 * count :])
+    return entries
 
 
 def key_in(data: bytes, hashed: bytes) -> Answered | None:
@@ -292,20 +300,9 @@ def _rows_and_blocks(
 def _blocks(entries: Entries) -> Iterator[tuple[int, int, bytes]]:
     for start in range(0, len(entries), BLOCK):
         part = slice(start, start + BLOCK)
-        columns = (entries.firsts[part], entries.times[part], entries.positions[part], entries.lengths[part])
-        yield entries.firsts[start], entries.times[start], _checked(b"".join(map(_bytes, columns)))
-
-
-def _decode_entries(data: bytes, end: Offset) -> Entries:
-    columns = _unchecked(data, "entries")
-    count = len(columns) // _ENTRY_BYTES
-    entries = Entries()
-    entries.firsts = _numbers("Q", columns[: 8 * count])
-    entries.times = _numbers("Q", columns[8 * count : 16 * count])
-    entries.positions = _numbers("I", columns[16 * count : 20 * count])
-    entries.lengths = _numbers("I", columns[20 * count :])
-    entries.end = end
-    return entries
+        columns = (entries.firsts, entries.times, entries.counts, entries.positions, entries.lengths)
+        data = b"".join(_bytes(column[part]) for column in columns)
+        yield entries.firsts[start], entries.times[start], _checked(data)
 
 
 def _key_block(hashes: Sequence[bytes], keys: Mapping[bytes, Answered]) -> bytes:

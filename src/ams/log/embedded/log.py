@@ -283,7 +283,7 @@ class EmbeddedLog:
         return done
 
     def _submit(self, work: Append | Control) -> None:
-        """Queue work, together with all that this turn of the event loop brings: each waking of the committer is dear."""
+        """Queue work, together with all that this turn of the event loop brings: waking the committer is dear."""
         if not self._outbox:
             self._loop.call_soon(self._send)
         self._outbox.append(work)

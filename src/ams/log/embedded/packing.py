@@ -76,11 +76,10 @@ def _pack_topic(
             Kind.MESSAGES, last, topic.id, first, time, commit, segment.durable, messages, len(requests)
         )  # fmt: skip
         record = encode(header, messages_body(requests, fragments), seed)
-        end = Offset(first + messages)
         packed.parts.append(record)
-        packed.records.append(Placed(topic, first, time, position, len(record), end))
+        packed.records.append(Placed(topic, first, time, messages, position, len(record)))
         position += len(record)
-        first = end
+        first = Offset(first + messages)
     return position
 
 

@@ -97,11 +97,16 @@ class OpenFiles:
         with self._lock:
             handle.users -= 1
             if handle.gone and not handle.users:
-                self._files.close(handle.file)
+                self._close(handle)
 
     def _retire(self, handle: _Handle) -> None:
         handle.gone = True
         if not handle.users:
+            self._close(handle)
+
+    def _close(self, handle: _Handle) -> None:
+        """Close a file that was only read: there is nothing to lose."""
+        with contextlib.suppress(OSError):
             self._files.close(handle.file)
 
 

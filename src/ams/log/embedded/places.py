@@ -13,7 +13,7 @@ from ams.clock import Milliseconds
 from ams.errors import Damaged
 from ams.log.embedded.classes import CLASSES, RetentionClass
 from ams.log.embedded.entries import Answered, Entries, SegmentEntries
-from ams.log.embedded.index import HEAD_BYTES, NOWHERE, Directory, IndexHead, Reach, Row, key_in
+from ams.log.embedded.index import HEAD_BYTES, NOWHERE, Directory, IndexHead, Reach, Row, decode_entries, key_in
 from ams.log.embedded.pages import Cold, Pages
 from ams.log.embedded.topic import TopicState
 from ams.names import Offset, TopicId
@@ -137,10 +137,11 @@ class Places:
         last = segments[-1] if segments else None
         if last is not None and last.entries is not None:
             entries = last.entries.topics.get(topic.id)
-            if entries is not None and entries.firsts[0] <= offset < entries.end:
+            if entries is not None and entries.holds(offset):
                 return Place(last, entries, entries.at(offset))
         hinted = self.by_sequence.get(topic.hint)
-        return self._in_segment(hinted, topic.id, offset, exactly=True) if hinted is not None else None
+        place = self._in_segment(hinted, topic.id, offset) if hinted is not None else None
+        return place if place is not None and place.entries.holds(offset) else None
 
     def _in_class(self, segments: list[Segment], topic: TopicId, offset: Offset) -> Place | None:
         start = 0
@@ -148,7 +149,7 @@ class Places:
             number = self._past(segments, start, topic, offset)
             if number == len(segments):
                 return None
-            place = self._in_segment(segments[number], topic, offset, exactly=False)
+            place = self._in_segment(segments[number], topic, offset)
             if place is not None:
                 return place
             # What lay here went with an older segment: go on where this class has more of the topic.
@@ -162,19 +163,20 @@ class Places:
         """Return the number of the first segment from `start` on for which `holds`, which once true stays true."""
         return bisect_left(range(len(segments)), True, start, key=holds)
 
-    def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset, *, exactly: bool) -> Place | None:
-        """Return the place in one segment; `exactly`: only if the segment begins at or before `offset`."""
+    def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> Place | None:
+        """Return where `offset`, or the first message after it, is in one segment; None when there is neither."""
         if segment.entries is not None:
             entries = segment.entries.topics.get(topic)
-            if entries is None or entries.end <= offset or (exactly and entries.firsts[0] > offset):
-                return None
-            return Place(segment, entries, entries.at(offset))
+            return Place(segment, entries, entries.at(offset)) if entries and offset < entries.end else None
         directory = self.directory(segment)
         row = directory.find(topic)
-        if row is None or not row.entries or row.reach <= offset or (exactly and directory.first(row) > offset):
+        if row is None or not row.entries or row.reach <= offset:
             return None
-        entries = self._block(segment, directory, row, directory.block_with(row, offset))
-        return Place(segment, entries, entries.at(offset))
+        block = directory.block_with(row, offset)
+        entries = self._block(segment, directory, row, block)
+        if offset < entries.end:
+            return Place(segment, entries, entries.at(offset))
+        return Place(segment, self._block(segment, directory, row, block + 1), 0)
 
     def _since_in_class(self, segments: list[Segment], topic: TopicId, time: Milliseconds) -> Offset | None:
         number = self._first(segments, 0, lambda at: self._reach(segments, at, topic).time >= time)
@@ -230,7 +232,7 @@ class Places:
             return found
         place = directory.place(row, block)
         data = self._bytes(segment, place.position, place.size)
-        entries = _checked(segment, lambda: directory.entries(row, block, data))
+        entries = _checked(segment, lambda: decode_entries(data))
         self.pages.keep((segment.sequence, block), entries, 2 * place.size)
         return entries
 

@@ -165,15 +165,15 @@ class _Batch:
 
 
 def _plan(place: Place, batch: _Batch) -> tuple[Offset, list[Span]]:
-    """Return what to read at a place, and the offset at which the plan ends."""
+    """Return what to read at a place, and the offset at which the plan ends: there is no gap in it."""
     entries, number = place.entries, place.number
-    stop = bisect_left(entries.firsts, batch.offset + batch.room, number)
+    stop = bisect_left(entries.firsts, batch.offset + batch.room, number + 1)
     spans: list[Span] = []
     records: list[tuple[int, int]] = []
     begin = wanted = total = 0
-    for position, length in zip(entries.positions[number:stop], entries.lengths[number:stop], strict=True):
-        if total > batch.bytes_left:
-            break
+    end = Offset(entries.firsts[number])
+    while number < stop and entries.firsts[number] == end and total <= batch.bytes_left:
+        position, length = entries.positions[number], entries.lengths[number]
         if records and position + length - begin > _DENSE * (wanted + length):
             spans.append(_span(place.segment, records))
             records = []
@@ -182,10 +182,10 @@ def _plan(place: Place, batch: _Batch) -> tuple[Offset, list[Span]]:
         records.append((position, length))
         wanted += length
         total += length
+        end = entries.end_of(number)
         number += 1
-    if records:
-        spans.append(_span(place.segment, records))
-    return Offset(entries.firsts[number]) if number < len(entries) else entries.end, spans
+    spans.append(_span(place.segment, records))
+    return end, spans
 
 
 def _span(segment: Segment, records: list[tuple[int, int]]) -> Span:

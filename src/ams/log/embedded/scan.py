@@ -220,7 +220,7 @@ class Scanner:
             found.controls.append(Control(header.commit, header.kind, header.topic, retention))
 
     def _take_messages(self, header: Header, position: int, body: bytes) -> None:
-        found, topic, first, end = self._found, header.topic, header.first, header.end
+        found, topic, first = self._found, header.topic, header.first
         reached = found.tails.get(topic)
         if reached is not None and first < reached.end:
             self._damaged(position, header.size, "offsets that were given before")
@@ -228,7 +228,7 @@ class Scanner:
         found.messages += header.messages
         if found.first_time is None:
             found.first_time = header.time
-        found.content.add(topic, first, header.time, position, header.size, end)
+        found.content.add(topic, first, header.time, header.messages, position, header.size)
         published, notes = data_bytes_and_notes(header, body)
         for note in notes:
             answered = Answered(answer(note, header.time), note.content)

@@ -11,7 +11,7 @@ from ams.log.embedded.entries import SegmentEntries
 from ams.log.embedded.index import HEAD_BYTES, Directory, IndexHead, Reach, Row, decode_head, encode_index
 from ams.log.embedded.places import Segment
 from ams.log.embedded.scan import scan
-from ams.names import Offset, TopicId
+from ams.names import TopicId
 
 Table = Callable[[], tuple[int, list[Row]]]
 """Returns the topics alive and the last commit whose creates, drops and retentions they reflect."""
@@ -86,20 +86,21 @@ class Sealer:
 
 
 def _own_reach(entries: SegmentEntries) -> dict[TopicId, Reach]:
-    return {topic: Reach(Offset(each.end), Milliseconds(each.times[-1])) for topic, each in entries.topics.items()}
+    return {topic: Reach(each.end, Milliseconds(each.times[-1])) for topic, each in entries.topics.items()}
 
 
 def read_head(files: Files, path: str) -> IndexHead | None:
     """Return the head of an index file; None when it is damaged."""
-    return decode_head(_read(files, path, HEAD_BYTES, 0))
+    return decode_head(read_at(files, path, HEAD_BYTES, 0))
 
 
 def read_directory(files: Files, path: str, head: IndexHead) -> Directory:
     """Return the directory of an index file; raises `Damaged`."""
-    return Directory(head, _read(files, path, head.directory_bytes, HEAD_BYTES))
+    return Directory(head, read_at(files, path, head.directory_bytes, HEAD_BYTES))
 
 
-def _read(files: Files, path: str, size: int, position: int) -> bytes:
+def read_at(files: Files, path: str, size: int, position: int) -> bytes:
+    """Return bytes of a file, opened only for this."""
     handle = files.open(path)
     try:
         return files.read(handle, size, position)

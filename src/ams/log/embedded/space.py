@@ -12,7 +12,7 @@ from ams.log.embedded.options import LogOptions
 _TRUST_MS = 50
 """How long a measured amount of free space is believed, less what we write meanwhile."""
 _EMPTY = 1024 * 1024
-"""Less than this is a full disk: SQLite needs about as much to commit."""
+"""Less than this, or than half of `min_free_bytes`, is a full disk: SQLite needs about as much to commit."""
 
 logger = structlog.get_logger("ams.log")
 
@@ -27,6 +27,7 @@ class Space:
         self._min_free = options.min_free_bytes
         self._reserve_bytes = options.reserve_bytes
         self._reserve = os.path.join(folder, "reserve")
+        self._empty = min(_EMPTY, options.min_free_bytes // 2)
         self._held = False
         self._lock = threading.Lock()
         self._believed = 0
@@ -71,7 +72,7 @@ class Space:
 
     def _measure(self) -> int:
         free = self._files.free_bytes(self._folder)
-        if free < _EMPTY and self.release_reserve():
+        if free <= self._empty and self.release_reserve():
             free = self._files.free_bytes(self._folder)
         return free
 

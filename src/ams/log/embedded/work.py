@@ -61,9 +61,9 @@ class Placed(NamedTuple):
     topic: TopicState
     first: Offset
     time: Milliseconds
+    messages: int
     position: int
     length: int
-    end: Offset
 
 
 class Closed(NamedTuple):

@@ -12,8 +12,8 @@ from bench.run import Bench, middle, p99
 from bench.tally import Outcome
 
 GREEDY_CONNECTIONS = 16
-MODEST_CONNECTIONS = 16
-MODEST_RATE = 300.0
+MODEST_CONNECTIONS = 64
+MODEST_RATE = 200.0
 """Publishes a second of the others: an open loop, so that waiting shows as latency and not as fewer requests."""
 BIG_MESSAGE = 1_040_000
 BIG_MESSAGES = 7

@@ -44,10 +44,10 @@ _encode = msgspec.json.Encoder().encode
 
 def message(data: str, attributes: Mapping[str, str] | None = None, *, plain: bool = False) -> Message:
     """Make a message and its JSON; `plain` says that the data is known to need no escapes, as base64 does not."""
-    shown = b'"data":"%b"' % data.encode() if plain else b'"data":' + _encode(data)
+    shown = b'"%b"' % data.encode() if plain else _encode(data)
     if not attributes:
-        return Message({}, data, Fragment(shown))
-    return Message(attributes, data, Fragment(b'"attributes":%b,%b' % (_encode(attributes), shown)))
+        return Message({}, data, Fragment(b'"data":' + shown))
+    return Message(attributes, data, Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), shown)))
 
 
 def parse(fragment: bytes) -> Message:
@@ -58,4 +58,4 @@ def parse(fragment: bytes) -> Message:
 
 def data_bytes(messages: Sequence[Message]) -> int:
     """Return the bytes a publish request counts for: the lengths of its data texts (contract 12.2)."""
-    return sum(len(each.data) for each in messages)
+    return sum([len(each.data) for each in messages])

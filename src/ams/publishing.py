@@ -43,7 +43,6 @@ class Publisher:
         """
         if not messages:
             return Appended(Offset(0), 0, topic.created_on)
-        limit = self.max_message_bytes - RECORD_OVERHEAD
-        if any(len(message.fragment) > limit for message in messages):
+        if max([len(message.fragment) for message in messages]) + RECORD_OVERHEAD > self.max_message_bytes:
             raise TooLarge
         return await self.log.append(topic.id, messages, key=key)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 import pybase64
 
@@ -85,7 +86,9 @@ def _attributes(given: dict[str, str | None] | list[_Pair] | None) -> dict[str, 
         return {}
     if isinstance(given, list):
         return {pair.key or "": pair.value or "" for pair in given}
-    return {name: value or "" for name, value in given.items()}
+    if None in given.values():
+        return {name: value or "" for name, value in given.items()}
+    return cast("dict[str, str]", given)
 
 
 def _is_base64(data: str) -> bool:

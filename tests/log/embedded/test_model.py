@@ -69,6 +69,7 @@ def test_the_log_holds_what_a_list_would(steps, cold, data):
             limit, max_bytes = data.draw(st.integers(1, 30)), data.draw(st.sampled_from([1, 900, 10**6]))
             back = data.draw(st.sampled_from([0, 1, 999, 1000, HOUR, 5 * HOUR]))
             await model.compare(log, start, limit, max_bytes, back, engine.clock.now)
+        await log.retain()
         await log.close()
         assert check(engine.folder, files=engine.disk).sound
 

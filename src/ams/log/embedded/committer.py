@@ -7,6 +7,7 @@ event loop, and every time it lets go of it getting it back may take long.
 """
 
 import asyncio
+import contextlib
 import errno
 import queue
 from collections import OrderedDict, deque
@@ -29,6 +30,7 @@ from ams.names import Offset, TopicId
 logger = structlog.get_logger("ams.log")
 
 _NO_TOPIC = TopicId(bytes(16))
+_NOWHERE = Offset(0)
 
 
 class Committer:
@@ -115,23 +117,19 @@ class Committer:
         return group
 
     def _commit_group(self, group: list[Append] | Control) -> None:
-        if isinstance(group, Control):
-            self._tell([self._commit_control(group)], [])
-        else:
-            self._commit_appends(group)
-        self._tell_of_failures()
+        outcomes = [self._commit_control(group)] if isinstance(group, Control) else self._commit_appends(group)
+        self._tell(outcomes + self._succeed_failed(), [])
 
-    def _commit_appends(self, group: list[Append]) -> None:
+    def _commit_appends(self, group: list[Append]) -> list[Outcome]:
         refusal = self._refusal(sum(append.size for append in group))
         if refusal:
             self._refuse(refusal)
-            self._tell([Outcome(group[0].topic.kind.code, failed=list(group))], [])
-            return
+            return [Outcome(group[0].topic.kind.code, failed=list(group))]
         by_class: dict[int, dict[TopicState, list[Append]]] = {}
         for append in group:
             topics = by_class.setdefault(append.topic.kind.code, {})
             topics.setdefault(append.topic, []).append(append)
-        self._tell([self._commit_class(self._writers[code], topics) for code, topics in by_class.items()], [])
+        return [self._commit_class(self._writers[code], topics) for code, topics in by_class.items()]
 
     def _refusal(self, size: int) -> str | None:
         try:
@@ -170,14 +168,15 @@ class Committer:
         try:
             now = self._clock.wall()
             self._make_ready(writer, 0, now, outcome)
-            body = b"" if control.kind == Kind.DROP else retention_body(control.retention)
-            data = self._record(writer, control.kind, topic.id, body, now)
+            body = retention_body(control.retention) if control.kind in (Kind.CREATE, Kind.RETENTION) else b""
+            data = self._record(writer, control.kind, topic.id, body, now, control.oldest)
             writer.write(data, sync=self._options.sync == "always")
         except Exception as error:
             self._fail(writer, outcome, [control], error)
             return outcome
         topic.kind = kind
-        outcome.commit, outcome.control = self._commit, control
+        outcome.commit, outcome.sequence = self._commit, _open(writer).sequence
+        outcome.control, outcome.time = control, now
         self._written(writer, now)
         return outcome
 
@@ -193,10 +192,12 @@ class Committer:
         if segment is not None:
             outcome.closed.append(Closed(segment.sequence, segment.length))
 
-    def _record(self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds) -> bytes:
+    def _record(
+        self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset = _NOWHERE
+    ) -> bytes:
         segment = _open(writer)
         self._commit += 1
-        header = Header(kind, True, topic, Offset(0), now, self._commit, segment.durable, 0, 0)
+        header = Header(kind, True, topic, first, now, self._commit, segment.durable, 0, 0)
         return encode(header, body, seed_of(segment.sequence))
 
     def _written(self, writer: Writer, now: Milliseconds) -> None:
@@ -226,16 +227,18 @@ class Committer:
             logger.error("log.refusing", reason=reason)
         self.refusal = reason
 
-    def _tell_of_failures(self) -> None:
-        """Begin the successor of a failed segment at once, so that its failed bytes can never return."""
+    def _succeed_failed(self) -> list[Outcome]:
+        """Begin the successors of failed segments, so that their failed bytes can never return.
+
+        Those who wait are told of the failure after that. Where it fails too it is tried again with the next group;
+        until then every append to the class fails.
+        """
+        outcomes = []
         for writer in self._writers.values():
-            if not writer.must_tell:
-                continue
-            try:
-                begun = writer.begin(self._clock.wall())
-            except OSError:
-                continue  # tried again with the next group; until then every append fails
-            self._tell([Outcome(writer.kind.code, begun=begun)], [])
+            if writer.must_tell:
+                with contextlib.suppress(OSError):
+                    outcomes.append(Outcome(writer.kind.code, begun=writer.begin(self._clock.wall())))
+        return outcomes
 
     def _patience(self) -> float | None:
         if self._sync_due is None:
@@ -246,14 +249,14 @@ class Committer:
         if self._sync_due is None or self._clock.monotonic() < self._sync_due:
             return
         self._sync_due = None
+        outcomes = []
         for writer in self._writers.values():
             try:
                 writer.sync()
             except OSError as error:
-                outcome = Outcome(writer.kind.code)
-                self._fail(writer, outcome, [], error)
-                self._tell([outcome], [])
-        self._tell_of_failures()
+                outcomes.append(Outcome(writer.kind.code))
+                self._fail(writer, outcomes[-1], [], error)
+        self._tell(outcomes + self._succeed_failed(), [])
 
     def _do_chores(self) -> None:
         while self._chores:
@@ -261,7 +264,7 @@ class Committer:
             outcomes = [self._seal(writer) for writer in self._writers.values() if self._must_seal(writer, chore)]
             self._space.keep_reserve()
             if self.refusal and self._refusal(0) is None:
-                self._tell_of_failures()
+                outcomes += self._succeed_failed()
                 if not any(writer.must_tell for writer in self._writers.values()):
                     logger.info("log.resumed")
                     self.refusal = None

@@ -83,7 +83,7 @@ class SegmentEntries:
     keyed: dict[TopicId, int] = field(default_factory=dict)
     """How many keys of each topic are in `keys`."""
     newest: Milliseconds = Milliseconds(0)
-    """Largest publish time."""
+    """Largest time of a record, creates and drops included."""
 
     def add(self, topic: TopicId, first: Offset, time: Milliseconds, count: int, position: int, length: int) -> None:
         """Take one more record."""
@@ -91,6 +91,10 @@ class SegmentEntries:
         if entries is None:
             entries = self.topics[topic] = Entries()
         entries.add(first, time, count, position, length)
+        self.note_time(time)
+
+    def note_time(self, time: Milliseconds) -> None:
+        """Take note of the time of a record."""
         if time > self.newest:
             self.newest = time
 

@@ -43,6 +43,7 @@ class Holdings:
         if outcome.answers:
             self._answer(outcome)
         if outcome.control is not None:
+            self._note_time(outcome)
             self._obey(outcome.control)
         for work in outcome.failed:
             self._fail(work)
@@ -73,10 +74,11 @@ class Holdings:
     def _place(self, outcome: Outcome) -> None:
         segment = self.places.by_sequence[outcome.sequence]
         assert segment.entries is not None
-        add = segment.entries.add
+        add, bit = segment.entries.add, 1 << outcome.code
         for topic, first, time, messages, position, length in outcome.records:
             add(topic.id, first, time, messages, position, length)
             topic.end = Offset(first + messages)
+            topic.classes |= bit
             if topic.waiter is not None:
                 topic.wake()
         segment.length = position + length
@@ -91,6 +93,12 @@ class Holdings:
             if not append.done.done():
                 append.done.set_result(appended)
 
+    def _note_time(self, outcome: Outcome) -> None:
+        """Let a segment of creates only be as old as they are, and not older than every message."""
+        entries = self.places.by_sequence[outcome.sequence].entries
+        assert entries is not None
+        entries.note_time(outcome.time)
+
     def _obey(self, control: Control) -> None:
         topic = control.topic
         if control.kind == Kind.CREATE:
@@ -99,7 +107,7 @@ class Holdings:
         elif control.kind == Kind.DROP:
             self.topics.pop(topic.id, None)
             topic.wake()
-        else:
+        elif control.kind == Kind.RETENTION:
             topic.retention = control.retention
             topic.age_due = Milliseconds(0)
         if not control.done.done():

@@ -10,7 +10,7 @@ Little-endian, unsigned. Checksums are CRC-32.
         16    8  sequence           of the segment
         24    8  length             good bytes of the segment
         32    8  commit             the table knows every create, drop and retention up to this group commit
-        40    8  newest             largest publish time in the segment
+        40    8  newest             largest time of a record in the segment
         48    4  rows               of the directory
         52    4  blocks             of entries
         56    4  key blocks

@@ -87,6 +87,8 @@ class EmbeddedLog:
         log = cls(restored, folder, files, clock, options)
         await asyncio.to_thread(log._space.keep_reserve)
         log._thread.start()
+        if log._holdings.unsealed:
+            log._upkeep.call()
         log._background = asyncio.create_task(log._upkeep.run(), name="ams-log-upkeep")
         return log
 
@@ -111,8 +113,13 @@ class EmbeddedLog:
         await asyncio.shield(self._control(Kind.DROP, state))
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
-        """Change how long a topic's messages are kept, those it has included; None = the log's default."""
-        await asyncio.shield(self._control(Kind.RETENTION, self._topic(topic), retention))
+        """Change how long a topic's messages are kept; None = the log's default. Durable when it returns.
+
+        A shorter age holds for all its messages at once. A longer one holds for those that are appended from now on:
+        those already stored may go with the segments they share with others of their class.
+        """
+        state = await self._aged(topic)
+        await asyncio.shield(self._control(Kind.RETENTION, state, retention))
 
     async def topics(self) -> frozenset[TopicId]:
         """Return every topic the log holds (`Log.topics`)."""
@@ -279,7 +286,7 @@ class EmbeddedLog:
 
     def _control(self, kind: Kind, state: TopicState, retention: Milliseconds | None = None) -> "asyncio.Future[None]":
         done: asyncio.Future[None] = self._loop.create_future()
-        self._submit(Control(kind, state, done, retention))
+        self._submit(Control(kind, state, done, retention, state.oldest))
         return done
 
     def _submit(self, work: Append | Control) -> None:

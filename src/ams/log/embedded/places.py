@@ -39,7 +39,7 @@ class Segment:
 
     @property
     def newest(self) -> Milliseconds:
-        """Largest publish time in it."""
+        """Largest time of a record in it."""
         if self.entries is not None:
             return self.entries.newest
         assert self.head is not None
@@ -116,6 +116,14 @@ class Places:
                 if found is not None:
                     return found
         return None
+
+    def end_in(self, segment: Segment, topic: TopicId) -> Offset:
+        """Return the offset after a topic's last message in a segment; 0 when it has none there."""
+        if segment.entries is not None:
+            entries = segment.entries.topics.get(topic)
+            return entries.end if entries else Offset(0)
+        row = self.directory(segment).find(topic)
+        return row.reach if row and row.entries else Offset(0)
 
     def directory(self, segment: Segment) -> Directory:
         """Return the directory of a segment's index file."""

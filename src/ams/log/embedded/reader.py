@@ -145,7 +145,7 @@ class _Batch:
         self.messages += kept
         self.room -= len(kept)
         self.offset = Offset(found[0].offset + len(kept))
-        self._full = self._full or not self.room
+        self._full = self._full or not self.room or self.bytes_left <= 0
 
     def stop_at_gap(self) -> None:
         """End before what is missing, unless nothing was found yet: then begin after it."""
@@ -158,9 +158,8 @@ class _Batch:
             return found
         for number, each in enumerate(found):
             self.bytes_left -= len(each.fragment)
-            if self.bytes_left < 0 and (number or self.messages):
-                self._full = True
-                return found[:number]
+            if self.bytes_left < 0:
+                return found[: number if number or self.messages else 1]
         return found
 
 

@@ -9,13 +9,13 @@ segment's sequence number, so that bytes of one segment never pass for bytes of 
        8    4  body length        in bytes
       12    4  body checksum      over the body
       16   16  topic              uuid
-      32    8  first              offset of the first message
+      32    8  first              offset of the first message; for set retention and oldest: the oldest offset kept
       40    8  time               publish time of all messages, milliseconds since the epoch
       48    8  commit             number of the group commit, growing over all segments of the log
       56    4  durable            bytes of this segment known to be on stable storage when the record was written
       60    4  messages           how many
       64    2  requests           how many
-      66    1  kind               1 messages, 2 create, 3 drop, 4 set retention, 5 mark
+      66    1  kind               1 messages, 2 create, 3 drop, 4 set retention, 5 mark, 6 oldest
       67    1  flags              bit 0: last record of its append
       68       body
 
@@ -27,8 +27,9 @@ The body of a messages record:
     messages x 4    length of each fragment
     fragments       one after the other
 
-The body of create and set retention is the topic's own retention in milliseconds (8), 0 for the log's default; drop
-and mark have none. A mark says only, by `durable`, that everything before it is on stable storage.
+The body of create and set retention is the topic's own retention in milliseconds (8), 0 for the log's default; drop,
+mark and oldest have none. A mark says only, by `durable`, that everything before it is on stable storage. An oldest
+says what retention took of a topic that has messages in several retention classes.
 """
 
 import struct
@@ -66,6 +67,7 @@ class Kind(IntEnum):
     DROP = 3
     RETENTION = 4
     MARK = 5
+    OLDEST = 6
 
 
 class Header(NamedTuple):

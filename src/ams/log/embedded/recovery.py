@@ -20,7 +20,7 @@ from ams.log.embedded.index import IndexHead, Row
 from ams.log.embedded.options import LogOptions
 from ams.log.embedded.places import Segment
 from ams.log.embedded.record import Kind
-from ams.log.embedded.scan import Reached, Scanned, scan
+from ams.log.embedded.scan import Control, Reached, Scanned, scan
 from ams.log.embedded.sealing import NEW, read_directory, read_head
 from ams.log.embedded.segment import (
     HEAD_BYTES,
@@ -86,6 +86,8 @@ class _Recovering:
             self._scan_class(segments)
         self._sync_folders()
         self._replay()
+        for kind, segments in zip(CLASSES, by_class, strict=True):
+            self._note_classes(kind, segments)
         self._log.segments = [segment for segments in by_class for segment in segments]
         for segment in self._log.segments:
             self._forget_the_dropped(segment)
@@ -280,21 +282,38 @@ class _Recovering:
             state.end = state.tail.end
 
     def _replay_controls(self) -> set[TopicId]:
-        topics = self._log.topics
         dropped: set[TopicId] = set()
         controls = [control for found in self._scanned.values() for control in found.controls]
         for control in sorted(controls, key=lambda each: each.commit):
-            if control.commit <= self._known:
-                continue
-            if control.kind == Kind.DROP:
-                topics.pop(control.topic, None)
-                dropped.add(control.topic)
-            elif control.kind == Kind.CREATE:
-                topics.setdefault(control.topic, self._new_topic(control.topic, control.retention))
-            elif control.topic in topics:
-                topics[control.topic].retention = control.retention
-                topics[control.topic].kind = class_of(control.retention or self._options.retention)
+            if control.commit > self._known:
+                self._obey(control)
+                if control.kind == Kind.DROP:
+                    dropped.add(control.topic)
         return dropped
+
+    def _obey(self, control: Control) -> None:
+        topics = self._log.topics
+        if control.kind == Kind.DROP:
+            topics.pop(control.topic, None)
+        elif control.kind == Kind.CREATE:
+            topics.setdefault(control.topic, self._new_topic(control.topic, control.retention))
+        elif control.topic in topics:
+            topic = topics[control.topic]
+            topic.oldest = max(topic.oldest, control.oldest)
+            if control.kind == Kind.RETENTION:
+                topic.retention = control.retention
+                topic.kind = class_of(control.retention or self._options.retention)
+
+    def _note_classes(self, kind: RetentionClass, segments: list[Segment]) -> None:
+        """Note which topics may have messages in a class: those its newest index says, and those just read."""
+        there = {topic for each in segments if each.entries for topic in each.entries.topics}
+        newest = next((each for each in reversed(segments) if each.head is not None), None)
+        if newest is not None and newest.head is not None:
+            with contextlib.suppress(Damaged):  # told, and made anew, when it is used
+                rows = read_directory(self._files, newest.index_path, newest.head).rows()
+                there |= {row.topic for row in rows if row.reach}
+        for topic in there & self._log.topics.keys():
+            self._log.topics[topic].classes |= 1 << kind.code
 
     def _forget_the_dropped(self, segment: Segment) -> None:
         if segment.entries is not None:

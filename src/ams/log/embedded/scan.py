@@ -33,12 +33,13 @@ _WINDOW = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A create, drop or change of retention met in a segment."""
+    """A create, drop or change of what is kept met in a segment."""
 
     commit: int
     kind: int
     topic: TopicId
     retention: Milliseconds | None
+    oldest: Offset
 
 
 @dataclass(slots=True)
@@ -216,8 +217,9 @@ class Scanner:
         if header.kind == Kind.MESSAGES:
             self._take_messages(header, position, body)
         elif header.kind != Kind.MARK:
-            retention = None if header.kind == Kind.DROP else retention_of(body)
-            found.controls.append(Control(header.commit, header.kind, header.topic, retention))
+            found.content.note_time(header.time)
+            retention = retention_of(body) if body else None
+            found.controls.append(Control(header.commit, header.kind, header.topic, retention, header.first))
 
     def _take_messages(self, header: Header, position: int, body: bytes) -> None:
         found, topic, first = self._found, header.topic, header.first

@@ -24,7 +24,7 @@ class Tail(NamedTuple):
 class TopicState:
     """What changes about a topic. `kind` and `tail` are set by the committer alone, all else on the event loop."""
 
-    __slots__ = ("age_due", "end", "hint", "id", "kind", "leaving", "oldest", "retention", "tail", "waiter")
+    __slots__ = ("age_due", "classes", "end", "hint", "id", "kind", "leaving", "oldest", "retention", "tail", "waiter")
 
     def __init__(self, topic: TopicId, retention: Milliseconds | None, kind: RetentionClass) -> None:
         self.id = topic
@@ -35,6 +35,8 @@ class TopicState:
         self.tail = Tail()
         self.end = Offset(0)
         """The end readers see: never ahead of what is durable."""
+        self.classes = 0
+        """Bit n: messages of it may be in class n."""
         self.oldest = Offset(0)
         self.age_due = Milliseconds(0)
         """Wall time at which `oldest` may have moved."""
@@ -51,6 +53,11 @@ class TopicState:
             if not self.waiter.done():
                 self.waiter.set_result(None)
             self.waiter = None
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether its messages may be in more than one class."""
+        return self.classes & (self.classes - 1) != 0
 
     def row(self) -> Row:
         """Return what must outlive the segments."""

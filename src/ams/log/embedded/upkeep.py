@@ -9,11 +9,13 @@ import contextlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import structlog
 
 from ams.clock import Clock, Milliseconds
+from ams.errors import LogUnavailable
 from ams.files import Files
 from ams.log.embedded.committer import Committer
 from ams.log.embedded.findings import Damage
@@ -21,10 +23,13 @@ from ams.log.embedded.holdings import Holdings
 from ams.log.embedded.options import LogOptions
 from ams.log.embedded.places import IndexDamaged, Segment
 from ams.log.embedded.reader import DamageBook
+from ams.log.embedded.record import Kind
 from ams.log.embedded.scan import scan
 from ams.log.embedded.sealing import Sealer
 from ams.log.embedded.segment import HEAD_BYTES
-from ams.log.embedded.work import Chore
+from ams.log.embedded.topic import TopicState
+from ams.log.embedded.work import Chore, Control
+from ams.names import Offset
 
 logger = structlog.get_logger("ams.log")
 T = TypeVar("T")
@@ -51,6 +56,7 @@ class Upkeep:
         self._sealer = Sealer(files, holdings.table_rows)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
         self._turn = asyncio.Lock()
+        self._rebuilding = asyncio.Lock()
         self._called = asyncio.Event()
         self._old_tables: list[str] = []
 
@@ -162,11 +168,36 @@ class Upkeep:
     async def _remove(self, segment: Segment) -> None:
         """Forget a segment and free its space; the newest table stays until there is a newer one."""
         holdings = self._holdings
+        ends = await self._ends_of_spread(segment)
         holdings.places.remove(segment)
         for topic in holdings.topics.values():
             topic.age_due = Milliseconds(0)
+        await self._move_past(ends)
         keep = segment.index_path == holdings.table
         await self._on_thread(lambda: self._unlink(segment, keep_index=keep))
+
+    async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
+        """Return where topics with messages in several classes end in a segment."""
+        places, bit = self._holdings.places, 1 << segment.kind.code
+        spread = [topic for topic in self._holdings.topics.values() if topic.is_spread and topic.classes & bit]
+        return {topic: await self.look_up(partial(places.end_in, segment, topic.id)) for topic in spread}
+
+    async def _move_past(self, ends: dict[TopicState, Offset]) -> None:
+        """Give up what is older than what goes now but lies in another class: kept offsets have no holes.
+
+        This is written down where it matters, as after a restart the older ones would be found again.
+        """
+        places = self._holdings.places
+        before = {topic: topic.oldest for topic in ends}
+        for topic, end in ends.items():
+            topic.oldest = max(topic.oldest, end)
+        for topic, end in ends.items():
+            left = await self.look_up(partial(places.find, topic, before[topic]))
+            if left is not None and left.entries.firsts[left.number] < end:
+                done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._committer.submit(Control(Kind.OLDEST, topic, done, oldest=topic.oldest))
+                with contextlib.suppress(LogUnavailable):  # freeing space is more urgent on a full disk
+                    await done
 
     def _unlink(self, segment: Segment, *, keep_index: bool) -> None:
         self._files.unlink(segment.path)
@@ -176,13 +207,15 @@ class Upkeep:
 
     async def _rebuild(self, broken: IndexDamaged) -> None:
         segment = broken.segment
-        async with self._turn:
+        async with self._rebuilding:
             if segment.entries is not None or segment.sequence not in self._holdings.places.by_sequence:
                 return
             self._book.note(Damage(segment.index_path, 0, 0, f"index: {broken}"))
             found = await self._holdings.places.pages.on_thread(
                 lambda: scan(self._files, segment.path, segment.sequence, segment.length, closed=True)
             )
+            if segment.sequence not in self._holdings.places.by_sequence:
+                return
             for damage in found.damage:
                 self._book.note(damage)
             content = found.content

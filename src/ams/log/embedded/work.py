@@ -34,12 +34,13 @@ class Append:
 
 @dataclass(slots=True, eq=False)
 class Control:
-    """A create, drop or change of retention on its way through the committer."""
+    """A create, drop or change of what is kept of a topic on its way through the committer."""
 
     kind: Kind
     topic: TopicState
     done: asyncio.Future[None]
     retention: Milliseconds | None = None
+    oldest: Offset = Offset(0)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,5 +86,7 @@ class Outcome:
     records: list[Placed] = field(default_factory=list)
     answers: list[tuple[Append, Appended]] = field(default_factory=list)
     control: Control | None = None
+    time: Milliseconds = Milliseconds(0)
+    """When the control was written."""
     failed: list[Append | Control] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)

@@ -59,7 +59,8 @@ def test_a_flipped_bit_anywhere_costs_one_record_at_most_and_is_told(sealed, col
         path = data.draw(st.sampled_from(engine.disk.paths(".log") + engine.disk.paths(".idx")))
         place = data.draw(st.integers(0, len(engine.disk.content(path)) - 1))
         engine.disk.damage(path, place, 1 << data.draw(st.integers(0, 7)))
-        assert not check(engine.folder, files=engine.disk).sound
+        report = check(engine.folder, files=engine.disk)
+        assert report.damage or report.torn  # torn: the mark at the very end, which holds nothing
         engine.disk.cold = cold
         async with engine.opened() as log:
             if topic not in await log.topics():

@@ -264,3 +264,40 @@ async def test_keys_are_remembered_in_sealed_segments_and_forgotten_with_them(en
         engine.clock.advance(2 * DAY)
         await log.retain()
         assert (await log.append(topic, texts("a"), key="k")).first == 2
+
+
+@pytest.mark.parametrize("ending", ["close", "kill"])
+async def test_what_lies_in_another_class_goes_with_what_follows_it_so_that_there_is_no_hole(engine, ending):
+    log = await engine.open()
+    topic, other = await topic_of(log, 7 * DAY), await topic_of(log, HOUR)
+    await log.append(topic, texts("kept long"))
+    await log.set_retention(topic, HOUR)
+    await log.append(topic, texts("kept short"))
+    await log.set_retention(topic, 7 * DAY)
+    await log.append(topic, texts("kept long again"))
+    await log.append(other, texts("a"))
+    engine.clock.advance(2 * HOUR)
+
+    await log.retain()
+    assert await all_fragments(log, topic) == fragments(texts("kept long again"))
+    if ending == "kill":
+        engine.disk.stop_at = engine.disk.changes
+    await log.close()
+    engine.disk.stop_at = None
+
+    async with engine.opened() as log:
+        assert await log.bounds(topic) == Bounds(2, 3)
+        assert await all_fragments(log, topic) == fragments(texts("kept long again"))
+        assert await log.bounds(other) == Bounds(1, 1)
+
+
+async def test_what_was_too_old_stays_gone_when_a_longer_retention_comes(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await topic_of(log, HOUR)
+        await log.append(topic, texts("a"))
+        engine.clock.advance(HOUR + 1000)
+        await log.set_retention(topic, DAY)
+        assert await log.bounds(topic) == Bounds(1, 1)
+
+    async with engine.opened() as log:
+        assert await log.bounds(topic) == Bounds(1, 1)

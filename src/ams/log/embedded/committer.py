@@ -56,6 +56,8 @@ class Committer:
         self._tell = tell
         self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
         self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
+        self._large_is_due = False
+        """Whether the last group let an append larger than a group wait."""
         self._chores: list[Chore] = []
         self._stopping = False
         self._sync_due: Milliseconds | None = None
@@ -97,24 +99,47 @@ class Committer:
             self._waiting.setdefault(work.topic, deque()).append(work)
 
     def _take(self) -> list[Append] | Control:
-        """Return the next group: appends of all topics in turn, or one control."""
+        """Return the next group: appends of all topics in turn, or one control.
+
+        An append larger than a group lets what else waits go first and then has the next turn, so that nobody waits
+        for more than one of them.
+        """
         group: list[Append] = []
+        passed: list[tuple[TopicState, deque[Append | Control]]] = []
         size = 0
         while self._waiting:
             topic, works = self._waiting.popitem(last=False)
             work = works[0]
+            if self._must_wait(work):
+                passed.append((topic, works))
+                continue
             if group and (isinstance(work, Control) or size + work.size > self._options.group_bytes):
-                self._waiting[topic] = works
-                self._waiting.move_to_end(topic, last=False)
+                self._put_first(topic, works)
                 break
             works.popleft()
             if works:
                 self._waiting[topic] = works
             if isinstance(work, Control):
+                self._put_back(passed)
                 return work
             group.append(work)
             size += work.size
-        return group
+        self._put_back(passed)
+        return group or self._take()
+
+    def _must_wait(self, work: Append | Control) -> bool:
+        is_large = isinstance(work, Append) and work.size > self._options.group_bytes
+        return is_large and not self._large_is_due
+
+    def _put_back(self, passed: list[tuple[TopicState, deque[Append | Control]]]) -> None:
+        """Put what had to wait before all others; it has the next turn."""
+        self._large_is_due = bool(passed)
+        for topic, works in reversed(passed):
+            self._put_first(topic, works)
+
+    def _put_first(self, topic: TopicState, works: deque[Append | Control]) -> None:
+        self._waiting[topic] = works
+        self._waiting.move_to_end(topic, last=False)
 
     def _commit_group(self, group: list[Append] | Control) -> None:
         outcomes = [self._commit_control(group)] if isinstance(group, Control) else self._commit_appends(group)

@@ -21,8 +21,8 @@ async def pulled(
     house: House, count: int = 100, deliverer: Deliverer | None = None, *, wait: bool = False
 ) -> list[int]:
     deliverer = deliverer or house.deliverer()
-    delivery = await deliverer.delivery(house.caller, SUB)
-    return [each.offset for each in await deliverer.pull(delivery, count, wait=wait)]
+    subscription = await deliverer.subscription(house.caller, SUB)
+    return [each.offset for each in await deliverer.pull(subscription, count, wait=wait)]
 
 
 async def acknowledged(house: House, *numbers: int) -> None:
@@ -63,7 +63,7 @@ async def test_11_1_negative_numbers_and_none_at_all_are_invalid(house: House) -
 
 async def test_an_unknown_subscription_is_not_found(house: House) -> None:
     with pytest.raises(NotFound, match="^Subscription doesn't exist$"):
-        await house.deliverer().delivery(house.caller, SubscriptionName("none"))
+        await house.deliverer().subscription(house.caller, SubscriptionName("none"))
 
 
 async def test_10_3_a_subscription_whose_topic_is_gone_is_a_conflict(house: House) -> None:
@@ -107,9 +107,9 @@ async def test_a15_a_waiting_pull_returns_what_there_is_at_once(house: House) ->
 
 async def test_m9_a_client_that_left_ends_its_wait(house: House) -> None:
     deliverer = house.deliverer(wait_seconds=60)
-    delivery = await deliverer.delivery(house.caller, SUB)
+    subscription = await deliverer.subscription(house.caller, SUB)
     gone: Gone = asyncio.get_running_loop().create_future()
-    waiting = asyncio.ensure_future(deliverer.pull(delivery, 1, wait=True, gone=lambda: gone))
+    waiting = asyncio.ensure_future(deliverer.pull(subscription, 1, wait=True, gone=lambda: gone))
     await asyncio.sleep(0.05)
 
     gone.set_result(None)
@@ -141,12 +141,12 @@ async def test_a_topic_deleted_while_a_pull_waits_ends_the_wait(house: House) ->
 async def test_a_pull_racing_with_a_seek_does_not_undo_it(house: House) -> None:
     await house.publish(10)
     deliverer = house.deliverer()
-    delivery = await deliverer.delivery(house.caller, SUB)
+    subscription = await deliverer.subscription(house.caller, SUB)
 
     async def seek() -> None:
         await house.seeker.seek(house.caller, SUB, 5)
 
-    messages, _ = await asyncio.gather(deliverer.pull(delivery, 3, wait=False), seek())
+    messages, _ = await asyncio.gather(deliverer.pull(subscription, 3, wait=False), seek())
 
     if messages[0].offset == 0:  # pulled before the seek: no longer acknowledgeable
         with pytest.raises(InvalidInput, match="no ack pending"):

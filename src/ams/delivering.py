@@ -5,7 +5,8 @@ moves the cursor. Nothing is leased: a pull repeated without an acknowledgement 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -17,22 +18,16 @@ from ams.cursors.base import Cursors, Position
 from ams.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from ams.log.base import Log
 from ams.messages import Stored
-from ams.names import Offset, SubscriptionName
+from ams.names import Offset, SubscriptionName, TopicId
 from ams.registry.records import Subscription, Topic
 from ams.registry.registry import Registry
 
 logger = structlog.get_logger("ams.delivering")
 
+NO_TOPIC = "Subscription's topic doesn't exist"
+
 Gone = asyncio.Future[None]
 """Completes when the client has left."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A subscription somebody may pull from now, and its topic."""
-
-    subscription: Subscription
-    topic: Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +43,17 @@ class Deliverer:
     """How long a pull that waits does so (contract 17.1, M9)."""
     _waiting: set[asyncio.Task[bool]] = field(default_factory=set)
 
-    async def delivery(self, caller: Caller, name: SubscriptionName) -> Delivery:
-        """Return what the caller pulls from, checked in the order of contract 10.3."""
+    async def subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
+        """Return what the caller may pull from now, checked in the order of contract 10.3."""
         subscription = await self._subscription(caller, name)
         if subscription.push is not None and not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
             raise NotAllowed
         caller.require_listed(subscription.authorized, CONSUMER)
-        topic = await self.registry.topics.find(subscription.project_id, subscription.topic)
-        if topic is None:
-            raise Conflict("Subscription's topic doesn't exist")
-        return Delivery(subscription, topic)
+        await topic_of(self.registry, subscription)
+        return subscription
 
     async def pull(
-        self, delivery: Delivery, max_messages: int, *, wait: bool, gone: Callable[[], Gone] | None = None
+        self, subscription: Subscription, max_messages: int, *, wait: bool, gone: Callable[[], Gone] | None = None
     ) -> Sequence[Stored]:
         """Return up to `max_messages` from the cursor on; with `wait`, as soon as there is one, else after a while.
 
@@ -70,13 +63,15 @@ class Deliverer:
         give_up = loop.time() + (self.wait_seconds if wait else 0)
         left: Gone | None = None
         while True:
-            messages, end = await self._take(delivery, min(max_messages, self.max_messages))
+            topic = await topic_of(self.registry, subscription)
+            with no_topic_is_a_conflict():
+                messages, end = await self._take(subscription, topic.id, min(max_messages, self.max_messages))
             seconds = give_up - loop.time()
             if messages or seconds <= 0:
                 return messages
             if left is None and gone is not None:
                 left = gone()
-            if not await self._woken(delivery.topic, end, seconds, left):
+            if not await self._woken(topic.id, end, seconds, left):
                 return []
 
     async def acknowledge(self, caller: Caller, name: SubscriptionName, numbers: Callable[[], Sequence[int]]) -> None:
@@ -110,48 +105,48 @@ class Deliverer:
             raise NotFound("Subscription doesn't exist")
         return subscription
 
-    async def _take(self, delivery: Delivery, max_messages: int) -> tuple[Sequence[Stored], Offset]:
+    async def _take(
+        self, subscription: Subscription, topic: TopicId, max_messages: int
+    ) -> tuple[Sequence[Stored], Offset]:
         """Read from the cursor and record the hand-out; again when somebody moved the cursor in between."""
-        subscription, topic = delivery.subscription.id, delivery.topic.id
         while True:
-            position = await self.cursors.position(subscription, topic)
+            position = await self.cursors.position(subscription.id, topic)
             messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=self.max_bytes)
             if not messages:
-                end = await self._end(delivery, position)
+                end = await self._end(subscription, topic, position)
                 if end is not None:
                     return [], end
             elif messages[0].offset > position.offset:
-                await self._skip(delivery, position, messages[0].offset)
+                await self._skip(subscription, position, messages[0].offset)
             else:
                 end = Offset(messages[-1].offset + 1)
-                if await self.cursors.hand_out(subscription, position.generation, end):
+                if await self.cursors.hand_out(subscription.id, position.generation, end):
                     return messages, end
 
-    async def _end(self, delivery: Delivery, position: Position) -> Offset | None:
+    async def _end(self, subscription: Subscription, topic: TopicId, position: Position) -> Offset | None:
         """Return the topic's end if the cursor is there; None when there is more to read after all."""
-        topic = delivery.topic.id
         end = (await self.log.bounds(topic)).end
         if end <= position.offset:
             return end
         late = await self.log.read(topic, position.offset, max_messages=1, max_bytes=1)
         if not late:
-            await self._skip(delivery, position, end)
+            await self._skip(subscription, position, end)
         return None
 
-    async def _skip(self, delivery: Delivery, position: Position, to: Offset) -> None:
+    async def _skip(self, subscription: Subscription, position: Position, to: Offset) -> None:
         """Follow retention, or pass what is damaged: never silently (design law 3)."""
-        moved = await self.cursors.retain(delivery.subscription.id, to)
+        moved = await self.cursors.retain(subscription.id, position.generation, to)
         if moved.lost > position.lost:
             logger.warning(
                 "subscription.lost",
-                subscription=delivery.subscription.name,
+                subscription=subscription.name,
                 first=position.offset,
                 messages=moved.lost - position.lost,
             )
 
-    async def _woken(self, topic: Topic, end: Offset, seconds: float, gone: Gone | None) -> bool:
+    async def _woken(self, topic: TopicId, end: Offset, seconds: float, gone: Gone | None) -> bool:
         """Wait for a message after `end`; False when time, the client or the service ended the wait."""
-        waiting = asyncio.ensure_future(self.log.wait(topic.id, end, seconds))
+        waiting = asyncio.ensure_future(self._grown(topic, end, seconds))
         self._waiting.add(waiting)
         if gone is not None:
             gone.add_done_callback(lambda _: waiting.cancel())
@@ -161,3 +156,30 @@ class Deliverer:
             self._waiting.discard(waiting)
             waiting.cancel()
         return not waiting.cancelled() and waiting.result()
+
+    async def _grown(self, topic: TopicId, end: Offset, seconds: float) -> bool:
+        with no_topic_is_a_conflict():
+            return await self.log.wait(topic, end, seconds)
+
+
+async def topic_of(registry: Registry, subscription: Subscription) -> Topic:
+    """Return the topic a subscription is on now; raise `Conflict` when it is gone.
+
+    To be asked right before a cursor is: a topic created again under its name has another identity, and a cursor must
+    never meet the old one after the new (contract 17.2, A9).
+    """
+    topic = await registry.topics.find(subscription.project_id, subscription.topic)
+    if topic is None:
+        raise Conflict(NO_TOPIC)
+    return topic
+
+
+@contextlib.contextmanager
+def no_topic_is_a_conflict() -> Iterator[None]:
+    """Tell a topic that went while it was read as contract 10.3 does."""
+    try:
+        yield
+    except NotFound as error:
+        if error.message == "Topic doesn't exist":
+            raise Conflict(NO_TOPIC) from None
+        raise

@@ -32,10 +32,14 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_INT64 = 2**63 - 1
 
 
-@functools.lru_cache(maxsize=10_000)  # asked for each name of each request
 def is_name(text: str) -> bool:
     """Whether `text` may name a project, topic, subscription, schema or user (contract 2)."""
-    return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None
+    return len(text) <= MAX_NAME and _has_good_characters(text)
+
+
+@functools.lru_cache(maxsize=10_000)  # asked for each name of each request; never given more than MAX_NAME to keep
+def _has_good_characters(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
 
 
 def checked_name(kind: str, text: str) -> str:

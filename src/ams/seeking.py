@@ -7,6 +7,7 @@ from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.clock import Milliseconds
 from ams.cursors.base import Cursors
+from ams.delivering import no_topic_is_a_conflict, topic_of
 from ams.errors import Conflict, InvalidInput, LogUnavailable, NotFound
 from ams.log.base import Log
 from ams.names import Offset, SubscriptionName, TopicId
@@ -33,18 +34,18 @@ class Seeker:
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
         """Return where the subscription stands; a cursor that retention has passed is moved up first."""
         subscription = await self._subscription(caller, name)
-        topic = await self._topic(subscription)
-        if topic is None:
-            raise Conflict("Subscription's topic doesn't exist")
-        return await self._offsets(subscription, topic)
+        topic = await topic_of(self.registry, subscription)
+        with no_topic_is_a_conflict():
+            return await self._offsets(subscription, topic.id)
 
     async def offset_at(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offset:
         """Return the first message published at `time` or later; raise `Conflict` when there is none."""
         subscription = await self._subscription(caller, name)
-        topic = await self._topic(subscription)
-        if topic is None:
-            raise LogUnavailable
-        offset = await self.log.offset_at(topic, time)
+        try:
+            topic = await topic_of(self.registry, subscription)
+            offset = await self.log.offset_at(topic.id, time)
+        except (Conflict, NotFound):  # contract 11.4: without the topic's log, a 500
+            raise LogUnavailable from None
         if offset is None:
             raise Conflict("Timestamp is out of bounds for the subscription's topic/partition")
         return offset
@@ -55,20 +56,19 @@ class Seeker:
         Raises `InvalidInput` outside the topic's bounds, both ends allowed; nothing has changed then (A6).
         """
         subscription = await self._subscription(caller, name)
-        topic = await self._topic(subscription)
-        if topic is None:
-            raise Conflict("Subscription's topic doesn't exist")
-        bounds = await self.log.bounds(topic)
+        topic = await topic_of(self.registry, subscription)
+        with no_topic_is_a_conflict():
+            await self.cursors.position(subscription.id, topic.id)
+            bounds = await self.log.bounds(topic.id)
         if not bounds.oldest <= offset <= bounds.end:
             raise InvalidInput("Offset out of bounds")
-        await self.cursors.position(subscription.id, topic)
         await self.cursors.seek(subscription.id, Offset(offset))
 
     async def _offsets(self, subscription: Subscription, topic: TopicId) -> Offsets:
         position = await self.cursors.position(subscription.id, topic)
         bounds = await self.log.bounds(topic)
         if position.offset < bounds.oldest:
-            position = await self.cursors.retain(subscription.id, bounds.oldest)
+            position = await self.cursors.retain(subscription.id, position.generation, bounds.oldest)
         return Offsets(bounds.oldest, bounds.end, position.offset)
 
     async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
@@ -77,7 +77,3 @@ class Seeker:
             raise NotFound("Subscription doesn't exist")
         caller.require_listed(subscription.authorized, CONSUMER)
         return subscription
-
-    async def _topic(self, subscription: Subscription) -> TopicId | None:
-        topic = await self.registry.topics.find(subscription.project_id, subscription.topic)
-        return topic.id if topic else None

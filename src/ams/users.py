@@ -141,6 +141,8 @@ def _found(user: User | None) -> User:
 
 
 def _refuse_doubles(names: Sequence[str]) -> None:
-    for place, name in enumerate(names):
-        if name in names[:place]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
             raise InvalidInput(f"duplicate reference of project {name}")
+        seen.add(name)

@@ -59,7 +59,7 @@ async def test_an_unknown_subscription_is_not_found(store: Store) -> None:
     unknown = SubscriptionId("nobody")
     for call in (
         store.cursors.position(unknown, TOPIC),
-        store.cursors.retain(unknown, Offset(1)),
+        store.cursors.retain(unknown, 0, Offset(1)),
         store.cursors.hand_out(unknown, 0, Offset(1)),
         store.cursors.acknowledge(unknown, Offset(1), DEADLINE),
         store.cursors.seek(unknown, Offset(1)),
@@ -147,10 +147,28 @@ async def test_another_identity_of_the_topic_restarts_the_cursor_durably(store: 
 
 
 async def test_retention_past_the_cursor_is_counted_for_ever(store: Store) -> None:
-    moved = await store.cursors.retain(SUB, Offset(7))
+    moved = await store.cursors.retain(SUB, 0, Offset(7))
 
     assert (moved.offset, moved.lost) == (7, 7)
     assert (await (await store.restart()).position(SUB, TOPIC)).lost == 7
+
+
+async def test_a_loss_seen_before_a_seek_does_not_move_the_cursor_after_it(store: Store) -> None:
+    before = await store.cursors.position(SUB, TOPIC)
+    await store.cursors.seek(SUB, Offset(3))
+
+    after = await store.cursors.retain(SUB, before.generation, Offset(60))
+
+    assert (after.offset, after.lost) == (3, 0)
+
+
+async def test_a_clock_set_back_before_a_restart_takes_no_grace_from_old_subscriptions(store: Store) -> None:
+    store.clock.advance(600_000)
+    await pulled(store.cursors, 10)
+    store.clock.step(-3_600_000)
+    cursors = await store.restart()
+
+    await cursors.acknowledge(SUB, Offset(9), DEADLINE)
 
 
 async def test_many_acknowledgements_at_once_are_all_kept(store: Store) -> None:

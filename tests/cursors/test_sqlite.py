@@ -9,7 +9,7 @@ import pytest
 from ams.clock import ManualClock, Milliseconds
 from ams.cursors import sqlite
 from ams.cursors.sqlite import SqliteCursors
-from ams.errors import CursorsUnavailable, Unusable
+from ams.errors import CursorsUnavailable, InvalidInput, Unusable
 from ams.names import Offset, SubscriptionId, TopicId
 
 SUB = SubscriptionId("sub-1")
@@ -71,6 +71,9 @@ async def test_a_cursor_past_the_end_goes_back_to_the_end_and_this_is_said(
     assert (await cursors.position(SUB, TOPIC)).offset == 60
     assert "cursors.past_the_end" in capsys.readouterr().out
     await cursors.close()
+    cursors = await opened(tmp_path / "cursors.db", end=200)
+    assert (await cursors.position(SUB, TOPIC)).offset == 60
+    await cursors.close()
 
 
 async def test_on_a_full_disk_the_reserve_is_released_and_the_acknowledgement_commits(
@@ -125,6 +128,48 @@ async def test_no_acknowledgement_that_builds_on_a_failed_one_succeeds(
     assert [type(answer) for answer in answers] == [CursorsUnavailable] * 4
     disk.full = False
     await cursors.acknowledge(SUB, Offset(8), DEADLINE)
+    await cursors.close()
+
+
+async def test_an_acknowledgement_that_failed_twice_succeeds_when_the_disk_is_fine_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    cursors = await opened(tmp_path / "cursors.db")
+    await cursors.create(SUB, TOPIC, Offset(0))
+    await cursors.hand_out(SUB, 0, Offset(5))
+
+    disk.full = True
+    for _ in range(2):
+        with pytest.raises(CursorsUnavailable):
+            await cursors.acknowledge(SUB, Offset(4), DEADLINE)
+    disk.full = False
+
+    await cursors.acknowledge(SUB, Offset(4), DEADLINE)
+    await cursors.close()
+
+
+async def test_after_a_seek_that_failed_what_was_handed_out_before_it_counts_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    cursors = await opened(tmp_path / "cursors.db")
+    await cursors.create(SUB, TOPIC, Offset(5))
+    await cursors.hand_out(SUB, 0, Offset(10))
+
+    disk.full = True
+    seeking = asyncio.ensure_future(cursors.seek(SUB, Offset(100)))
+    await asyncio.sleep(0)
+    during = await cursors.position(SUB, TOPIC)
+    await cursors.hand_out(SUB, during.generation, Offset(110))
+    with pytest.raises(CursorsUnavailable):
+        await seeking
+    disk.full = False
+
+    assert not await cursors.hand_out(SUB, during.generation, Offset(110))
+    with pytest.raises(InvalidInput, match="wrong ack"):
+        await cursors.acknowledge(SUB, Offset(105), DEADLINE)
+    await cursors.acknowledge(SUB, Offset(9), DEADLINE)
     await cursors.close()
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ams.errors import KeyReused, LogUnavailable, NotFound, TooLarge
+from ams.errors import InvalidInput, KeyReused, LogUnavailable, NotFound, TooLarge
 from ams.log.base import Bounds, Log
 from ams.names import new_topic_id
 from tests.log.engines import ENGINES, HOUR, Engine, all_fragments, fragments, new_topic, numbered, texts
@@ -226,6 +226,23 @@ async def test_keys_of_different_topics_have_nothing_to_do_with_each_other(log: 
     assert (answer.first, answer.count) == (0, 1)
 
 
+@pytest.mark.parametrize("key", ["", "k" * 256])
+async def test_a_key_that_is_none_is_refused_and_nothing_is_stored(log: Log, key: str):
+    topic = await new_topic(log)
+
+    with pytest.raises(InvalidInput):
+        await log.append(topic, texts("a"), key=key)
+
+    assert await log.bounds(topic) == Bounds(0, 0)
+
+
+async def test_a_read_of_no_messages_is_empty(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+
+    assert list(await log.read(topic, 0, max_messages=0, max_bytes=1000)) == []
+
+
 async def test_appends_with_the_same_key_at_once_are_stored_once(log: Log):
     topic = await new_topic(log)
 
@@ -355,8 +372,16 @@ async def test_closing_the_log_ends_waits_and_finishes_what_was_accepted(engine:
 
     assert not await waiting
     assert [answer.first for answer in await asyncio.gather(*appends)] == list(range(50))
-    with pytest.raises(LogUnavailable):
-        await log.append(topic, texts("late"))
+    for call in (
+        log.append(topic, texts("late")),
+        log.append(topic, texts("late"), key="k"),
+        log.read(topic, 0, max_messages=1, max_bytes=1),
+        log.bounds(topic),
+        log.create(new_topic_id()),
+        log.drop(topic),
+    ):
+        with pytest.raises(LogUnavailable):
+            await call
 
 
 async def test_what_was_acknowledged_is_there_when_the_log_is_opened_again(engine: Engine):

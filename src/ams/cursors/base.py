@@ -42,8 +42,11 @@ class Cursors(Protocol):
         """Return where the cursor stands; another topic identity than before restarts it at 0 (state.meet)."""
         ...
 
-    async def retain(self, subscription: SubscriptionId, oldest: Offset) -> Position:
-        """Move up to `oldest` if retention has passed the cursor, counting what was lost (state.retain)."""
+    async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
+        """Move up to `oldest` if retention has passed the cursor, counting what was lost (state.retain).
+
+        Nothing moves when the generation has moved on: whoever saw the loss saw an older position.
+        """
         ...
 
     async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:

@@ -21,7 +21,7 @@ import structlog
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors import state
 from ams.cursors.base import Position
-from ams.cursors.state import Cursor, Grace, HandOut
+from ams.cursors.state import Cursor, Grace
 from ams.errors import CursorsUnavailable, NotFound, Unusable
 from ams.names import Offset, SubscriptionId, TopicId
 
@@ -44,6 +44,8 @@ ON CONFLICT (subscription) DO UPDATE SET
 """
 _DELETE = "DELETE FROM cursors WHERE subscription IN (SELECT value FROM json_each(?))"
 
+_LONG_AGO = Milliseconds(2**62)
+
 log = structlog.get_logger("ams.cursors")
 
 
@@ -62,23 +64,25 @@ class _Entry:
     cursor: Cursor
     sought: Milliseconds
     durable: _Row | None
+    settled: Cursor
+    """The cursor as it was when it last stood where the disk says."""
 
     def row(self) -> _Row:
         cursor = self.cursor
         return _Row(cursor.topic, cursor.offset, cursor.generation, cursor.lost, self.sought)
 
-    def fall_back(self, now: Milliseconds) -> None:
-        """Stand again where the disk says; what was handed out meanwhile stays acknowledgeable."""
-        assert self.durable is not None
-        moved, row = self.cursor, self.durable
-        handed = moved.handed
-        if moved.offset > row.offset and moved.generation == row.generation:
-            # An acknowledgement that was not stored: its sender may try again.
-            handed = (*handed, HandOut(moved.offset, now))
-        self.cursor = moved._replace(
-            topic=row.topic, offset=row.offset, generation=moved.generation + 1, lost=row.lost, handed=handed
-        )
+    def move(self, cursor: Cursor) -> None:
+        """Move in memory; the disk follows."""
+        if self.row() == self.durable:
+            self.settled = self.cursor
+        self.cursor = cursor
+
+    def fall_back(self, row: _Row) -> None:
+        """Stand again where the disk says."""
+        self.cursor = self.settled = state.undo(self.settled, self.cursor)
         self.sought = row.sought
+        # Known to no one but this process: the generation of the disk need not follow.
+        self.durable = self.row()
 
 
 @dataclass(slots=True)
@@ -86,6 +90,8 @@ class _Group:
     """Changes that become durable together; None is a cursor that is gone."""
 
     rows: dict[SubscriptionId, _Row | None] = field(default_factory=dict)
+    cursors: dict[SubscriptionId, Cursor] = field(default_factory=dict)
+    """What the rows were made of."""
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
     """One for each caller: one that leaves must not end it for the others."""
 
@@ -138,14 +144,15 @@ class SqliteCursors:
     async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> None:
         """Make a cursor, durably."""
         old = self._entries.get(subscription)
-        entry = _Entry(Cursor(topic, offset), self._clock.wall(), old.durable if old else None)
+        cursor = Cursor(topic, offset)
+        entry = _Entry(cursor, self._clock.wall(), old.durable if old else None, old.settled if old else cursor)
         self._entries[subscription] = entry
-        await self._commit(subscription, entry)
+        await self._join(subscription, entry)
 
     async def drop(self, subscription: SubscriptionId) -> None:
         """Forget a cursor, durably."""
         if self._entries.pop(subscription, None) is not None:
-            await self._commit(subscription, None)
+            await self._join(subscription, None)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
         """Return all that have a cursor."""
@@ -158,10 +165,11 @@ class SqliteCursors:
             await self._move(subscription, entry, state.meet(entry.cursor, topic))
         return _position(entry.cursor)
 
-    async def retain(self, subscription: SubscriptionId, oldest: Offset) -> Position:
-        """Move up to the oldest kept message."""
+    async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
+        """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
         entry = self._entry(subscription)
-        await self._move(subscription, entry, state.retain(entry.cursor, oldest))
+        if entry.cursor.generation == generation:
+            await self._move(subscription, entry, state.retain(entry.cursor, oldest))
         return _position(entry.cursor)
 
     async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
@@ -180,8 +188,9 @@ class SqliteCursors:
     async def seek(self, subscription: SubscriptionId, offset: Offset) -> None:
         """Move anywhere."""
         entry = self._entry(subscription)
+        entry.move(state.seek(entry.cursor, offset))
         entry.sought = self._clock.wall()
-        await self._move(subscription, entry, state.seek(entry.cursor, offset))
+        await self._join(subscription, entry)
 
     async def close(self) -> None:
         """Write what is waiting and close the database."""
@@ -199,18 +208,16 @@ class SqliteCursors:
         return entry
 
     async def _move(self, subscription: SubscriptionId, entry: _Entry, cursor: Cursor) -> None:
-        entry.cursor = cursor
-        row = entry.row()
-        if row != entry.durable:
-            await self._join(subscription, row)
+        entry.move(cursor)
+        if entry.row() != entry.durable:
+            await self._join(subscription, entry)
 
-    async def _commit(self, subscription: SubscriptionId, entry: _Entry | None) -> None:
-        await self._join(subscription, entry.row() if entry else None)
-
-    def _join(self, subscription: SubscriptionId, row: _Row | None) -> asyncio.Future[None]:
+    def _join(self, subscription: SubscriptionId, entry: _Entry | None) -> asyncio.Future[None]:
         """Put a change into the group that is written next; the future tells when it is on disk."""
         group, waiter = self._group, self._loop.create_future()
-        group.rows[subscription] = row
+        group.rows[subscription] = entry.row() if entry else None
+        if entry:
+            group.cursors[subscription] = entry.cursor
         group.waiting.append(waiter)
         if self._writing is None:
             self._loop.call_soon(self._send)
@@ -224,8 +231,8 @@ class SqliteCursors:
     def _stored(self, group: _Group) -> None:
         for subscription, row in group.rows.items():
             entry = self._entries.get(subscription)
-            if entry is not None:
-                entry.durable = row
+            if entry is not None and row is not None:
+                entry.durable, entry.settled = row, group.cursors[subscription]
         group.end()
         self._writing = None
         self._send()
@@ -234,11 +241,10 @@ class SqliteCursors:
         """Nothing of this group is on disk, nor may anything that came after it build on it."""
         log.error("cursors.unavailable", reason=reason, cursors=len(group.rows))
         later, self._group = self._group, _Group()
-        now = self._clock.monotonic()
         for subscription in group.rows | later.rows:
             entry = self._entries.get(subscription)
             if entry is not None and entry.durable is not None:
-                entry.fall_back(now)
+                entry.fall_back(entry.durable)
             elif entry is not None:
                 del self._entries[subscription]
         for failed in (group, later):
@@ -251,8 +257,8 @@ class SqliteCursors:
         while (group := self._queue.get()) is not None:
             try:
                 self._write(group)
-            except sqlite3.Error as error:
-                self._tell(self._failed, group, str(error))
+            except Exception as error:  # whatever it is: those who wait must be told, and the thread goes on
+                self._tell(self._failed, group, f"{type(error).__name__}: {error}")
             else:
                 self._tell(self._stored, group)
 
@@ -274,15 +280,20 @@ class SqliteCursors:
         rows = self._connection.execute(
             'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
         ).fetchall()
+        moved: dict[SubscriptionId, _Row | None] = {}
         for subscription, topic, offset, generation, lost, sought in rows:
             row = _Row(TopicId(bytes.fromhex(topic)), offset, generation, lost, sought)
             end = ends.get(row.topic, Offset(0))
             if row.topic in ends and row.offset > end:
                 log.warning("cursors.past_the_end", subscription=subscription, offset=offset, end=end)
-                row = row._replace(offset=end)
-            grace = Grace(end, now, Milliseconds(wall - sought)) if end > row.offset else None
+                row = moved[SubscriptionId(subscription)] = row._replace(offset=end)
+            # A time in the future was written before the clock was set back: long ago, for all we know.
+            quiet = Milliseconds(wall - sought) if wall >= sought else _LONG_AGO
+            grace = Grace(end, now, quiet) if end > row.offset else None
             cursor = Cursor(row.topic, row.offset, generation, lost=lost, grace=grace)
-            self._entries[SubscriptionId(subscription)] = _Entry(cursor, row.sought, row)
+            self._entries[SubscriptionId(subscription)] = _Entry(cursor, row.sought, row, cursor)
+        if moved:
+            _store(self._connection, moved)
 
 
 def _position(cursor: Cursor) -> Position:

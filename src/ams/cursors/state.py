@@ -106,6 +106,20 @@ def meet(cursor: Cursor, topic: TopicId) -> Cursor:
     return seek(cursor, Offset(0))._replace(topic=topic)
 
 
+def undo(before: Cursor, moved: Cursor) -> Cursor:
+    """Stand again where `before` stood: what moved the cursor could not be stored.
+
+    Hand-outs of the same generation stay acknowledgeable; those made after a failed seek never were in their place, and
+    whoever read a position after it must read again.
+    """
+    if moved.generation != before.generation:
+        return before._replace(generation=moved.generation + 1)
+    handed: list[HandOut] = []
+    for pair in sorted({*before.handed, *moved.handed}, key=lambda pair: (pair.time, -pair.end)):
+        handed = [older for older in handed if older.end > pair.end] + [pair]
+    return before._replace(handed=tuple(handed[-MAX_HANDED:]))
+
+
 def _live_grace(cursor: Cursor, deadline: Milliseconds, now: Milliseconds) -> HandOut | None:
     grace = cursor.grace
     if grace is None or grace.quiet <= deadline or now - grace.time > deadline:

@@ -24,6 +24,8 @@ Header = tuple[bytes, bytes]
 
 JSON = (b"content-type", b"application/json; charset=utf-8")
 REQUEST_ID = b"x-request-id"
+_BY_TOKEN = re.compile("(/users:byToken/).*", re.DOTALL)
+"""The one path that holds a token, which must not reach a log line (17.3, U8)."""
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
 """A client's own request id that may go into a header and a log line."""
 
@@ -74,7 +76,7 @@ class App:
                 "request.failed",
                 request=request_id.decode("latin-1"),
                 method=scope["method"],
-                path=scope["path"],
+                path=_BY_TOKEN.sub(r"\1***", scope["path"]),
                 error=type(error).__name__,
                 reason=str(error) if answer.retry_after else None,
                 exc_info=None if answer.retry_after else error,

@@ -81,9 +81,9 @@ class FastRoutes:
         return messages.published(appended.first, appended.count)
 
     async def _pull(self, call: Call) -> bytes:
-        delivery = await self._deliverer.delivery(call.caller, SubscriptionName(call.name))
+        subscription = await self._deliverer.subscription(call.caller, SubscriptionName(call.name))
         wanted, wait = messages.pull_request(await self._bodies.read(call.headers, call.receive))
-        stored = await self._deliverer.pull(delivery, wanted, wait=wait, gone=lambda: _gone(call.receive))
+        stored = await self._deliverer.pull(subscription, wanted, wait=wait, gone=lambda: _gone(call.receive))
         return messages.pulled(ack_prefix(call.project, call.name), stored)
 
     async def _acknowledge(self, call: Call) -> bytes:

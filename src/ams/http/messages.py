@@ -1,6 +1,7 @@
 """Messages on the wire: reading what is published and pulled for, writing what is delivered (contract 10 and 12)."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,6 +15,7 @@ from ams.names import ack_offset
 
 BIG_BODY = 256 * 1024
 """Bodies above this are decoded one at a time, letting other requests in between."""
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _BREATH = 256
 """Messages of a big body that are checked between two breaths."""
 
@@ -60,8 +62,8 @@ class MessageReader:
         if len(body) <= BIG_BODY:
             return [self._message(each) for each in _publish.read(body).messages or ()]
         async with self._one_at_a_time:
-            await asyncio.sleep(0)
-            published = _publish.read(body).messages or []
+            # In a thread: other requests go on while a body of millions of odd values is looked through.
+            published = (await asyncio.to_thread(_publish.read, body)).messages or []
             messages: list[Message] = []
             for start in range(0, len(published), _BREATH):
                 await asyncio.sleep(0)
@@ -117,10 +119,9 @@ def pull_request(body: bytes) -> tuple[int, bool]:
 
 def _wanted(value: str | int | None) -> int:
     """Return the number asked for; absent, not an integer, zero or negative is 1."""
-    try:
-        return max(int(value or 1), 1)
-    except ValueError:
+    if isinstance(value, str) and not _INTEGER.fullmatch(value):
         return 1
+    return max(int(value or 1), 1)
 
 
 def pulled(ack_prefix: str, messages: Sequence[Stored]) -> bytes:

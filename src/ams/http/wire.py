@@ -1,5 +1,6 @@
 """JSON bodies: how requests are read (contract 1.2)."""
 
+import functools
 import types
 import typing
 from collections.abc import Callable
@@ -53,13 +54,18 @@ def _folded(value: Any, wanted: Any) -> Any:
     shape = _shape_in(wanted)
     if not isinstance(value, dict) or shape is None:
         return value
-    fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(shape)}
+    fields = _fields(shape)
     found = {}
     for name, member in value.items():
         field = fields.get(name.lower())
         if field is not None:
             found[field.encode_name] = _folded(member, field.type)
     return found
+
+
+@functools.cache
+def _fields(shape: type[Shape]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name.lower(): field for field in msgspec.structs.fields(shape)}
 
 
 def _options(wanted: Any) -> tuple[Any, ...]:

@@ -44,7 +44,7 @@ class Log(Protocol):
     async def create(self, topic: TopicId, retention: Milliseconds | None = None) -> None:
         """Make room for a topic, durably; `retention` is its messages' age limit, absent = the log's default.
 
-        Creating a topic that exists changes nothing.
+        Creating a topic that exists changes nothing. An identity is used once: a dropped one is never created again.
         """
         ...
 
@@ -59,7 +59,7 @@ class Log(Protocol):
     async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
         """Store at least one message at the end of the topic, all or none; return when they are durable.
 
-        `key` (1 to 255 characters) makes the append idempotent within the topic.
+        `key` (1 to 255 characters, else `InvalidInput`) makes the append idempotent within the topic.
         """
         ...
 

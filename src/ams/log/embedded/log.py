@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 
 from ams.clock import Clock, Milliseconds, SystemClock
-from ams.errors import KeyReused, LogUnavailable, NotFound, TooLarge
+from ams.errors import InvalidInput, KeyReused, LogUnavailable, NotFound, TooLarge
 from ams.files import Disk, Files
 from ams.log.base import Appended, Bounds
 from ams.log.embedded.classes import CLASSES, class_of
@@ -34,6 +34,8 @@ from ams.names import Offset, TopicId
 
 logger = structlog.get_logger("ams.log")
 
+MAX_KEY = 255
+"""Characters of an idempotency key."""
 MAX_APPEND_BYTES = 256 * MIB
 """Fragments of one append: an append never crosses a segment, and a segment's positions are 32 bits."""
 _INDEX_MEMORY = 64 * MIB
@@ -129,6 +131,8 @@ class EmbeddedLog:
         """Store messages at the end of a topic, all or none, durably (`Log.append`)."""
         if not messages:
             raise ValueError("an append has at least one message")
+        if key is not None and not 1 <= len(key) <= MAX_KEY:
+            raise InvalidInput(f"An idempotency key has 1 to {MAX_KEY} characters")
         state = self._topic(topic)
         fragments = [message.fragment for message in messages]
         size = sum(map(len, fragments))
@@ -222,7 +226,7 @@ class EmbeddedLog:
         self._committer.submit(None)
         await asyncio.to_thread(self._thread.join)
         await asyncio.sleep(0)  # outcomes told by the thread's last breath
-        await asyncio.to_thread(self._holdings.places.pages.close)
+        await self._holdings.places.pages.close()
 
     def _topic(self, topic: TopicId) -> TopicState:
         self._check_open()

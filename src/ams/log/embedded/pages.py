@@ -118,6 +118,7 @@ class Pages:
         self.open = OpenFiles(files)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ams-log-read")
         self._budget = budget
+        self._closed = False
         self._kept: OrderedDict[tuple[object, ...], tuple[Any, int]] = OrderedDict()
         self._weight = 0
 
@@ -155,12 +156,15 @@ class Pages:
 
     async def on_thread(self, work: Callable[[], T]) -> T:
         """Run blocking work on a thread; `OSError` becomes `LogUnavailable`."""
+        if self._closed:
+            raise LogUnavailable
         try:
             return await asyncio.get_running_loop().run_in_executor(self.threads, work)
         except OSError as error:
             raise LogUnavailable from error
 
-    def close(self) -> None:
-        """Let go of files and threads."""
-        self.threads.shutdown(wait=True)
+    async def close(self) -> None:
+        """Let go of files and threads; what is being read is finished."""
+        self._closed = True
+        await asyncio.to_thread(self.threads.shutdown)
         self.open.close()

@@ -126,7 +126,7 @@ class _Batch:
         self.offset = start
         """What is wanted next."""
         self.messages: list[Stored] = []
-        self._full = False
+        self._full = max_messages < 1
         self.room = max_messages
         self.bytes_left = max_bytes
 

@@ -54,7 +54,9 @@ class Space:
             if self._held or not self._reserve_bytes:
                 return
             try:
-                if self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
+                if self._has_reserve():
+                    self._held = True
+                elif self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
                     self._allocate()
             except OSError as error:
                 logger.warning("log.no_reserve", reason=error.strerror)
@@ -75,6 +77,16 @@ class Space:
         if free <= self._empty and self.release_reserve():
             free = self._files.free_bytes(self._folder)
         return free
+
+    def _has_reserve(self) -> bool:
+        """Whether an earlier run left a reserve of the right size."""
+        if not self._files.exists(self._reserve):
+            return False
+        handle = self._files.open(self._reserve)
+        try:
+            return self._files.size(handle) == self._reserve_bytes
+        finally:
+            self._files.close(handle)
 
     def _allocate(self) -> None:
         self._files.unlink(self._reserve)

@@ -55,6 +55,7 @@ class Upkeep:
         self._book = book
         self._sealer = Sealer(files, holdings.table_rows)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
+        self._closed = False
         self._turn = asyncio.Lock()
         self._rebuilding = asyncio.Lock()
         self._called = asyncio.Event()
@@ -81,6 +82,8 @@ class Upkeep:
     async def retain(self) -> None:
         """Seal what is old, index what is sealed, and cut what is due now. Raises `OSError`; then try again later."""
         async with self._turn:
+            if self._closed:
+                raise LogUnavailable
             await self._chore(seal_all=False)
             await self._index_sealed()
             await self._cut_old()
@@ -95,7 +98,9 @@ class Upkeep:
                 await self._rebuild(broken)
 
     async def close(self) -> None:
-        """Finish what is being written."""
+        """Finish what is being written, before the committer ends."""
+        async with self._turn:
+            self._closed = True
         await asyncio.to_thread(self._thread.shutdown)
 
     async def _chore(self, *, seal_all: bool) -> None:

@@ -10,6 +10,9 @@ from ams.log.embedded.classes import SEAL_PART, RetentionClass
 from ams.log.embedded.segment import HEAD_BYTES, Cut, SegmentHead, encode_head, log_path
 from ams.log.embedded.sequences import Sequences
 
+_MAX_SEGMENT_BYTES = 1 << 30
+"""Positions in a segment are 32 bits, and one large append may go over the size at which it is sealed."""
+
 
 @dataclass(slots=True)
 class Open:
@@ -39,7 +42,7 @@ class Writer:
         self._folder = folder
         self._files = files
         self._sequences = sequences
-        self._segment_bytes = segment_bytes
+        self._segment_bytes = min(segment_bytes, _MAX_SEGMENT_BYTES)
         self._cut: Cut | None = None
         """The failed segment whose successor does not name it yet."""
 

@@ -49,3 +49,12 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(Unusable, match="choose another with --data"):
         Folder.take(str(tmp_path / "data"))
+
+
+def test_a_first_start_that_was_cut_short_does_not_make_the_folder_foreign(tmp_path: Path) -> None:
+    (tmp_path / "ams-data.new").write_text("")
+    (tmp_path / "lock").write_text("")
+
+    Folder.take(str(tmp_path)).release()
+
+    assert is_ours(str(tmp_path))

@@ -31,7 +31,7 @@ def test_sizes_are_written_with_units(text: str, size: int) -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("7d", 604800), ("90s", 90), ("250ms", 0.25), ("12h", 43200), ("5", 5)])
 def test_durations_are_written_with_units(text: str, seconds: float) -> None:
-    assert loaded({"pull_wait": text}).pull_wait == seconds
+    assert loaded({"retention": text}).retention == seconds
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,11 @@ def test_durations_are_written_with_units(text: str, seconds: float) -> None:
         {"cert": "a", "key": "b", "tls_self_signed": True},
         {"token_key": "short"},
         {"retention": "0"},
+        {"segment_bytes": "8GiB"},
+        {"segment_bytes": "1kB"},
+        {"pull_wait": "60s"},
+        {"max_buffered_bytes": "1MB"},
+        {"max_data_bytes": "50MB"},
     ],
 )
 def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> None:

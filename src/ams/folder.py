@@ -33,8 +33,8 @@ class Folder:
         """
         path = os.path.abspath(path)
         try:
-            os.makedirs(path, mode=0o700, exist_ok=True)
-            _check_ours(path)
+            _make(path)
+            _check_not_foreign(path)
             lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise Unusable(f"data folder {path}: {error.strerror}; choose another with --data") from error
@@ -45,7 +45,15 @@ class Folder:
             raise Unusable(
                 f"data folder {path} is in use by another process; stop it or choose another with --data"
             ) from error
-        return cls(path, lock)
+        folder = cls(path, lock)
+        try:
+            _mark(path)
+        except BaseException as error:
+            folder.release()
+            if isinstance(error, OSError):
+                raise Unusable(f"data folder {path}: {error.strerror}; choose another with --data") from error
+            raise
+        return folder
 
     def place(self, name: str) -> str:
         """Return the path of something in the folder."""
@@ -107,12 +115,24 @@ def is_ours(path: str) -> bool:
     return os.path.isfile(os.path.join(path, MARKER))
 
 
-def _check_ours(path: str) -> None:
+def _make(path: str) -> None:
+    """Make the folder, its own name as durable as what it will hold."""
+    if not os.path.isdir(path):
+        os.makedirs(path, mode=0o700)
+        Disk().sync_folder(os.path.dirname(path))
+
+
+def _check_not_foreign(path: str) -> None:
+    """Raise `Unusable` for a folder of somebody else; a first start that was cut short left a lock, or half a mark."""
+    others = set(os.listdir(path)) - {"lock", MARKER + ".new"}
+    if not is_ours(path) and others:
+        raise Unusable(f"{path} holds other files ({sorted(others)[0]}, ...); choose an empty folder with --data")
+
+
+def _mark(path: str) -> None:
+    """Make the folder ours, or see that it is of this version."""
     marker = os.path.join(path, MARKER)
     if not os.path.exists(marker):
-        others = set(os.listdir(path)) - {"lock"}
-        if others:
-            raise Unusable(f"{path} holds other files ({sorted(others)[0]}, ...); choose an empty folder with --data")
         _write_whole(marker, VERSION + "\n")
         return
     with open(marker) as file:

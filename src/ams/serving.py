@@ -29,6 +29,8 @@ SWITCH_INTERVAL_SECONDS = 0.0001
 microseconds at a time; with Python's default of 5 ms every publish could wait that long."""
 
 
+OWN_FILES = 512
+"""Open files kept for segments, indexes, databases and sockets of our own."""
 GARBAGE_THRESHOLDS = (50_000, 20, 100)
 """Requests leave no cycles behind: looking for them every 700 objects, Python's default, was a tenth of all work."""
 
@@ -80,7 +82,7 @@ async def _served(
 ) -> AsyncIterator[tuple[str, str]]:
     state = _State(made)
     certificate = _certificate(settings, made)
-    protocol = limited(settings.max_header_bytes, settings.max_connections, settings.request_seconds)
+    protocol = limited(settings.max_header_bytes, _connections(settings), settings.request_seconds)
     context = certificate.context if certificate else None
     main = server(made.app, http=protocol, context=context, keep_alive=settings.keep_alive_seconds)
     aside = server(Operations(state.why_not_ready, metrics_of(state)))
@@ -137,6 +139,8 @@ async def serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    # Asks for the certificate to be read again; without one there is nothing to do, and no reason to end.
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)
     logger.info("open_files", limit=_raise_open_files())
     async with running(settings) as run:
         _announce(settings, run)
@@ -160,6 +164,15 @@ def _announce(settings: Settings, run: Running) -> None:
     logger.info("operations", url=run.operations_url)
     logger.info("data", folder=folder.path, admin_token_file=folder.admin_token)
     print(f"ready {run.base_url}", flush=True)
+
+
+def _connections(settings: Settings) -> int:
+    """Return how many connections may be open: idle ones must not take the files that the log needs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections = max(min(settings.max_connections, soft - OWN_FILES), 1)
+    if connections < settings.max_connections:
+        logger.info("max_connections", lowered_to=connections, open_files=soft)
+    return connections
 
 
 def _raise_open_files() -> int:

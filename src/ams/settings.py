@@ -25,6 +25,11 @@ CLIENT_VARIABLES = frozenset(
 )
 """Variables of the client commands, which are no settings of the service."""
 
+MIN_SEGMENT, MAX_SEGMENT = 2**20, 2**28
+"""The largest keeps the scan at a start short; positions in a segment are 32 bits."""
+MAX_PULL_WAIT = 8
+"""Seconds; clients of old give up at ten (clients.md A14)."""
+
 _SIZE = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZE |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _SPAN = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -214,6 +219,15 @@ def _check(settings: Settings) -> None:
         raise Unusable("a port is a number from 0 to 65535")
     if settings.max_pull_messages < 1 or settings.max_connections < 1 or settings.retention <= 0:
         raise Unusable("max_pull_messages, max_connections and retention must be positive")
+    if not MIN_SEGMENT <= settings.segment_bytes <= MAX_SEGMENT:
+        raise Unusable("segment_bytes must be from 1MiB to 256MiB")
+    if settings.pull_wait > MAX_PULL_WAIT:
+        raise Unusable("pull_wait must not be over 8s: clients give up at 10s")
+    if settings.max_buffered_bytes < settings.max_body_bytes:
+        raise Unusable("max_buffered_bytes must not be under max_body_bytes")
+    least = settings.reserve_bytes + 4 * settings.segment_bytes
+    if settings.max_data_bytes and settings.max_data_bytes < least:
+        raise Unusable(f"max_data_bytes must be 0 or at least {_size_text(least)}: the reserve and four segments")
     if settings.token_key and not re.fullmatch(r"[0-9a-fA-F]{64}", settings.token_key):
         raise Unusable("token_key must be 64 hex digits")
 

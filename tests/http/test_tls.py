@@ -83,3 +83,24 @@ def test_a_missing_or_bad_certificate_stops_the_start_in_one_line(tmp_path: Path
         Certificate.load(str(tmp_path / "none.pem"), str(tmp_path / "none.key"))
 
     assert "\n" not in stopped.value.message
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "server.pem", "server.key"])
+def test_what_a_crash_tore_is_made_again(tmp_path: Path, name: str) -> None:
+    self_signed(str(tmp_path))
+    (tmp_path / name).write_bytes(b"")
+
+    ca, chain, key = self_signed(str(tmp_path))
+
+    assert served_certificate(Certificate.load(chain, key), ca, "localhost")
+
+
+def test_a_chain_of_another_ca_is_made_again(tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        self_signed(str(tmp_path / place))
+    shutil.copy(tmp_path / "b" / "ca.pem", tmp_path / "a" / "ca.pem")
+
+    ca, chain, key = self_signed(str(tmp_path / "a"))
+
+    assert served_certificate(Certificate.load(chain, key), ca, "localhost")

@@ -16,7 +16,7 @@ from starlette.routing import Route, Router
 from ams.http.errors import refusal
 from ams.http.fast import FastRoutes
 from ams.http.gate import Gate
-from ams.http.limits import Bodies, ClientLeft, Receive
+from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, Receive
 from ams.http.routing import Call, Row
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -92,7 +92,7 @@ class App:
             names = request.path_params
             caller = await self._gate.admit(row.action, names, headers, query) if row.action else None
             token = self._gate.token(headers, query)
-            call = Call(names, query, caller, token, lambda: self._bodies.read(headers, request.receive))
+            call = Call(names, query, caller, token, lambda: self._bodies.read(headers, request.receive, SMALL_BODY))
             body = await row.handler(call)
             return Response(body, media_type="application/json; charset=utf-8")
 

@@ -12,7 +12,7 @@ from ams.access.admission import Caller
 from ams.delivering import Deliverer
 from ams.http import messages
 from ams.http.gate import Gate
-from ams.http.limits import Bodies, Receive
+from ams.http.limits import SMALL_BODY, Bodies, Receive
 from ams.names import SubscriptionName, TopicName, ack_prefix
 from ams.publishing import Publisher
 
@@ -76,18 +76,22 @@ class FastRoutes:
 
     async def _publish(self, call: Call) -> bytes:
         topic = await self._publisher.topic(call.caller, TopicName(call.name))
-        published = await self._messages.read(await self._bodies.read(call.headers, call.receive))
-        appended = await self._publisher.publish(topic, published)
+        body = await self._bodies.read(call.headers, call.receive)
+        weight = self._bodies.hold(body)
+        try:
+            appended = await self._publisher.publish(topic, await self._messages.read(body))
+        finally:
+            self._bodies.release(weight)
         return messages.published(appended.first, appended.count)
 
     async def _pull(self, call: Call) -> bytes:
         subscription = await self._deliverer.subscription(call.caller, SubscriptionName(call.name))
-        wanted, wait = messages.pull_request(await self._bodies.read(call.headers, call.receive))
+        wanted, wait = messages.pull_request(await self._bodies.read(call.headers, call.receive, SMALL_BODY))
         stored = await self._deliverer.pull(subscription, wanted, wait=wait, gone=lambda: _gone(call.receive))
         return messages.pulled(ack_prefix(call.project, call.name), stored)
 
     async def _acknowledge(self, call: Call) -> bytes:
-        ids = messages.ack_ids(await self._bodies.read(call.headers, call.receive))
+        ids = messages.ack_ids(await self._bodies.read(call.headers, call.receive, SMALL_BODY))
         prefix = ack_prefix(call.project, call.name)
         await self._deliverer.acknowledge(
             call.caller, SubscriptionName(call.name), lambda: messages.ack_numbers(prefix, ids)

@@ -10,12 +10,18 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 
+SMALL_BODY = 2**20
+"""Limit for every body but that of a publish."""
+SMALL_PIECE = 2**16
+"""Bodies up to this size are not counted: connections are."""
+
+
 class ClientLeft(Exception):
     """The client closed the connection before its request was complete."""
 
 
 class Bodies:
-    """Reads request bodies. Memory of all bodies being received stays under `max_buffered`."""
+    """Reads request bodies. Those being received or held, the small ones aside, stay under `max_buffered` together."""
 
     def __init__(self, max_body: int, max_buffered: int, seconds: float) -> None:
         self._max_body = max_body
@@ -23,29 +29,40 @@ class Bodies:
         self._seconds = seconds
         self._buffered = 0
 
-    async def read(self, headers: Headers, receive: Receive) -> bytes:
-        """Return the whole body.
+    async def read(self, headers: Headers, receive: Receive, limit: int | None = None) -> bytes:
+        """Return the whole body, of at most `limit` bytes (absent: the most any request may have).
 
         Raises `TooLarge` over the limit, `Overloaded` when all bodies together need too much memory, `BadRequest`
         when it takes too long, `ClientLeft` when nobody is there any more.
         """
+        limit = self._max_body if limit is None else min(limit, self._max_body)
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientLeft
         body: bytes = event.get("body", b"")
         if not event.get("more_body", False):
-            if len(body) > self._max_body:
+            if len(body) > limit:
                 raise TooLarge
             return body
-        if _announced(headers) > self._max_body:
+        if _announced(headers) > limit:
             raise TooLarge
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._read_on(body, receive)
+                return await self._read_on(body, receive, limit)
         except TimeoutError:
             raise BadRequest("Request took too long to arrive") from None
 
-    async def _read_on(self, first: bytes, receive: Receive) -> bytes:
+    def hold(self, body: bytes) -> int:
+        """Count a body while it is worked on: what waits to be stored takes memory too. Returns what to `release`."""
+        weight = len(body) if len(body) > SMALL_PIECE else 0
+        self._buffered += weight
+        return weight
+
+    def release(self, weight: int) -> None:
+        """Stop counting."""
+        self._buffered -= weight
+
+    async def _read_on(self, first: bytes, receive: Receive, limit: int) -> bytes:
         chunks, size, more = [first], len(first), True
         self._buffered += size
         try:
@@ -58,7 +75,7 @@ class Bodies:
                 chunks.append(chunk)
                 size += len(chunk)
                 self._buffered += len(chunk)
-                if size > self._max_body:
+                if size > limit:
                     raise TooLarge
                 if self._buffered > self._max_buffered:
                     raise Overloaded("Too many large requests at once")

@@ -67,17 +67,25 @@ def self_signed(folder: str) -> tuple[str, str, str]:
     addresses and this host.
     """
     ca, chain, key = (os.path.join(folder, name) for name in ("ca.pem", "server.pem", "server.key"))
-    if not all(os.path.exists(path) for path in (ca, chain, key)) or _expires_soon(chain):
+    if not _is_good(ca, chain, key):
         _make(ca, chain, key)
     return ca, chain, key
 
 
-def _expires_soon(chain: str) -> bool:
+def _is_good(ca: str, chain: str, key: str) -> bool:
+    """Whether all three are there, belong together, and are not about to expire; a crash may have torn them."""
     from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
 
-    with open(chain, "rb") as file:
-        certificate = x509.load_pem_x509_certificate(file.read())
-    return certificate.not_valid_after_utc < datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)
+    try:
+        with open(ca, "rb") as ca_file, open(chain, "rb") as chain_file:
+            authority = x509.load_pem_x509_certificate(ca_file.read())
+            certificate = x509.load_pem_x509_certificate(chain_file.read())
+        certificate.verify_directly_issued_by(authority)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key)
+    except (OSError, ValueError, TypeError, InvalidSignature):  # an ssl.SSLError is an OSError
+        return False
+    return certificate.not_valid_after_utc > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)
 
 
 def _make(ca: str, chain: str, key: str) -> None:
@@ -145,4 +153,6 @@ def _write(path: str, data: bytes, mode: int) -> None:
     temporary = path + ".new"
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, path)

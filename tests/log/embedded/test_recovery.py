@@ -160,3 +160,50 @@ async def test_published_bytes_are_exact_over_seals_and_kills():
 
     async with engine.opened() as log:
         assert log.published(topic) == published
+
+
+async def test_a_segment_whose_name_was_not_yet_durable_is_before_it_is_written_on(engine: Embedded):
+    log = await engine.open()
+    engine.disk.stop_at = engine.disk.changes + 3  # created, written, synced; its folder is not
+    with pytest.raises(LogUnavailable):
+        await new_topic(log)
+    await killed(engine, log)
+
+    log = await engine.open()
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+    engine.disk.stop_at = engine.disk.changes
+    await log.close()
+    engine.disk.power_loss(random.Random(3))
+
+    async with engine.opened() as log:
+        assert await all_fragments(log, topic) == fragments(texts("a"))
+
+
+async def test_a_torn_end_before_a_segment_that_never_came_to_be_is_no_damage(engine: Embedded):
+    topic = await one_message(engine)
+    handle = engine.disk.open(engine.disk.paths(".log")[0])
+    engine.disk.write(handle, b"\xffAMS half a record", engine.disk.size(handle))
+    engine.disk.open("/log/7d/0000000000000002.log", create=True)
+
+    async with engine.opened() as log:
+        assert log.recovered.damage == ()
+        assert len(log.recovered.trimmed) == 1
+        assert await all_fragments(log, topic) == fragments(texts("a"))
+
+
+async def test_damage_at_the_end_of_a_sealed_segment_is_never_taken_for_a_torn_end(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("a"))
+        await log.append(topic, texts("b"))
+        engine.clock.advance(24 * 3_600_000)
+        await log.retain()
+    path, index = *engine.disk.paths(".log"), *engine.disk.paths(".idx")
+    engine.disk.damage(index, 20)
+    engine.disk.damage(path, len(engine.disk.content(path)) - 1)
+
+    async with engine.opened() as log:
+        assert log.recovered.trimmed == ()
+        assert {each.file for each in log.recovered.damage} == {path, index}
+        assert (await log.append(topic, texts("c"))).first == 2

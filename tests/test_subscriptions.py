@@ -9,7 +9,7 @@ import pytest
 from ams.access.admission import Caller
 from ams.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
 from ams.messages import message
-from ams.names import SubscriptionName, TopicName
+from ams.names import Offset, SubscriptionName, TopicName
 from ams.registry.paging import PageRequest
 from ams.registry.records import Subscription
 from tests.support.administration import admitted, make_project, make_user
@@ -193,3 +193,19 @@ async def test_lists_come_newest_first_and_a_consumer_sees_its_own(engines: Engi
     assert [each.name for each in (*first.items, *second.items)] == ["c", "b", "a"]
     assert [each.name for each in hers.items] == ["b"]
     assert (first.total, hers.total) == (3, 1)
+
+
+async def test_a_subscription_whose_cursor_was_lost_begins_again_at_the_oldest_message(
+    engines: Engines, caller: Caller
+) -> None:
+    made = await engines.subscriptions.create(caller, S, REFERENCE)
+    topic = await engines.registry.topics.find(caller.here.id, made.topic)
+    assert topic is not None
+    await engines.log.append(topic.id, [message("aGk=")] * 3)
+    await engines.cursors.seek(made.id, Offset(3))
+    await engines.cursors.drop(made.id)
+
+    assert await engines.subscriptions.give_cursors() == 1
+
+    assert (await engines.cursors.position(made.id, topic.id)).offset == 0
+    assert await engines.subscriptions.give_cursors() == 0

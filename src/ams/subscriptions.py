@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import structlog
+
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.cursors.base import Cursors
@@ -17,6 +19,12 @@ DEFAULT_ACK_DEADLINE = 10
 MAX_ACK_DEADLINE = 600
 """Seconds."""
 BAD_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments"
+
+
+NO_TOPIC = TopicId(bytes(16))
+"""Stands for the topic of a subscription whose topic is gone."""
+
+logger = structlog.get_logger("ams.subscriptions")
 
 
 class Subscriptions:
@@ -94,6 +102,21 @@ class Subscriptions:
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> None:
         """Replace the access list; raise `NotFound` for users who are no members, then for the subscription."""
         await self._registry.subscriptions.set_access_list(caller.here.id, name, users)
+
+    async def give_cursors(self) -> int:
+        """Give subscriptions that have no cursor one at the oldest kept message; return how many. For the start.
+
+        Only a cursor database that was lost or set aside leaves them behind: what they had acknowledged is not known
+        any more, so it is delivered again rather than skipped.
+        """
+        have = await self._cursors.subscriptions()
+        missing = [each for each in await self._registry.subscriptions.all() if each.id not in have]
+        for each in missing:
+            topic = await self._registry.topics.find(each.project_id, each.topic)
+            oldest = (await self._log.bounds(topic.id)).oldest if topic else Offset(0)
+            await self._cursors.create(each.id, topic.id if topic else NO_TOPIC, oldest)
+            logger.warning("subscription.cursor_lost", subscription=each.name, offset=oldest)
+        return len(missing)
 
     async def _topic(self, caller: Caller, reference: str) -> Topic:
         name = topic_reference(caller.here.name, reference)

@@ -78,6 +78,7 @@ async def service(
         stack.push_async_callback(cursors.close)
         made = _assemble(settings, folder, log, registry, cursors)
         await Projects(registry, log, cursors).sweep()
+        await Subscriptions(registry, log, cursors).give_cursors()
         await _first_start(registry, folder)
         yield made
 

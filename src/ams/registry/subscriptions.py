@@ -51,6 +51,12 @@ class SubscriptionRecords:
         )
         return await self._database.read(lambda connection: connection.scalars(query).all())
 
+    async def all(self) -> Sequence[Subscription]:
+        """Return all subscriptions of all projects, oldest first, without access lists."""
+        query = select(subscriptions).order_by(subscriptions.c.number)
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return [_subscription(row) for row in rows]
+
     async def ids(self) -> frozenset[SubscriptionId]:
         """Return the identities of all subscriptions."""
         query = select(subscriptions.c.id)

@@ -181,6 +181,7 @@ class Committer:
         outcome.commit, outcome.sequence = self._commit, segment.sequence
         outcome.records, outcome.answers = packed.records, packed.answers
         self._written(writer, now)
+        self._resume()
         return outcome
 
     def _commit_control(self, control: Control) -> Outcome:
@@ -231,6 +232,9 @@ class Committer:
             segment.first_time = now
         if segment.durable < segment.length and self._sync_due is None:
             self._sync_due = Milliseconds(self._clock.monotonic() + self._options.sync_interval_ms)
+
+    def _resume(self) -> None:
+        """Appends are stored again."""
         if self.refusal:
             logger.info("log.resumed")
             self.refusal = None

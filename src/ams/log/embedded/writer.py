@@ -83,6 +83,9 @@ class Writer:
             self._files.sync_folder(os.path.dirname(path))
         except OSError:
             self._close(handle)
+            # Tried again with every group while the disk is full: each try must not leave a file behind.
+            with contextlib.suppress(OSError):
+                self._files.unlink(path)
             raise
         self._cut = None
         self.open = Open(sequence, path, handle, HEAD_BYTES, HEAD_BYTES)

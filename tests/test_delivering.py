@@ -121,10 +121,11 @@ async def test_m9_a_client_that_left_ends_its_wait(house: House) -> None:
 async def test_a_stop_ends_all_waiting_pulls(house: House) -> None:
     deliverer = house.deliverer(wait_seconds=60)
     waiting = [asyncio.ensure_future(pulled(house, deliverer=deliverer, wait=True)) for _ in range(20)]
-    await asyncio.sleep(0.05)
-    assert deliverer.waiting == 20
+    async with asyncio.timeout(5):
+        while deliverer.waiting < 20:
+            await asyncio.sleep(0.01)
 
-    deliverer.wake_all()
+    deliverer.stop_waiting()
 
     assert await asyncio.wait_for(asyncio.gather(*waiting), 1) == [[]] * 20
 

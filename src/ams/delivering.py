@@ -30,7 +30,7 @@ Gone = asyncio.Future[None]
 """Completes when the client has left."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Deliverer:
     """Hands messages out and takes acknowledgements."""
 
@@ -42,6 +42,7 @@ class Deliverer:
     wait_seconds: float
     """How long a pull that waits does so (contract 17.1, M9)."""
     _waiting: set[asyncio.Task[bool]] = field(default_factory=set)
+    _stopping: bool = False
 
     async def subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return what the caller may pull from now, checked in the order of contract 10.3."""
@@ -67,7 +68,7 @@ class Deliverer:
             with no_topic_is_a_conflict():
                 messages, end = await self._take(subscription, topic.id, min(max_messages, self.max_messages))
             seconds = give_up - loop.time()
-            if messages or seconds <= 0:
+            if messages or seconds <= 0 or self._stopping:
                 return messages
             if left is None and gone is not None:
                 left = gone()
@@ -89,8 +90,9 @@ class Deliverer:
         deadline = Milliseconds(subscription.ack_deadline_seconds * 1000)
         await self.cursors.acknowledge(subscription.id, Offset(last), deadline)
 
-    def wake_all(self) -> None:
-        """End every waiting pull with what it has: nothing. For an orderly stop."""
+    def stop_waiting(self) -> None:
+        """End every waiting pull with what it has: nothing; from now on none waits. For an orderly stop."""
+        self._stopping = True
         for task in tuple(self._waiting):
             task.cancel()
 
@@ -136,13 +138,7 @@ class Deliverer:
     async def _skip(self, subscription: Subscription, position: Position, to: Offset) -> None:
         """Follow retention, or pass what is damaged: never silently (design law 3)."""
         moved = await self.cursors.retain(subscription.id, position.generation, to)
-        if moved.lost > position.lost:
-            logger.warning(
-                "subscription.lost",
-                subscription=subscription.name,
-                first=position.offset,
-                messages=moved.lost - position.lost,
-            )
+        tell_loss(subscription, position, moved)
 
     async def _woken(self, topic: TopicId, end: Offset, seconds: float, gone: Gone | None) -> bool:
         """Wait for a message after `end`; False when time, the client or the service ended the wait."""
@@ -160,6 +156,13 @@ class Deliverer:
     async def _grown(self, topic: TopicId, end: Offset, seconds: float) -> bool:
         with no_topic_is_a_conflict():
             return await self.log.wait(topic, end, seconds)
+
+
+def tell_loss(subscription: Subscription, before: Position, after: Position) -> None:
+    """Log what retention or damage took before it was acknowledged (design law 3)."""
+    if after.lost > before.lost:
+        lost = after.lost - before.lost
+        logger.warning("subscription.lost", subscription=subscription.name, first=before.offset, messages=lost)
 
 
 async def topic_of(registry: Registry, subscription: Subscription) -> Topic:

@@ -109,9 +109,14 @@ class Disk:
 
     def write_through(self, handle: FileHandle, data: bytes, position: int) -> None:
         """Write and sync by one system call (RWF_DSYNC): a thread that comes back from one has to ask for the
-        interpreter, and under load that is what takes long.
+        interpreter, and under load that is what takes long. File systems that cannot do that take two.
         """
-        written = os.pwritev(handle, [data], position, os.RWF_DSYNC)
+        try:
+            written = os.pwritev(handle, [data], position, os.RWF_DSYNC)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            written = 0
         if written < len(data):
             self.write(handle, data[written:], position + written)
             self.sync(handle)

@@ -7,7 +7,7 @@ from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.clock import Milliseconds
 from ams.cursors.base import Cursors
-from ams.delivering import no_topic_is_a_conflict, topic_of
+from ams.delivering import no_topic_is_a_conflict, tell_loss, topic_of
 from ams.errors import Conflict, InvalidInput, LogUnavailable, NotFound
 from ams.log.base import Log
 from ams.names import Offset, SubscriptionName, TopicId
@@ -68,7 +68,9 @@ class Seeker:
         position = await self.cursors.position(subscription.id, topic)
         bounds = await self.log.bounds(topic)
         if position.offset < bounds.oldest:
-            position = await self.cursors.retain(subscription.id, position.generation, bounds.oldest)
+            moved = await self.cursors.retain(subscription.id, position.generation, bounds.oldest)
+            tell_loss(subscription, position, moved)
+            position = moved
         return Offsets(bounds.oldest, bounds.end, position.offset)
 
     async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:

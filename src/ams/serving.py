@@ -101,7 +101,7 @@ async def _served(
 
 async def _stop(made: Service, main: Server, aside: Server, tasks: list["asyncio.Task[None]"]) -> None:
     main.should_exit = True
-    made.deliverer.wake_all()
+    made.deliverer.stop_waiting()
     await tasks[0]
     aside.should_exit = True
     await tasks[1]

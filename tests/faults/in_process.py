@@ -93,8 +93,8 @@ class Clients:
     async def pull(self, size: int = 1_000) -> Pull:
         """Pull once, without waiting."""
         deliverer = self._deliverer()
-        delivery = await deliverer.delivery(self.caller, SUBSCRIPTION)
-        facts, stored = await _tried(self._request(), deliverer.pull(delivery, size, wait=False))
+        subscription = await deliverer.subscription(self.caller, SUBSCRIPTION)
+        facts, stored = await _tried(self._request(), deliverer.pull(subscription, size, wait=False))
         messages = tuple(_held(each.offset, each.fragment) for each in stored or ())
         attempt = Pull(**facts, subscription=SUBSCRIPTION, messages=messages)
         self.history.add(attempt)

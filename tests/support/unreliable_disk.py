@@ -35,8 +35,11 @@ class Inode:
         self.stable = bytearray(self.seen)
         self.pending.clear()
 
-    def lose(self, chance: random.Random) -> None:
-        """Let some of what is pending reach stable storage, in any order, and forget the rest."""
+    def lose(self, chance: random.Random | None) -> None:
+        """Let some of what is pending reach stable storage, in any order, and forget the rest; None: forget all."""
+        if chance is None:
+            self.pending.clear()
+            return
         for position, data in chance.sample(self.pending, len(self.pending)):
             if chance.random() < 0.4:
                 continue
@@ -101,11 +104,14 @@ class UnreliableDisk:
         """Whether the power has failed."""
         return self.stop_at is not None and self.changes >= self.stop_at
 
-    def power_loss(self, chance: random.Random) -> None:
-        """Lose the power and get it back: handles are gone, and so is what `chance` takes of what was not synced."""
+    def power_loss(self, chance: random.Random | None = None) -> None:
+        """Lose the power and get it back: handles are gone, and so is what `chance` takes of what was not synced.
+
+        Without a chance all of that is gone.
+        """
         with self._lock:
             for folder, came, went in self._pending:
-                if chance.random() < 0.5:
+                if chance is not None and chance.random() < 0.5:
                     self._apply(self._stable, folder, came, went)
             names = {path: inode for path, inode in self._stable.items() if self._is_reachable(path)}
             for inode in {id(inode): inode for inode in self._all_inodes()}.values():

@@ -1,5 +1,6 @@
 """The ASGI application: hot routes, then all others; every answer and every error leaves here."""
 
+import asyncio
 import itertools
 import posixpath
 import re
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from ams.errors import Overloaded
 from ams.http.errors import refusal
 from ams.http.fast import FastRoutes
 from ams.http.gate import Gate
@@ -56,6 +58,9 @@ class App:
                 await self._answer(scope, receive, _stamped(send, request_id))
         except ClientLeft:
             return
+        except asyncio.CancelledError:
+            # Only a stop cancels requests: those whose bodies were still coming when its patience ended.
+            await self._refuse(Overloaded("The service is stopping"), scope, send, request_id)
         except Exception as error:
             await self._refuse(error, scope, send, request_id)
 

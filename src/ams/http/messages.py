@@ -8,13 +8,15 @@ from typing import cast
 import pybase64
 
 from ams.clock import Milliseconds, publish_time
-from ams.errors import InvalidInput
+from ams.errors import InvalidInput, TooLarge
 from ams.http.wire import Reader, Shape
 from ams.messages import Message, Stored, message
 from ams.names import ack_offset
 
 BIG_BODY = 256 * 1024
 """Bodies above this are decoded one at a time, letting other requests in between."""
+MAX_MESSAGES = 100_000
+"""In a request; empty ones cost more to read than to send. Told by the braces, two a message at most."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _BREATH = 256
 """Messages of a big body that are checked between two breaths."""
@@ -61,6 +63,8 @@ class MessageReader:
         """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments"."""
         if len(body) <= BIG_BODY:
             return [self._message(each) for each in _publish.read(body).messages or ()]
+        if body.count(b"{") > 2 * MAX_MESSAGES + 1:
+            raise TooLarge
         async with self._one_at_a_time:
             # In a thread: other requests go on while a body of millions of odd values is looked through.
             published = (await asyncio.to_thread(_publish.read, body)).messages or []

@@ -5,6 +5,7 @@ would be answered in plain text, which the official library cannot read (clients
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,16 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ams.errors import BadRequest, Overloaded
 from ams.http.errors import Refusal, refusal
+
+GOODBYE_SECONDS = 0.5
+"""How long a peer has to close its side at a stop."""
+_UPGRADE = re.compile(rb"^upgrade:", re.IGNORECASE | re.MULTILINE)
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Hide an offer to speak another protocol, as a server may (RFC 9110, 7.8): the parser would stop at it."""
+    head, end, body = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"x-upgrade:", head) + end + body
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -25,6 +36,7 @@ class LimitedProtocol(HttpToolsProtocol):
     """Received of a head whose request is not complete yet."""
     _head_complete = False
     _patience: asyncio.TimerHandle | None = None
+    _reader: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
         """Take the connection, or refuse it when there are too many."""
@@ -37,6 +49,9 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._stop_waiting()
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -45,6 +60,8 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if not self._head_complete:
             self._head_bytes += len(data)
+            if b"pgrade" in data:
+                data = _without_upgrade(data)
         super().data_received(data)
         if self.parser is None or not self._head_bytes:
             return
@@ -69,6 +86,44 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_complete = False
         self._head_bytes = 0
         super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Watch a client that does not read its answer."""
+        super().pause_writing()
+        self._watch_reader(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        super().resume_writing()
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
+
+    def shutdown(self) -> None:
+        """Close when the answer is out; a peer that does not say goodbye is not waited for."""
+        super().shutdown()
+        self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
+
+    def on_response_complete(self) -> None:
+        """Be ready for the next request, or close as `shutdown` does."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
+
+    def _abort_if_closing(self) -> None:
+        if self.transport.is_closing() and not self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _watch_reader(self, unread: int) -> None:
+        self._reader = self.loop.call_later(self.request_seconds, self._check_reader, unread)
+
+    def _check_reader(self, before: int) -> None:
+        """Drop a client that read nothing of its answer for a while: what it does not read takes memory."""
+        unread = self.transport.get_write_buffer_size()
+        if unread >= before:
+            self.transport.abort()
+        else:
+            self._watch_reader(unread)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""

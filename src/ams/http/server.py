@@ -38,7 +38,7 @@ def server(
         lifespan="off",
         log_config=None,
         access_log=False,
-        log_level="error",
+        log_level="critical",
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,

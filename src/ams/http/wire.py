@@ -50,7 +50,7 @@ def _folded(value: Any, wanted: Any) -> Any:
     """Rename an object's members to the spelling of its shape, leaving out unknown ones; the last of a name wins."""
     if isinstance(value, list):
         item = _argument(wanted, list)
-        return value if item is None else [_folded(each, item) for each in value]
+        return value if item is None or _shape_in(item) is None else [_folded(each, item) for each in value]
     shape = _shape_in(wanted)
     if not isinstance(value, dict) or shape is None:
         return value

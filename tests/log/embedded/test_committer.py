@@ -90,13 +90,32 @@ def test_appends_and_controls_of_a_topic_keep_their_order():
 
     told.run(before, Control(Kind.RETENTION, state, None, 1000), after)
 
-    steps = [(outcome.code, [each for each, _ in outcome.answers], outcome.control) for outcome in told.outcomes]
-    assert [(code, bool(answers), bool(control)) for code, answers, control in steps] == [
+    assert [(each.code, bool(each.answers), bool(each.controls)) for each in told.outcomes] == [
         (2, True, False),
         (0, False, True),
         (0, True, False),
     ]
     assert state.kind == CLASSES[0]
+
+
+def test_controls_of_many_topics_share_a_sync():
+    told = Told(UnreliableDisk())
+    creates = [Control(Kind.CREATE, topic(number), None) for number in range(50)]
+
+    told.run(*creates)
+
+    assert [outcome.controls for outcome in told.outcomes if outcome.controls] == [creates]
+
+
+def test_controls_of_one_topic_are_done_one_after_the_other():
+    told = Told(UnreliableDisk())
+    state, other = topic(1), topic(2)
+    controls = [Control(Kind.RETENTION, each, None, age) for age in (1000, 10**9, 1000) for each in (state, other)]
+
+    told.run(*controls)
+
+    assert [outcome.code for outcome in told.outcomes if outcome.controls] == [0, 3, 0]
+    assert state.kind == other.kind == CLASSES[0]
 
 
 def test_topics_of_two_classes_fail_and_succeed_apart():

@@ -1,7 +1,5 @@
 """Recovery, case by case; `test_power_loss` tries them all together and at random."""
 
-import random
-
 import pytest
 
 from ams.errors import LogUnavailable
@@ -50,7 +48,7 @@ async def test_what_was_written_and_not_yet_synced_is_durable_before_it_is_serve
 
     engine.disk.stop_at = engine.disk.changes
     await log.close()
-    engine.disk.power_loss(random.Random(0))
+    engine.disk.power_loss()
 
     async with engine.opened() as log:
         assert await read_all(log, topic) == served
@@ -174,7 +172,7 @@ async def test_a_segment_whose_name_was_not_yet_durable_is_before_it_is_written_
     await log.append(topic, texts("a"))
     engine.disk.stop_at = engine.disk.changes
     await log.close()
-    engine.disk.power_loss(random.Random(3))
+    engine.disk.power_loss()
 
     async with engine.opened() as log:
         assert await all_fragments(log, topic) == fragments(texts("a"))

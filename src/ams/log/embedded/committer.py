@@ -11,12 +11,12 @@ import contextlib
 import errno
 import queue
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 
 from ams.clock import Clock, Milliseconds
-from ams.log.embedded.classes import class_of
+from ams.log.embedded.classes import RetentionClass, class_of
 from ams.log.embedded.options import LogOptions
 from ams.log.embedded.packing import pack
 from ams.log.embedded.record import Header, Kind, encode, retention_body
@@ -98,8 +98,8 @@ class Committer:
         else:
             self._waiting.setdefault(work.topic, deque()).append(work)
 
-    def _take(self) -> list[Append] | Control:
-        """Return the next group: appends of all topics in turn, or one control.
+    def _take(self) -> list[Append] | list[Control]:
+        """Return the next group: appends of all topics in turn, or controls, one of a topic.
 
         An append larger than a group lets what else waits go first and then has the next turn, so that nobody waits
         for more than one of them.
@@ -121,11 +121,21 @@ class Committer:
                 self._waiting[topic] = works
             if isinstance(work, Control):
                 self._put_back(passed)
-                return work
+                return [work, *self._other_controls(topic)]
             group.append(work)
             size += work.size
         self._put_back(passed)
         return group or self._take()
+
+    def _other_controls(self, first: TopicState) -> Iterator[Control]:
+        """Take the controls that are next in the turns of other topics."""
+        for topic, works in list(self._waiting.items()):
+            work = works[0]
+            if topic is not first and isinstance(work, Control):
+                works.popleft()
+                if not works:
+                    del self._waiting[topic]
+                yield work
 
     def _must_wait(self, work: Append | Control) -> bool:
         is_large = isinstance(work, Append) and work.size > self._options.group_bytes
@@ -141,8 +151,10 @@ class Committer:
         self._waiting[topic] = works
         self._waiting.move_to_end(topic, last=False)
 
-    def _commit_group(self, group: list[Append] | Control) -> None:
-        outcomes = [self._commit_control(group)] if isinstance(group, Control) else self._commit_appends(group)
+    def _commit_group(self, group: list[Append] | list[Control]) -> None:
+        controls = [work for work in group if isinstance(work, Control)]
+        appends = [work for work in group if isinstance(work, Append)]
+        outcomes = self._commit_controls(controls) if controls else self._commit_appends(appends)
         self._tell(outcomes + self._succeed_failed(), [])
 
     def _commit_appends(self, group: list[Append]) -> list[Outcome]:
@@ -184,27 +196,40 @@ class Committer:
         self._resume()
         return outcome
 
-    def _commit_control(self, control: Control) -> Outcome:
-        topic = control.topic
-        kind = topic.kind
-        if control.kind == Kind.RETENTION:
-            kind = class_of(control.retention or self._options.retention)
-        writer = self._writers[kind.code]
-        outcome = Outcome(kind.code)
+    def _commit_controls(self, controls: list[Control]) -> list[Outcome]:
+        by_class: dict[int, list[Control]] = {}
+        for control in controls:
+            by_class.setdefault(self._kind_after(control).code, []).append(control)
+        return [self._commit_controls_of(self._writers[code], mine) for code, mine in by_class.items()]
+
+    def _commit_controls_of(self, writer: Writer, controls: list[Control]) -> Outcome:
+        """Store controls of topics of one class, all or none."""
+        outcome = Outcome(writer.kind.code)
         try:
             now = self._clock.wall()
             self._make_ready(writer, 0, now, outcome)
-            body = retention_body(control.retention) if control.kind in (Kind.CREATE, Kind.RETENTION) else b""
-            data = self._record(writer, control.kind, topic.id, body, now, control.oldest)
+            self._commit += 1
+            data = b"".join(self._control_record(writer, control, now) for control in controls)
             writer.write(data, sync=self._options.sync == "always")
         except Exception as error:
-            self._fail(writer, outcome, [control], error)
+            self._fail(writer, outcome, controls, error)
             return outcome
-        topic.kind = kind
+        for control in controls:
+            control.topic.kind = writer.kind
         outcome.commit, outcome.sequence = self._commit, _open(writer).sequence
-        outcome.control, outcome.time = control, now
+        outcome.controls, outcome.time = controls, now
         self._written(writer, now)
         return outcome
+
+    def _kind_after(self, control: Control) -> RetentionClass:
+        """Return the class of a topic when its control is done."""
+        if control.kind == Kind.RETENTION:
+            return class_of(control.retention or self._options.retention)
+        return control.topic.kind
+
+    def _control_record(self, writer: Writer, control: Control, now: Milliseconds) -> bytes:
+        body = retention_body(control.retention) if control.kind in (Kind.CREATE, Kind.RETENTION) else b""
+        return self._record(writer, control.kind, control.topic.id, body, now, control.oldest)
 
     def _make_ready(self, writer: Writer, size: int, now: Milliseconds, outcome: Outcome) -> None:
         """Have an open segment with room for `size` bytes of fragments."""
@@ -222,7 +247,6 @@ class Committer:
         self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset = _NOWHERE
     ) -> bytes:
         segment = _open(writer)
-        self._commit += 1
         header = Header(kind, True, topic, first, now, self._commit, segment.durable, 0, 0)
         return encode(header, body, seed_of(segment.sequence))
 
@@ -295,8 +319,7 @@ class Committer:
             if self.refusal and self._refusal(0) is None:
                 outcomes += self._succeed_failed()
                 if not any(writer.must_tell for writer in self._writers.values()):
-                    logger.info("log.resumed")
-                    self.refusal = None
+                    self._resume()
             self._tell(outcomes, [chore.done])
 
     def _must_seal(self, writer: Writer, chore: Chore) -> bool:
@@ -324,6 +347,7 @@ class Committer:
         writer.sync()
         segment = writer.open
         if segment is not None and segment.length > segment.marked:
+            self._commit += 1
             writer.write(self._record(writer, Kind.MARK, _NO_TOPIC, b"", self._clock.wall()), sync=True)
             segment.marked = segment.length
 

@@ -42,9 +42,10 @@ class Holdings:
             self._place(outcome)
         if outcome.answers:
             self._answer(outcome)
-        if outcome.control is not None:
+        if outcome.controls:
             self._note_time(outcome)
-            self._obey(outcome.control)
+        for control in outcome.controls:
+            self._obey(control)
         for work in outcome.failed:
             self._fail(work)
         for closed in outcome.closed:

@@ -86,6 +86,8 @@ class EmbeddedLog:
         """
         files, clock, options = files or Disk(), clock or SystemClock(), options or LogOptions()
         restored = await asyncio.to_thread(recover, files, folder, options)
+        for trimmed in restored.report.trimmed:
+            logger.warning("log.trimmed", **trimmed._asdict())
         log = cls(restored, folder, files, clock, options)
         await asyncio.to_thread(log._space.keep_reserve)
         log._thread.start()

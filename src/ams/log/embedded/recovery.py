@@ -142,7 +142,8 @@ class _Recovering:
 
     def _take_table(self) -> None:
         """Restore the topics from the newest undamaged table; index files without segments are of no other use."""
-        for path, head in sorted(self._heads.items(), key=lambda each: each[1].commit, reverse=True):
+        newest_first = sorted(self._heads.items(), key=lambda each: (each[1].commit, each[1].sequence), reverse=True)
+        for path, head in newest_first:
             self._log.commit = max(self._log.commit, head.commit)
             if self._log.table is None:
                 self._restore(path, head)

@@ -85,8 +85,8 @@ class Outcome:
     """The segment the records are in."""
     records: list[Placed] = field(default_factory=list)
     answers: list[tuple[Append, Appended]] = field(default_factory=list)
-    control: Control | None = None
+    controls: list[Control] = field(default_factory=list)
     time: Milliseconds = Milliseconds(0)
-    """When the control was written."""
+    """When the controls were written."""
     failed: list[Append | Control] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)

@@ -1,0 +1,105 @@
+"""The real calls of the file seam."""
+
+import errno
+import os
+
+import pytest
+
+from ams.files import Disk
+
+
+@pytest.fixture
+def path(tmp_path) -> str:
+    return str(tmp_path / "file")
+
+
+@pytest.fixture
+def handle(path):
+    disk = Disk()
+    handle = disk.open(path, create=True)
+    yield handle
+    disk.close(handle)
+
+
+def test_what_is_written_is_read(handle):
+    disk = Disk()
+    disk.write(handle, b"hello world", 0)
+    disk.write_through(handle, b"there", 6)
+
+    assert disk.read(handle, 100, 0) == b"hello there"
+    assert disk.read(handle, 5, 6) == b"there"
+    assert disk.read(handle, 5, 100) == b""
+    assert disk.size(handle) == 11
+
+
+def test_what_is_in_memory_is_read_at_once_and_only_as_a_whole(handle):
+    disk = Disk()
+    disk.write(handle, b"hello", 0)
+
+    assert disk.read_now(handle, 5, 0) in (b"hello", None)  # not every file system can say
+    assert disk.read_now(handle, 6, 0) is None
+
+
+def test_a_file_system_without_write_through_takes_two_calls(handle, monkeypatch):
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+
+    Disk().write_through(handle, b"hello", 0)
+
+    assert Disk().read(handle, 5, 0) == b"hello"
+
+
+def test_an_error_of_a_write_through_is_told(handle, monkeypatch):
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "pwritev", fail)
+
+    with pytest.raises(OSError, match="input/output error"):
+        Disk().write_through(handle, b"hello", 0)
+
+
+def test_a_short_write_through_is_finished(handle, monkeypatch):
+    whole = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda file, data, *rest: whole(file, [data[0][:3]], *rest))
+
+    Disk().write_through(handle, b"hello", 0)
+
+    assert Disk().read(handle, 5, 0) == b"hello"
+
+
+def test_a_new_file_is_for_its_owner_and_never_replaces_another(handle, path):
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        Disk().open(path, create=True)
+
+
+def test_files_are_cut_reserved_renamed_and_removed(handle, path, tmp_path):
+    disk = Disk()
+    disk.allocate(handle, 10_000)
+    assert disk.size(handle) == 10_000
+    disk.truncate(handle, 10)
+    disk.sync(handle)
+    assert disk.used_bytes(str(tmp_path)) == 10
+
+    disk.rename(path, path + "2")
+    disk.sync_folder(str(tmp_path))
+    assert disk.names(str(tmp_path)) == ["file2"]
+    assert disk.exists(path + "2")
+    disk.unlink(path + "2")
+    disk.unlink(path + "2")
+    assert not disk.exists(path + "2")
+
+
+def test_folders_are_made_once_and_measured_with_all_below(tmp_path):
+    disk, folder = Disk(), str(tmp_path / "a" / "b")
+    disk.make_folder(folder)
+    disk.make_folder(folder)
+    handle = disk.open(os.path.join(folder, "file"), create=True)
+    disk.write(handle, bytes(100), 0)
+    disk.close(handle)
+
+    assert disk.used_bytes(str(tmp_path)) == 100
+    assert disk.free_bytes(folder) > 0

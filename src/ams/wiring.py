@@ -22,7 +22,7 @@ from ams.http.limits import Bodies
 from ams.http.routes import rows
 from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.members import Members
-from ams.names import Offset, TopicId
+from ams.names import Offset, TopicId, topic_id_text
 from ams.projects import Projects
 from ams.publishing import Publisher
 from ams.registry.database import sqlite_url
@@ -72,6 +72,7 @@ async def service(
             on_full=log.release_reserve,
         )
         stack.push_async_callback(registry.close)
+        await _make_missing_logs(log, registry)
         cursors = await SqliteCursors.open(
             folder.cursors, ends=await _ends(log), clock=clock, on_full=log.release_reserve
         )
@@ -116,6 +117,13 @@ def _log_options(settings: Settings, folder: Folder) -> LogOptions:
         sync="interval" if settings.sync == "interval" else "always",
         sync_interval_ms=round(settings.sync_interval * 1000),
     )
+
+
+async def _make_missing_logs(log: EmbeddedLog, registry: Registry) -> None:
+    """Give topics that lost their log an empty one; only a log folder that was lost or set aside leaves them behind."""
+    for topic in await registry.topics.ids() - await log.topics():
+        await log.create(topic)
+        logger.warning("topic.log_lost", topic=topic_id_text(topic))
 
 
 async def _ends(log: EmbeddedLog) -> dict[TopicId, Offset]:

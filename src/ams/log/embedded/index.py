@@ -37,6 +37,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from ams.clock import Milliseconds
@@ -143,27 +144,15 @@ def encode_index(
     rows, blocks = _rows_and_blocks(sorted(table), content, reach)
     hashes = sorted(content.keys)
     key_blocks = [hashes[start : start + KEY_BLOCK] for start in range(0, len(hashes), KEY_BLOCK)]
-    entries_position = HEAD_BYTES + len(rows) * _ROW.size + len(blocks) * 24 + len(key_blocks) * 16
-    positions = array("Q")
-    position = entries_position
-    for _, _, data in blocks:
-        positions.append(position)
-        position += len(data)
-    directory = b"".join(
-        (
-            *(_ROW.pack(*row, 0) for row in rows),
-            _bytes(array("Q", (first for first, _, _ in blocks))),
-            _bytes(array("Q", (time for _, time, _ in blocks))),
-            _bytes(positions),
-            *(block[0] for block in key_blocks),
-        )
-    )
+    directory = _directory(rows, blocks, key_blocks)
+    entries = b"".join(data for _, _, data in blocks)
     head = _HEAD.pack(
         INDEX_MAGIC, VERSION, class_code, sequence, length, commit, content.newest,
-        len(rows), len(blocks), len(key_blocks), zlib.crc32(directory), len(hashes), position,
+        len(rows), len(blocks), len(key_blocks), zlib.crc32(directory), len(hashes),
+        HEAD_BYTES + len(directory) + len(entries),
     )  # fmt: skip
     keys = (_key_block(block, content.keys) for block in key_blocks)
-    return b"".join((_checked(head), directory, *(data for _, _, data in blocks), *keys))
+    return b"".join((_checked(head), directory, entries, *keys))
 
 
 def decode_head(data: bytes) -> IndexHead | None:
@@ -295,6 +284,22 @@ def _rows_and_blocks(
         if entries:
             blocks += _blocks(entries)
     return rows, blocks
+
+
+def _directory(
+    rows: Sequence[Row], blocks: Sequence[tuple[int, int, bytes]], key_blocks: Sequence[Sequence[bytes]]
+) -> bytes:
+    start = HEAD_BYTES + len(rows) * _ROW.size + len(blocks) * 24 + len(key_blocks) * 16
+    positions = accumulate((len(data) for _, _, data in blocks), initial=start)
+    return b"".join(
+        (
+            *(_ROW.pack(*row, 0) for row in rows),
+            _bytes(array("Q", (first for first, _, _ in blocks))),
+            _bytes(array("Q", (time for _, time, _ in blocks))),
+            _bytes(array("Q", islice(positions, len(blocks)))),
+            *(block[0] for block in key_blocks),
+        )
+    )
 
 
 def _blocks(entries: Entries) -> Iterator[tuple[int, int, bytes]]:

@@ -1,0 +1,31 @@
+import shutil
+from pathlib import Path
+
+import httpx
+
+from tests.support.service import running_service
+
+
+async def test_topics_whose_log_was_lost_begin_again_and_so_do_their_subscriptions(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    publish = {"messages": [{"data": "aGk="}]}
+    async with (
+        running_service(data) as (run, token),
+        httpx.AsyncClient(base_url=run.base_url + "/v1/projects/P", headers={"x-api-key": token}) as client,
+    ):
+        assert (await client.post(run.base_url + "/v1/projects/P", json={})).status_code == 200
+        await client.put("/topics/t")
+        await client.put("/subscriptions/s", json={"topic": "projects/P/topics/t"})
+        for _ in range(3):
+            await client.post("/topics/t:publish", json=publish)
+        await client.post("/subscriptions/s:modifyOffset", json={"offset": 3})
+    shutil.rmtree(data / "log")
+
+    async with (
+        running_service(data) as (run, token),
+        httpx.AsyncClient(base_url=run.base_url + "/v1/projects/P", headers={"x-api-key": token}) as client,
+    ):
+        assert (await client.get("/subscriptions/s:offsets")).json() == {"max": 0, "min": 0, "current": 0}
+        assert (await client.post("/topics/t:publish", json=publish)).json() == {"messageIds": ["0"]}
+        pulled = (await client.post("/subscriptions/s:pull", json={})).json()["receivedMessages"]
+        assert [each["message"]["messageId"] for each in pulled] == ["0"]

@@ -47,9 +47,6 @@ class Deliverer:
     async def subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return what the caller may pull from now, checked in the order of contract 10.3."""
         subscription = await self._subscription(caller, name)
-        if subscription.push is not None and not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
-            raise NotAllowed
-        caller.require_listed(subscription.authorized, CONSUMER)
         await topic_of(self.registry, subscription)
         return subscription
 
@@ -81,9 +78,6 @@ class Deliverer:
         The numbers are asked for after the subscription was found and the caller let in, as contract 11.1 orders.
         """
         subscription = await self._subscription(caller, name)
-        if subscription.push is not None and not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
-            raise NotAllowed
-        caller.require_listed(subscription.authorized, CONSUMER)
         last = max(numbers(), default=-1)
         if last < 0:
             raise InvalidInput("Invalid ack id")
@@ -102,9 +96,11 @@ class Deliverer:
         return len(self._waiting)
 
     async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
-        subscription = await self.registry.subscriptions.find(caller.here.id, name)
-        if subscription is None:
-            raise NotFound("Subscription doesn't exist")
+        """Return a subscription the caller may consume; one with push belongs to its worker (17.2, A5)."""
+        subscription = await find_subscription(self.registry, caller, name)
+        if subscription.push is not None and not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
+            raise NotAllowed
+        caller.require_listed(subscription.authorized, CONSUMER)
         return subscription
 
     async def _take(
@@ -156,6 +152,14 @@ class Deliverer:
     async def _grown(self, topic: TopicId, end: Offset, seconds: float) -> bool:
         with no_topic_is_a_conflict():
             return await self.log.wait(topic, end, seconds)
+
+
+async def find_subscription(registry: Registry, caller: Caller, name: SubscriptionName) -> Subscription:
+    """Return a subscription of the caller's project; raise `NotFound` when there is none."""
+    subscription = await registry.subscriptions.find(caller.here.id, name)
+    if subscription is None:
+        raise NotFound("Subscription doesn't exist")
+    return subscription
 
 
 def tell_loss(subscription: Subscription, before: Position, after: Position) -> None:

@@ -7,7 +7,7 @@ from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.clock import Milliseconds
 from ams.cursors.base import Cursors
-from ams.delivering import no_topic_is_a_conflict, tell_loss, topic_of
+from ams.delivering import find_subscription, no_topic_is_a_conflict, tell_loss, topic_of
 from ams.errors import Conflict, InvalidInput, LogUnavailable, NotFound
 from ams.log.base import Log
 from ams.names import Offset, SubscriptionName, TopicId
@@ -74,8 +74,6 @@ class Seeker:
         return Offsets(bounds.oldest, bounds.end, position.offset)
 
     async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
-        subscription = await self.registry.subscriptions.find(caller.here.id, name)
-        if subscription is None:
-            raise NotFound("Subscription doesn't exist")
+        subscription = await find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
         return subscription

@@ -3,9 +3,9 @@ import json
 import pytest
 
 from ams.clock import Milliseconds
-from ams.errors import InvalidInput
+from ams.errors import InvalidInput, TooLarge
 from ams.http import messages
-from ams.http.messages import BIG_BODY, MessageReader
+from ams.http.messages import BIG_BODY, MAX_MESSAGES, MessageReader
 from ams.messages import Stored, message
 from ams.names import Offset
 
@@ -58,6 +58,11 @@ async def test_a_big_body_is_read_like_a_small_one() -> None:
     assert len(json.dumps(sent)) > BIG_BODY
 
     assert await read(sent) == [("QUJD", {"n": str(number)}) for number in range(10_000)]
+
+
+async def test_a_body_of_more_messages_than_may_be_is_too_large_before_it_is_read() -> None:
+    with pytest.raises(TooLarge):
+        await read(b'{"messages":[' + b"{}," * (2 * MAX_MESSAGES + 1) + b"{}]}")
 
 
 @pytest.mark.parametrize(

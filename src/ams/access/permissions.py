@@ -1,7 +1,7 @@
 """The table of permissions: every action of the API and the roles that may do it (HTTP contract 3.4).
 
-One line an action, in the contract's order. `OPEN` actions are not admitted by role: their routes look at the token
-themselves.
+One line an action, in the contract's order, then our own. `OPEN` actions are not admitted by role: their routes look
+at the token themselves.
 """
 
 from collections.abc import Mapping
@@ -93,4 +93,11 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "schemas:update": _PROJECT,
     "schemas:delete": _PROJECT,
     "version:list": OPEN,
+    "topics:read": _CONSUME,
+    "topics:offsets": _CONSUME,
+    "topics:modifyRetention": _PROJECT,
+    "projects:modifyRetention": _PROJECT,
+    "schemas:dryRun": _PROJECT,
+    "subscriptions:seek": _CONSUME,
+    "subscriptions:doctor": _CONSUME,
 }

@@ -4,9 +4,12 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from ams.access.admission import Caller
 from ams.errors import InvalidInput
 from ams.http.gate import query_value
+from ams.http.wire import Shape
 from ams.registry.paging import PageRequest
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -47,6 +50,12 @@ class Row(NamedTuple):
     path: str
     action: str | None
     handler: Handler
+    reads: type[Shape] | None = None
+    """What the body is; None: no body is read. For the description of the API."""
+    answers: type[msgspec.Struct] | None = None
+    """What the body of a 200 is; None: it is empty. For the description of the API."""
+    parameters: tuple[str, ...] = ()
+    """Query parameters. For the description of the API."""
 
 
 def page_request(call: Call) -> PageRequest:

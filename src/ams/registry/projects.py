@@ -100,4 +100,4 @@ def _one(connection: Connection, condition: Any) -> Project | None:
 
 
 def _project(row: Row[Any]) -> Project:
-    return Project(row.id, row.name, row.description, row.created_on, row.modified_on, row.creator)
+    return Project(row.id, row.name, row.description, row.created_on, row.modified_on, row.creator, row.retention)

@@ -21,6 +21,8 @@ class Project:
     modified_on: Milliseconds
     created_by: UserName | None
     """None when made by the service token, or when its maker is gone."""
+    retention: Milliseconds | None = None
+    """Age limit of messages in topics without their own; None: the log's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Topic:
     schema: str | None
     """Name of the attached schema."""
     retention: Milliseconds | None
-    """Age limit of its messages; None: the log's default."""
+    """Age limit of its messages; None: the project's, then the log's default."""
     created_on: Milliseconds
     authorized: frozenset[UserId] = NOBODY
     """Its access list, for deciding; filled by `find` only. The names in order are read by `access_list`."""

@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, Strin
 from ams.errors import Unusable
 from ams.registry.tables import METADATA
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest migration."""
 
 logger = structlog.get_logger("ams.registry")

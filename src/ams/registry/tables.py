@@ -34,6 +34,8 @@ TAKEN = {
     "memberships_user_id_unique": "User is already a member of the project",
     "topics_project_id_unique": "Topic already exists",
     "subscriptions_project_id_unique": "Subscription already exists",
+    "schemas_project_id_unique": "Schema already exists",
+    "registrations_one_pending": "User registration already exists",
 }
 """Unique constraints a client can meet, and what it is told."""
 
@@ -88,6 +90,7 @@ projects = Table(
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     _created_by(),
+    Column("retention", BigInteger, comment="milliseconds, for topics without their own; null: the log's default"),
     sqlite_autoincrement=True,
 )
 
@@ -109,8 +112,7 @@ topics = Table(
     _identity(),
     _project(),
     Column("name", Text, nullable=False),
-    Column("schema", Text, comment="name of the attached schema"),
-    Column("retention", BigInteger, comment="milliseconds; null: the log's default"),
+    Column("retention", BigInteger, comment="milliseconds; null: the project's, then the log's default"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     UniqueConstraint("project_id", "name"),
     sqlite_autoincrement=True,
@@ -148,6 +150,98 @@ subscription_access = Table(
     Column("position", Integer, primary_key=True),
     _user(),
     UniqueConstraint("resource_id", "user_id"),
+)
+
+schemas = Table(
+    "schemas",
+    METADATA,
+    _number(),
+    _identity(),
+    _project(),
+    Column("name", Text, nullable=False),
+    Column("revision", Integer, nullable=False, comment="the newest"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    UniqueConstraint("project_id", "name"),
+    sqlite_autoincrement=True,
+)
+
+schema_revisions = Table(
+    "schema_revisions",
+    METADATA,
+    Column("schema_id", String(36), ForeignKey("schemas.id", ondelete="CASCADE"), primary_key=True),
+    Column("revision", Integer, primary_key=True, comment="from 1"),
+    Column("type", String(8), nullable=False, comment="json or avro"),
+    Column("payload", Text, comment="JSON: the schema of the data; null: only attributes are checked"),
+    Column("attributes", Text, comment="JSON: what attributes must be; null: anything"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+)
+
+topic_schemas = Table(
+    "topic_schemas",
+    METADATA,
+    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("schema_id", String(36), ForeignKey("schemas.id", ondelete="CASCADE"), nullable=False, index=True),
+)
+"""Which schema is attached to a topic, by identity, as a schema may be renamed."""
+
+registrations = Table(
+    "registrations",
+    METADATA,
+    _number(),
+    _identity(),
+    Column("name", Text, nullable=False),
+    Column("email", Text, nullable=False),
+    Column("first_name", Text, nullable=False),
+    Column("last_name", Text, nullable=False),
+    Column("organization", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("status", String(8), nullable=False, comment="pending, accepted or declined"),
+    Column("activation_token", Text, nullable=False, comment="empty once decided; opens nothing"),
+    Column("decline_comment", Text, nullable=False),
+    Column("registered_at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("modified_at", BigInteger, comment="milliseconds since the epoch; null while pending"),
+    Column("modified_by", String(36), ForeignKey("users.id", ondelete="SET NULL"), index=True),
+    sqlite_autoincrement=True,
+)
+Index(
+    "registrations_one_pending",
+    registrations.c.name,
+    unique=True,
+    sqlite_where=registrations.c.status == "pending",
+    postgresql_where=registrations.c.status == "pending",
+)
+
+topic_tallies = Table(
+    "topic_tallies",
+    METADATA,
+    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("messages", BigInteger, nullable=False, comment="counted into the days; the log's end when caught up"),
+    Column("bytes", BigInteger, nullable=False, comment="counted into the days"),
+    Column("last_messages", BigInteger, nullable=False, comment="of the last publish request"),
+    Column("last_publish", BigInteger, comment="milliseconds since the epoch; null: never"),
+    Column("previous_publish", BigInteger, comment="milliseconds since the epoch; null: only one so far"),
+)
+
+subscription_tallies = Table(
+    "subscription_tallies",
+    METADATA,
+    Column("subscription_id", String(36), ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    Column("messages", BigInteger, nullable=False, comment="handed out, repeats included"),
+    Column("bytes", BigInteger, nullable=False, comment="handed out, repeats included"),
+    Column("last_messages", BigInteger, nullable=False, comment="of the last pull"),
+    Column("last_pull", BigInteger, comment="milliseconds since the epoch; null: never"),
+    Column("previous_pull", BigInteger, comment="milliseconds since the epoch; null: only one so far"),
+)
+
+daily_messages = Table(
+    "daily_messages",
+    METADATA,
+    Column("topic_id", String(36), primary_key=True, comment="may be gone: what it counted stays with its project"),
+    Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
+    _project(),
+    Column("messages", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Index("daily_messages_by_project", "project_id", "day"),
 )
 
 keys = Table(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select
 
 from ams.clock import Clock
 from ams.errors import NotFound
@@ -13,7 +13,7 @@ from ams.registry.cache import Cache
 from ams.registry.database import Database
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import NOBODY, Topic
-from ams.registry.tables import topic_access, topics
+from ams.registry.tables import schemas, topic_access, topic_schemas, topics
 
 
 class TopicRecords:
@@ -35,7 +35,7 @@ class TopicRecords:
 
         Raises `InvalidInput` "Invalid page token".
         """
-        query = select(topics).where(topics.c.project_id == project)
+        query = _SELECT.where(topics.c.project_id == project)
         if listed is not None:
             on_lists = select(topic_access.c.resource_id).where(topic_access.c.user_id == listed)
             query = query.where(topics.c.id.in_(on_lists))
@@ -86,8 +86,15 @@ def _is(project: ProjectId, name: TopicName) -> ColumnElement[bool]:
     return (topics.c.project_id == project) & (topics.c.name == name)
 
 
+_SELECT: Select[Any] = (
+    select(topics, schemas.c.name.label("schema"))
+    .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)
+    .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
+)
+
+
 def _find(connection: Connection, project: ProjectId, name: TopicName) -> Topic | None:
-    row = connection.execute(select(topics).where(_is(project, name))).first()
+    row = connection.execute(_SELECT.where(_is(project, name))).first()
     return _topic(row, access_lists.authorized(connection, topic_access, row.id)) if row else None
 
 

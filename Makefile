@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo setup system test check fmt docs faults bench soak dist clean
+.PHONY: help run demo setup system test check fmt openapi docs faults bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -37,6 +37,9 @@ check: .venv/dev ## Style, format, strict types, and which layer may import whic
 fmt: .venv/dev ## Put the code into the house's format
 	@$(BIN)/ruff check --fix --quiet
 	@$(BIN)/ruff format --quiet
+
+openapi: .venv/dev ## Write docs/reference/openapi.json anew from the code
+	@$(BIN)/python -m tests.support.description
 
 docs: .venv/dev ## Check the documents: links, settings, and the tutorials line by line
 	@$(BIN)/pytest -q tests/test_docs.py tests/acceptance/test_readme.py tests/acceptance/test_guides.py

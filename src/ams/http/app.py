@@ -1,6 +1,7 @@
 """The ASGI application: hot routes, then all others; every answer and every error leaves here."""
 
 import asyncio
+import functools
 import itertools
 import posixpath
 import re
@@ -16,9 +17,10 @@ from starlette.routing import Route, Router
 
 from ams.errors import Overloaded
 from ams.http.errors import refusal
-from ams.http.fast import FastRoutes
+from ams.http.fast import OPERATIONS, FastRoutes
 from ams.http.gate import Gate
 from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, Receive
+from ams.http.openapi import encoded
 from ams.http.routing import Call, Row
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -41,7 +43,10 @@ class App:
         self._gate = gate
         self._bodies = bodies
         self._fast = fast
-        self._router = Router([self._route(row) for row in rows], redirect_slashes=False)
+        rows = list(rows)
+        self._description = functools.cache(lambda: encoded([*OPERATIONS, *(row.operation for row in rows)]))
+        routes = [self._route(row) for row in rows]
+        self._router = Router([*routes, Route("/openapi.json", self._describe)], redirect_slashes=False)
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
 
@@ -90,6 +95,10 @@ class App:
         if answer.retry_after is not None:
             headers.append((b"retry-after", b"%d" % answer.retry_after))
         await _send(send, answer.code, answer.body, headers)
+
+    async def _describe(self, request: Request) -> Response:
+        """Answer the description of the API; open to everybody."""
+        return Response(self._description(), media_type="application/json; charset=utf-8")
 
     def _route(self, row: Row) -> Route:
         async def endpoint(request: Request) -> Response:

@@ -13,11 +13,44 @@ from ams.delivering import Deliverer
 from ams.http import messages
 from ams.http.gate import Gate
 from ams.http.limits import SMALL_BODY, Bodies, Receive
+from ams.http.routes.answers import Nothing
+from ams.http.routing import Operation
 from ams.names import SubscriptionName, TopicName, ack_prefix
 from ams.publishing import Publisher
 
 _UNCLEAN = ("", ".", "..")
 """Parts of a path that leads to a clean one (contract 1.3), which is not found here."""
+
+
+_TOPIC, _SUBSCRIPTION = "/projects/{project}/topics/{topic}", "/projects/{project}/subscriptions/{subscription}"
+
+OPERATIONS = (
+    Operation(
+        "POST",
+        _TOPIC + ":publish",
+        "topics:publish",
+        "Store messages at the end of a topic, all or none",
+        messages.PublishBody,
+        messages.MessageIds,
+    ),
+    Operation(
+        "POST",
+        _SUBSCRIPTION + ":pull",
+        "subscriptions:pull",
+        "Hand out messages from where the subscription stands",
+        messages.PullBody,
+        messages.ReceivedMessages,
+    ),
+    Operation(
+        "POST",
+        _SUBSCRIPTION + ":acknowledge",
+        "subscriptions:acknowledge",
+        "Acknowledge everything up to the largest id",
+        messages.AckBody,
+        Nothing,
+    ),
+)
+"""The hot routes, for the description of the API."""
 
 
 class Call(NamedTuple):

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import cast
 
+import msgspec
 import pybase64
 
 from ams.clock import Milliseconds, publish_time
@@ -22,34 +23,72 @@ _BREATH = 256
 """Messages of a big body that are checked between two breaths."""
 
 
-class _Pair(Shape):
+class AttributePair(Shape):
+    """An attribute in the old spelling of `attributes` as a list (contract 12.1)."""
+
     key: str | None = None
     value: str | None = None
 
 
-class _Published(Shape, rename="camel"):
+class PublishedMessage(Shape, rename="camel"):
+    """A message to publish; id and time of a pulled one are ignored (contract 12.1)."""
+
     data: str | None = None
-    attributes: dict[str, str | None] | list[_Pair] | None = None
+    attributes: dict[str, str | None] | list[AttributePair] | None = None
     message_id: str | None = None
     publish_time: str | None = None
 
 
-class _Publish(Shape):
-    messages: list[_Published | None] | None = None
+class PublishBody(Shape):
+    """Messages to publish, in order."""
+
+    messages: list[PublishedMessage | None] | None = None
 
 
-class _Pull(Shape, rename="camel"):
+class PullBody(Shape, rename="camel"):
+    """How many messages are wanted, and whether to answer at once (contract 10.1)."""
+
     max_messages: str | int | None = None
     return_immediately: str | bool | None = None
 
 
-class _Acknowledge(Shape, rename="camel"):
+class AckBody(Shape, rename="camel"):
+    """Ids to acknowledge; everything up to the largest is."""
+
     ack_ids: list[str] | None = None
 
 
-_publish = Reader(_Publish, lambda: InvalidInput("Invalid Message Arguments"))
-_pull = Reader(_Pull, lambda: InvalidInput("Invalid Pull Parameters Arguments"))
-_acknowledge = Reader(_Acknowledge, lambda: InvalidInput("Invalid ack parameter"))
+class MessageIds(msgspec.Struct, rename="camel"):
+    """Ids of the messages that were published, in request order."""
+
+    message_ids: Sequence[str]
+
+
+class PulledMessage(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A message as it is delivered (contract 10.2)."""
+
+    message_id: str
+    data: str
+    publish_time: str
+    attributes: dict[str, str] = {}
+
+
+class ReceivedMessage(msgspec.Struct, rename="camel"):
+    """A message and the id that acknowledges it and all before it."""
+
+    ack_id: str
+    message: PulledMessage
+
+
+class ReceivedMessages(msgspec.Struct, rename="camel"):
+    """What a pull delivers; an empty list when there is nothing."""
+
+    received_messages: Sequence[ReceivedMessage]
+
+
+_publish = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
+_pull = Reader(PullBody, lambda: InvalidInput("Invalid Pull Parameters Arguments"))
+_acknowledge = Reader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
 
 
 class MessageReader:
@@ -74,7 +113,7 @@ class MessageReader:
                 messages += [self._message(each) for each in published[start : start + _BREATH]]
             return messages
 
-    def _message(self, published: _Published | None) -> Message:
+    def _message(self, published: PublishedMessage | None) -> Message:
         if published is None:
             raise InvalidInput("Invalid Message Arguments")
         data = published.data or ""
@@ -87,7 +126,7 @@ class MessageReader:
         return message(data, attributes, plain=plain)
 
 
-def _attributes(given: dict[str, str | None] | list[_Pair] | None) -> dict[str, str]:
+def _attributes(given: dict[str, str | None] | list[AttributePair] | None) -> dict[str, str]:
     if not given:
         return {}
     if isinstance(given, list):
@@ -104,6 +143,9 @@ def _is_base64(data: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+# The answers of hot routes are joined by hand, as the structs above describe them.
 
 
 def published(first: int, count: int) -> bytes:

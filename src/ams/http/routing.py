@@ -40,6 +40,22 @@ class Call(NamedTuple):
 Handler = Callable[[Call], Awaitable[bytes]]
 
 
+class Operation(NamedTuple):
+    """What one route takes and gives, for the description of the API."""
+
+    method: str
+    path: str
+    action: str | None
+    """None: open."""
+    summary: str
+    reads: type[Shape] | None = None
+    """What the body is; None: none is read."""
+    answers: type[msgspec.Struct] | None = None
+    """What the body of a 200 is; None: it is empty."""
+    parameters: tuple[str, ...] = ()
+    """Query parameters."""
+
+
 class Row(NamedTuple):
     """A method and path under `/v1`, the action whose roles may use it (None: open), and who answers.
 
@@ -51,11 +67,18 @@ class Row(NamedTuple):
     action: str | None
     handler: Handler
     reads: type[Shape] | None = None
-    """What the body is; None: no body is read. For the description of the API."""
     answers: type[msgspec.Struct] | None = None
-    """What the body of a 200 is; None: it is empty. For the description of the API."""
     parameters: tuple[str, ...] = ()
-    """Query parameters. For the description of the API."""
+
+    @property
+    def operation(self) -> Operation:
+        """What the route takes and gives; the first line about its handler says what it is for."""
+        summary = (self.handler.__doc__ or "").split("\n")[0].rstrip(".;")
+        return Operation(self.method, self.path, self.action, summary, self.reads, self.answers, self.parameters)
+
+
+PAGE = ("pageSize", "pageToken")
+"""Query parameters of lists that come in pages (contract 4)."""
 
 
 def page_request(call: Call) -> PageRequest:

@@ -1,17 +1,10 @@
 import re
 from pathlib import Path
-from typing import Any
 
 from ams.access.permissions import OPEN, PERMISSIONS
-from ams.http.routes import rows
 from tests.contract.actions import PATHS
+from tests.support.description import TABLE
 
-NOBODY: Any = None
-"""The table is made without asking anybody anything."""
-
-TABLE = rows(
-    projects=NOBODY, members=NOBODY, topics=NOBODY, subscriptions=NOBODY, users=NOBODY, seeker=NOBODY, about=NOBODY
-)
 HOT = {"topics:publish", "subscriptions:pull", "subscriptions:acknowledge"}
 
 

@@ -90,13 +90,60 @@ class Subscription(msgspec.Struct, rename="camel"):
     created_on: str
 
 
+class Projects(msgspec.Struct):
+    """All projects, oldest first (contract 7)."""
+
+    projects: Sequence[Project]
+
+
+class ListPage(msgspec.Struct, rename="camel", kw_only=True):
+    """What every page of a list says (contract 4): an empty token on the last page, the size of the whole list."""
+
+    next_page_token: str
+    total_size: int
+
+
+class UserPage(ListPage):
+    """A page of users (contract 5.2 and 7.1)."""
+
+    users: Sequence[User]
+
+
+class TopicPage(ListPage):
+    """A page of topics (contract 8)."""
+
+    topics: Sequence[Topic]
+
+
+class SubscriptionPage(ListPage):
+    """A page of subscriptions (contract 9.2)."""
+
+    subscriptions: Sequence[Subscription]
+
+
+class TopicSubscriptions(msgspec.Struct):
+    """Resource names of a topic's subscriptions, oldest first (contract 8)."""
+
+    subscriptions: Sequence[str]
+
+
+class AccessList(msgspec.Struct):
+    """Names of users, in stored order (contract 8 and 9.2)."""
+
+    authorized_users: Sequence[str]
+
+
+class Nothing(msgspec.Struct):
+    """An object that says nothing."""
+
+
 encode = msgspec.json.encode
 
 
-def encode_page(name: str, page: Page[T], shown: Callable[[T], object]) -> bytes:
-    """Write a page of a list (contract 4); `name` is what the list is called."""
-    items = [shown(item) for item in page.items]
-    return encode({name: items, "nextPageToken": page.next_token, "totalSize": page.total})
+def encode_page(kind: Callable[..., ListPage], name: str, page: Page[T], shown: Callable[[T], object]) -> bytes:
+    """Write a page of a list (contract 4) as its kind; `name` is the member that holds the items."""
+    items = {name: [shown(item) for item in page.items]}
+    return encode(kind(**items, next_page_token=page.next_token, total_size=page.total))
 
 
 def project(project: records.Project) -> Project:

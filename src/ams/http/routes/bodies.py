@@ -11,15 +11,23 @@ from ams.registry.records import Grant
 _strings = msgspec.json.Decoder(dict[str, str | None] | None)
 
 
-class Entry(Shape):
+class MembershipBody(Shape):
     """An entry of `projects` in the body of a user or member; topics and subscriptions in it are ignored."""
 
     project: str | None = None
     roles: list[str] | None = None
 
 
-class _AccessList(Shape):
+class NewAccessList(Shape):
+    """The names of an access list; the list is required."""
+
     authorized_users: list[str] | None = None
+
+
+class SchemaReference(Shape):
+    """A schema by its resource name `projects/P/schemas/X`; read as a map of texts (contract 1.2)."""
+
+    schema: str | None = None
 
 
 def bad_request() -> BadRequest:
@@ -27,14 +35,14 @@ def bad_request() -> BadRequest:
     return BadRequest("Invalid Request Body")
 
 
-def grants(entries: Sequence[Entry]) -> tuple[Grant, ...]:
+def grants(entries: Sequence[MembershipBody]) -> tuple[Grant, ...]:
     """Return the memberships that `entries` ask for."""
     return tuple(Grant(entry.project or "", tuple(entry.roles or ())) for entry in entries)
 
 
 def access_list_reader(text: str) -> Callable[[bytes], list[str]]:
     """Return what reads the names of a modifyAcl body; it raises `InvalidInput` with `text`, also without the field."""
-    reader = Reader(_AccessList, lambda: InvalidInput(text))
+    reader = Reader(NewAccessList, lambda: InvalidInput(text))
 
     def read(body: bytes) -> list[str]:
         names = reader.read(body).authorized_users

@@ -2,24 +2,28 @@
 
 from ams.errors import InvalidInput
 from ams.http.routes import answers
-from ams.http.routes.bodies import Entry, bad_request, grants
-from ams.http.routing import Call, Row, page_request
+from ams.http.routes.bodies import MembershipBody, bad_request, grants
+from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
 from ams.members import Members
 from ams.names import UserName
 
 
-class _Member(Shape):
-    projects: list[Entry] | None = None
+class MemberBody(Shape):
+    """A member; of `projects` only the entry of this project counts."""
+
+    projects: list[MembershipBody] | None = None
     email: str | None = None
 
 
-class _Add(Shape):
+class MemberRoles(Shape):
+    """The roles of a new member."""
+
     roles: list[str] | None = None
 
 
-_member = Reader(_Member, lambda: InvalidInput("Invalid User Arguments"))
-_add = Reader(_Add, bad_request)
+_member = Reader(MemberBody, lambda: InvalidInput("Invalid User Arguments"))
+_add = Reader(MemberRoles, bad_request)
 
 
 class MemberRoutes:
@@ -32,18 +36,27 @@ class MemberRoutes:
         """Return the routes of this room."""
         members = "/projects/{project}/members"
         return [
-            Row("GET", members, "projects:listUsers", self.list),
-            Row("POST", members + "/{user}:add", "projects:addUser", self.add),
-            Row("POST", members + "/{user}:remove", "projects:removeUser", self.remove),
-            Row("GET", members + "/{user}", "projects:showUser", self.show),
-            Row("POST", members + "/{user}", "projects:createUser", self.create),
-            Row("PUT", members + "/{user}", "projects:updateUser", self.update),
+            Row(
+                "GET",
+                members,
+                "projects:listUsers",
+                self.list,
+                answers=answers.UserPage,
+                parameters=(*PAGE, "details"),
+            ),
+            Row("POST", members + "/{user}:add", "projects:addUser", self.add, reads=MemberRoles, answers=answers.User),
+            Row("POST", members + "/{user}:remove", "projects:removeUser", self.remove, answers=answers.Nothing),
+            Row("GET", members + "/{user}", "projects:showUser", self.show, answers=answers.User),
+            Row(
+                "POST", members + "/{user}", "projects:createUser", self.create, reads=MemberBody, answers=answers.User
+            ),
+            Row("PUT", members + "/{user}", "projects:updateUser", self.update, reads=MemberBody, answers=answers.User),
         ]
 
     async def list(self, call: Call) -> bytes:
         """Answer a page of members, with their memberships if `details=true`."""
         page = await self._members.list(call.caller, page_request(call), details=call.parameter("details") == "true")
-        return answers.encode_page("users", page, answers.user)
+        return answers.encode_page(answers.UserPage, "users", page, answers.user)
 
     async def show(self, call: Call) -> bytes:
         """Answer a member."""

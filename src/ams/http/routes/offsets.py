@@ -4,6 +4,8 @@ import math
 import re
 from datetime import UTC, datetime
 
+import msgspec
+
 from ams.clock import Milliseconds
 from ams.errors import InvalidInput
 from ams.http.routes import answers
@@ -18,11 +20,27 @@ _NANOSECONDS = 1_000_000
 """In one millisecond."""
 
 
-class _Offset(Shape):
+class NewOffset(Shape):
+    """Where to move a subscription; absent is 0."""
+
     offset: int | None = None
 
 
-_offset = Reader(_Offset, lambda: InvalidInput("Invalid Offset Arguments"))
+_offset = Reader(NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
+
+
+class OffsetsAnswer(msgspec.Struct):
+    """Ids: the oldest kept message, the next one to be given, and where the subscription stands (contract 11.3)."""
+
+    min: int
+    max: int
+    current: int
+
+
+class OffsetAnswer(msgspec.Struct):
+    """The id of a message (contract 11.4)."""
+
+    offset: int
 
 
 class OffsetRoutes:
@@ -36,21 +54,28 @@ class OffsetRoutes:
         """Return the routes of this room."""
         one = "/projects/{project}/subscriptions/{subscription}"
         return [
-            Row("GET", one + ":offsets", "subscriptions:offsets", self.show),
-            Row("GET", one + ":timeToOffset", "subscriptions:timeToOffset", self.of_time),
-            Row("POST", one + ":modifyOffset", "subscriptions:modifyOffset", self.modify),
+            Row("GET", one + ":offsets", "subscriptions:offsets", self.show, answers=OffsetsAnswer),
+            Row(
+                "GET",
+                one + ":timeToOffset",
+                "subscriptions:timeToOffset",
+                self.of_time,
+                answers=OffsetAnswer,
+                parameters=("time",),
+            ),
+            Row("POST", one + ":modifyOffset", "subscriptions:modifyOffset", self.modify, reads=NewOffset),
         ]
 
     async def show(self, call: Call) -> bytes:
         """Answer the topic's bounds and where the subscription stands between them."""
         offsets = await self._seeker.offsets(call.caller, _name(call))
-        return answers.encode(offsets._asdict())
+        return answers.encode(OffsetsAnswer(**offsets._asdict()))
 
     async def of_time(self, call: Call) -> bytes:
         """Answer the first message published at `time` or later. The subscription is looked for before `time`."""
         await self._subscriptions.show(call.caller, _name(call))
         time = zulu_time(call.parameter("time") or "")
-        return answers.encode({"offset": await self._seeker.offset_at(call.caller, _name(call), time)})
+        return answers.encode(OffsetAnswer(await self._seeker.offset_at(call.caller, _name(call), time)))
 
     async def modify(self, call: Call) -> bytes:
         """Move the subscription; an absent offset is 0."""

@@ -9,17 +9,21 @@ from ams.names import ProjectName
 from ams.projects import Projects
 
 
-class _Create(Shape):
+class NewProject(Shape):
+    """What may be said of a new project; the path names it."""
+
     description: str | None = None
 
 
-class _Update(Shape):
+class ProjectChange(Shape):
+    """What shall be new of a project; what is empty or absent stays."""
+
     name: str | None = None
     description: str | None = None
 
 
-_create = Reader(_Create, lambda: InvalidInput("Invalid Project Arguments"))
-_update = Reader(_Update, bad_request)
+_create = Reader(NewProject, lambda: InvalidInput("Invalid Project Arguments"))
+_update = Reader(ProjectChange, bad_request)
 
 
 class ProjectRoutes:
@@ -31,16 +35,25 @@ class ProjectRoutes:
     def rows(self) -> list[Row]:
         """Return the routes of this room."""
         return [
-            Row("GET", "/projects", "projects:list", self.list),
-            Row("GET", "/projects/{project}", "projects:show", self.show),
-            Row("POST", "/projects/{project}", "projects:create", self.create),
-            Row("PUT", "/projects/{project}", "projects:update", self.update),
+            Row("GET", "/projects", "projects:list", self.list, answers=answers.Projects),
+            Row("GET", "/projects/{project}", "projects:show", self.show, answers=answers.Project),
+            Row(
+                "POST", "/projects/{project}", "projects:create", self.create, reads=NewProject, answers=answers.Project
+            ),
+            Row(
+                "PUT",
+                "/projects/{project}",
+                "projects:update",
+                self.update,
+                reads=ProjectChange,
+                answers=answers.Project,
+            ),
             Row("DELETE", "/projects/{project}", "projects:delete", self.delete),
         ]
 
     async def list(self, call: Call) -> bytes:
         """Answer all projects, oldest first."""
-        return answers.encode({"projects": [answers.project(each) for each in await self._projects.list()]})
+        return answers.encode(answers.Projects([answers.project(each) for each in await self._projects.list()]))
 
     async def show(self, call: Call) -> bytes:
         """Answer a project."""

@@ -2,8 +2,23 @@
 
 import msgspec
 
+from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.service import About
+
+
+class Version(msgspec.Struct, omit_defaults=True):
+    """What runs here (contract 14.6); the release only for those who may see it."""
+
+    build_time: str
+    golang: str
+    """The runtime's version, where the reference has that of Go."""
+    compiler: str
+    os: str
+    architecture: str
+    release: str = ""
+    distro: str = ""
+    hostname: str = ""
 
 
 class ServiceRoutes:
@@ -16,7 +31,7 @@ class ServiceRoutes:
         """Return the room's part of the route table."""
         return [
             Row("GET", "/status", None, self.status),
-            Row("GET", "/version", None, self.version),
+            Row("GET", "/version", None, self.version, answers=Version),
         ]
 
     async def status(self, call: Call) -> bytes:
@@ -27,4 +42,4 @@ class ServiceRoutes:
 
     async def version(self, call: Call) -> bytes:
         """What runs here."""
-        return msgspec.json.encode(await self._about.version(call.token))
+        return answers.encode(Version(**await self._about.version(call.token)))

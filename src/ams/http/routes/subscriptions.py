@@ -4,29 +4,35 @@ import msgspec
 
 from ams.errors import InvalidInput
 from ams.http.routes import answers
-from ams.http.routes.bodies import access_list_reader
-from ams.http.routing import Call, Row, page_request
+from ams.http.routes.bodies import NewAccessList, access_list_reader
+from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
 from ams.names import SubscriptionName
 from ams.subscriptions import Subscriptions
 
 
-class _AuthorizationHeader(Shape):
+class AuthorizationHeaderBody(Shape):
+    """How deliveries are signed: `autogen` or `disabled`; a value is ignored."""
+
     type: str | None = None
     value: str | None = None
 
 
-class _RetryPolicy(Shape):
+class RetryPolicyBody(Shape):
+    """`linear` or `slowstart`; the period in milliseconds."""
+
     type: str | None = None
     period: int | None = None
 
 
-class _PushConfig(Shape, rename="camel"):
+class PushConfigBody(Shape, rename="camel"):
+    """Where and how to deliver (contract 13.1)."""
+
     type: str | None = None
     push_endpoint: str | None = None
     max_messages: int | None = None
-    authorization_header: _AuthorizationHeader | None = None
-    retry_policy: _RetryPolicy | None = None
+    authorization_header: AuthorizationHeaderBody | None = None
+    retry_policy: RetryPolicyBody | None = None
     verification_hash: str | None = None
     verified: bool | None = None
     mattermost_url: str | None = None
@@ -35,19 +41,23 @@ class _PushConfig(Shape, rename="camel"):
     base64_decode: bool | None = None
 
 
-class _Create(Shape, rename="camel"):
+class NewSubscription(Shape, rename="camel"):
+    """A subscription to make (contract 9.3)."""
+
     topic: str | None = None
     ack_deadline_seconds: int | None = None
-    push_config: _PushConfig | None = None
+    push_config: PushConfigBody | None = None
 
 
-class _AckDeadline(Shape, rename="camel"):
+class AckDeadline(Shape, rename="camel"):
+    """Seconds, 0 to 600; absent is 0."""
+
     ack_deadline_seconds: int | None = None
 
 
-_create = Reader(_Create, lambda: InvalidInput("Invalid Subscription Arguments"))
+_create = Reader(NewSubscription, lambda: InvalidInput("Invalid Subscription Arguments"))
 _ack_deadline = Reader(
-    _AckDeadline, lambda: InvalidInput("Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments")
+    AckDeadline, lambda: InvalidInput("Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments")
 )
 _access_list = access_list_reader("Invalid Subscription ACL Arguments")
 
@@ -63,12 +73,20 @@ class SubscriptionRoutes:
         subscriptions = "/projects/{project}/subscriptions"
         one = subscriptions + "/{subscription}"
         return [
-            Row("GET", subscriptions, "subscriptions:list", self.list),
-            Row("GET", one + ":acl", "subscriptions:acl", self.access_list),
-            Row("POST", one + ":modifyAcl", "subscriptions:modifyAcl", self.modify_access_list),
-            Row("POST", one + ":modifyAckDeadline", "subscriptions:modifyAckDeadline", self.modify_ack_deadline),
-            Row("GET", one, "subscriptions:show", self.show),
-            Row("PUT", one, "subscriptions:create", self.create),
+            Row(
+                "GET", subscriptions, "subscriptions:list", self.list, answers=answers.SubscriptionPage, parameters=PAGE
+            ),
+            Row("GET", one + ":acl", "subscriptions:acl", self.access_list, answers=answers.AccessList),
+            Row("POST", one + ":modifyAcl", "subscriptions:modifyAcl", self.modify_access_list, reads=NewAccessList),
+            Row(
+                "POST",
+                one + ":modifyAckDeadline",
+                "subscriptions:modifyAckDeadline",
+                self.modify_ack_deadline,
+                reads=AckDeadline,
+            ),
+            Row("GET", one, "subscriptions:show", self.show, answers=answers.Subscription),
+            Row("PUT", one, "subscriptions:create", self.create, reads=NewSubscription, answers=answers.Subscription),
             Row("DELETE", one, "subscriptions:delete", self.delete),
         ]
 
@@ -76,7 +94,9 @@ class SubscriptionRoutes:
         """Answer a page of subscriptions."""
         page = await self._subscriptions.list(call.caller, page_request(call))
         project = call.caller.here.name
-        return answers.encode_page("subscriptions", page, lambda each: answers.subscription(project, each))
+        return answers.encode_page(
+            answers.SubscriptionPage, "subscriptions", page, lambda each: answers.subscription(project, each)
+        )
 
     async def show(self, call: Call) -> bytes:
         """Answer a subscription."""
@@ -108,7 +128,7 @@ class SubscriptionRoutes:
 
     async def access_list(self, call: Call) -> bytes:
         """Answer who is on a subscription's access list."""
-        return answers.encode({"authorized_users": await self._subscriptions.access_list(call.caller, _name(call))})
+        return answers.encode(answers.AccessList(await self._subscriptions.access_list(call.caller, _name(call))))
 
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a subscription's access list."""

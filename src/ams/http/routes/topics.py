@@ -1,8 +1,8 @@
 """Topics over HTTP, but for publishing, which is a hot route (contract 8)."""
 
 from ams.http.routes import answers
-from ams.http.routes.bodies import access_list_reader, strings
-from ams.http.routing import Call, Row, page_request
+from ams.http.routes.bodies import NewAccessList, SchemaReference, access_list_reader, strings
+from ams.http.routing import PAGE, Call, Row, page_request
 from ams.names import TopicName, subscription_path
 from ams.topics import Topics
 
@@ -19,12 +19,20 @@ class TopicRoutes:
         """Return the routes of this room."""
         topics = "/projects/{project}/topics"
         return [
-            Row("GET", topics, "topics:list", self.list),
-            Row("GET", topics + "/{topic}/subscriptions", "subscriptions:listByTopic", self.subscriptions),
-            Row("GET", topics + "/{topic}:acl", "topics:acl", self.access_list),
-            Row("POST", topics + "/{topic}:modifyAcl", "topics:modifyAcl", self.modify_access_list),
-            Row("GET", topics + "/{topic}", "topics:show", self.show),
-            Row("PUT", topics + "/{topic}", "topics:create", self.create),
+            Row("GET", topics, "topics:list", self.list, answers=answers.TopicPage, parameters=PAGE),
+            Row(
+                "GET",
+                topics + "/{topic}/subscriptions",
+                "subscriptions:listByTopic",
+                self.subscriptions,
+                answers=answers.TopicSubscriptions,
+            ),
+            Row("GET", topics + "/{topic}:acl", "topics:acl", self.access_list, answers=answers.AccessList),
+            Row(
+                "POST", topics + "/{topic}:modifyAcl", "topics:modifyAcl", self.modify_access_list, reads=NewAccessList
+            ),
+            Row("GET", topics + "/{topic}", "topics:show", self.show, answers=answers.Topic),
+            Row("PUT", topics + "/{topic}", "topics:create", self.create, reads=SchemaReference, answers=answers.Topic),
             Row("DELETE", topics + "/{topic}", "topics:delete", self.delete),
         ]
 
@@ -32,7 +40,7 @@ class TopicRoutes:
         """Answer a page of topics."""
         page = await self._topics.list(call.caller, page_request(call))
         project = call.caller.here.name
-        return answers.encode_page("topics", page, lambda topic: answers.topic(project, topic))
+        return answers.encode_page(answers.TopicPage, "topics", page, lambda topic: answers.topic(project, topic))
 
     async def show(self, call: Call) -> bytes:
         """Answer a topic."""
@@ -54,11 +62,11 @@ class TopicRoutes:
         """Answer the resource names of a topic's subscriptions, oldest first."""
         names = await self._topics.subscriptions_of(call.caller, _name(call))
         project = call.caller.here.name
-        return answers.encode({"subscriptions": [subscription_path(project, name) for name in names]})
+        return answers.encode(answers.TopicSubscriptions([subscription_path(project, name) for name in names]))
 
     async def access_list(self, call: Call) -> bytes:
         """Answer who is on a topic's access list."""
-        return answers.encode({"authorized_users": await self._topics.access_list(call.caller, _name(call))})
+        return answers.encode(answers.AccessList(await self._topics.access_list(call.caller, _name(call))))
 
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a topic's access list."""

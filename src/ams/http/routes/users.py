@@ -2,26 +2,28 @@
 
 from ams.errors import InvalidInput
 from ams.http.routes import answers
-from ams.http.routes.bodies import Entry, grants
-from ams.http.routing import Call, Row, page_request
+from ams.http.routes.bodies import MembershipBody, grants
+from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
 from ams.names import UserId, UserName
 from ams.registry.records import UserDetails
 from ams.users import Users
 
 
-class _User(Shape):
+class UserBody(Shape):
+    """What is said of a user (contract 5.3)."""
+
     name: str | None = None
     email: str | None = None
     first_name: str | None = None
     last_name: str | None = None
     organization: str | None = None
     description: str | None = None
-    projects: list[Entry] | None = None
+    projects: list[MembershipBody] | None = None
     service_roles: list[str] | None = None
 
 
-_user = Reader(_User, lambda: InvalidInput("Invalid User Arguments"))
+_user = Reader(UserBody, lambda: InvalidInput("Invalid User Arguments"))
 
 
 class UserRoutes:
@@ -33,14 +35,21 @@ class UserRoutes:
     def rows(self) -> list[Row]:
         """Return the routes of this room; `/users/profile` comes before `/users/{user}` (contract 1.3)."""
         return [
-            Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token),
-            Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid),
-            Row("GET", "/users", "users:list", self.list),
-            Row("GET", "/users/profile", None, self.profile),
-            Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token),
-            Row("GET", "/users/{user}", "users:show", self.show),
-            Row("POST", "/users/{user}", "users:create", self.create),
-            Row("PUT", "/users/{user}", "users:update", self.update),
+            Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token, answers=answers.User),
+            Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid, answers=answers.User),
+            Row(
+                "GET",
+                "/users",
+                "users:list",
+                self.list,
+                answers=answers.UserPage,
+                parameters=(*PAGE, "project", "details"),
+            ),
+            Row("GET", "/users/profile", None, self.profile, answers=answers.User),
+            Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=answers.User),
+            Row("GET", "/users/{user}", "users:show", self.show, answers=answers.User),
+            Row("POST", "/users/{user}", "users:create", self.create, reads=UserBody, answers=answers.User),
+            Row("PUT", "/users/{user}", "users:update", self.update, reads=UserBody, answers=answers.User),
             Row("DELETE", "/users/{user}", "users:delete", self.delete),
         ]
 
@@ -50,7 +59,7 @@ class UserRoutes:
         page = await self._users.list(
             call.caller, page_request(call), project=project, details=call.parameter("details") == "true"
         )
-        return answers.encode_page("users", page, answers.user)
+        return answers.encode_page(answers.UserPage, "users", page, answers.user)
 
     async def show(self, call: Call) -> bytes:
         """Answer a user by name."""
@@ -92,7 +101,7 @@ def _name(call: Call) -> UserName:
     return UserName(call.names["user"])
 
 
-def _details(body: _User) -> UserDetails:
+def _details(body: UserBody) -> UserDetails:
     return UserDetails(
         name=body.name or "",
         email=body.email or "",

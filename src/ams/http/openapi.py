@@ -1,0 +1,138 @@
+"""The description of the API as an OpenAPI 3.1 document, made of the route table and of the types the routes use.
+
+What JSON Schema cannot say holds besides: member names are matched without regard to letter case, unknown ones are
+ignored, and null is the same as absent (contract 1.2).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+import ams
+from ams.http.errors import STATUS
+from ams.http.routing import Operation
+from ams.names import MAX_NAME
+
+PARAMETERS: dict[str, tuple[str, str]] = {
+    "pageSize": ("integer", "Items of a page; absent, 0 or negative: everything."),
+    "pageToken": ("string", "`nextPageToken` of the page before; absent: the first page."),
+    "details": ("string", "`true` shows more."),
+    "project": ("string", "Only members of this project."),
+    "projects": ("string", "Names of projects, joined by commas; absent: all."),
+    "time": ("string", "`YYYY-MM-DDTHH:MM:SS.mmmZ`."),
+}
+"""Query parameters: type and meaning."""
+
+_VARIABLE = re.compile(r"{(\w+)}")
+_NAME = {"type": "string", "pattern": "^[a-zA-Z0-9_-]+$", "maxLength": MAX_NAME}
+_REFERENCES = "#/components/schemas/{name}"
+_INFO = {
+    "title": "ARGO Messaging Service",
+    "version": ams.__version__,
+    "description": __doc__,
+    "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
+}
+
+
+class ErrorDetail(msgspec.Struct):
+    """What went wrong; `code` is the HTTP status."""
+
+    code: int
+    message: str
+    status: str
+
+
+class Error(msgspec.Struct):
+    """The envelope of every error (contract 1.1)."""
+
+    error: ErrorDetail
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """Describe operations."""
+    operations = list(operations)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault("/v1" + operation.path, {})[operation.method.lower()] = _described(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": _INFO,
+        "servers": [{"url": "/"}],
+        "security": [{"header": []}, {"query": []}],
+        "paths": paths,
+        "components": {
+            "schemas": _components(operations),
+            "responses": _ERRORS,
+            "securitySchemes": {
+                "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                "query": {"type": "apiKey", "in": "query", "name": "key"},
+            },
+        },
+    }
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.action or f"{operation.method} {operation.path}",
+        "summary": operation.summary,
+        "tags": [_room(operation.path)],
+        "parameters": [*_path_parameters(operation.path), *map(_query_parameter, operation.parameters)],
+        "responses": {"200": _success(operation), **_ERROR_REFERENCES},
+    }
+    if operation.reads is not None:
+        described["requestBody"] = {"content": {"application/json": {"schema": _reference(operation.reads)}}}
+    if operation.action is None:
+        described["security"] = [{}, {"header": []}, {"query": []}]
+    return described
+
+
+def _room(path: str) -> str:
+    """Return the resource a path is about: its last word that is neither a variable nor a verb."""
+    return [part.split(":")[0] for part in path.split("/") if part[:1] not in ("", "{")][-1]
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    return [{"name": name, "in": "path", "required": True, "schema": _NAME} for name in _VARIABLE.findall(path)]
+
+
+def _query_parameter(name: str) -> dict[str, Any]:
+    kind, meaning = PARAMETERS[name]
+    return {"name": name, "in": "query", "description": meaning, "schema": {"type": kind}}
+
+
+def _success(operation: Operation) -> dict[str, Any]:
+    if operation.answers is None:
+        return {"description": "Done; the body is empty."}
+    return {"description": "Done.", "content": {"application/json": {"schema": _reference(operation.answers)}}}
+
+
+def _reference(kind: type) -> dict[str, str]:
+    return {"$ref": _REFERENCES.format(name=kind.__name__)}
+
+
+_ERRORS = {
+    str(code): {"description": HTTPStatus(code).phrase, "content": {"application/json": {"schema": _reference(Error)}}}
+    for code in sorted({status.code for status in STATUS.values()})
+}
+_ERROR_REFERENCES = {code: {"$ref": f"#/components/responses/{code}"} for code in _ERRORS}
+
+
+def _components(operations: Sequence[Operation]) -> dict[str, Any]:
+    """Describe all bodies; two of one name would be written with their modules, so there are none."""
+    kinds = {kind for operation in operations for kind in (operation.reads, operation.answers) if kind is not None} | {
+        Error
+    }
+    _, components = msgspec.json.schema_components(
+        sorted(kinds, key=lambda kind: kind.__name__), ref_template=_REFERENCES
+    )
+    for component in components.values():
+        component.pop("additionalProperties", None)  # what is unknown is ignored
+    return components
+
+
+def encoded(operations: Iterable[Operation]) -> bytes:
+    """Write the document as it is served and kept in `docs/reference/openapi.json`."""
+    return msgspec.json.format(msgspec.json.encode(document(operations)), indent=2) + b"\n"

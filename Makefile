@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo setup system test check fmt openapi docs faults bench soak dist clean
+.PHONY: help run demo setup system test check fmt openapi docs faults fuzz bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -46,6 +46,9 @@ docs: .venv/dev ## Check the documents: links, settings, and the tutorials line 
 
 faults: .venv/dev ## Kill the service N times at bad moments and check that nothing was lost (N=200)
 	@$(BIN)/python -m tests.faults.campaign --kills $(N)
+
+fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
+	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))
 
 bench: .venv/dev ## Measure, one JSON line a case (BENCH="publish pull" for some of them)
 	@$(BIN)/python -m bench $(BENCH)

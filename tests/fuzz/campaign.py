@@ -1,0 +1,192 @@
+"""Ask a running service a great many wrong things: `python -m tests.fuzz.campaign --requests 1000000`.
+
+A bad answer is printed with the request that got it; the last line is the result. The exit code tells whether all
+answers were good and the service's memory stayed flat.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from tests.fuzz.generating import Generator, Request
+from tests.fuzz.judging import AnswerReader, fault
+from tests.support.service import LiveService, live_service
+
+CONNECTIONS = 8
+ANSWER_SECONDS = 30
+TIDY_EVERY = 4_000
+"""Requests between two tidyings: what the requests made must not grow without end."""
+WARM = 0.2
+"""The share of requests after which memory is compared: caches fill at first."""
+GROWTH_MIB = 48
+"""Memory may wander by this much: the allocator's slack, not a leak of a million requests."""
+NOISE_SHARE = 0.01
+SPARED = ["DELETE /v1/projects/{project}/topics/{topic}"]
+"""Left to the tidying, as a subscription whose topic is gone answers 500 to some requests by the contract."""
+_SHOWN = 20
+
+
+@dataclass
+class Result:
+    """What came of a campaign."""
+
+    requests: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    """MiB of the service, from `WARM` on."""
+
+    @property
+    def growth(self) -> float:
+        return self.memory[-1] - self.memory[0] if self.memory else 0.0
+
+    @property
+    def good(self) -> bool:
+        return not self.faults and self.growth < GROWTH_MIB
+
+
+class Campaign:
+    """Sends requests over a few connections until there were enough."""
+
+    def __init__(self, service: LiveService, requests: int, seed: int) -> None:
+        self._service = service
+        self._wanted = requests
+        api = _api(service)
+        self._generator = Generator(api, [service.token], seed, SPARED)
+        self.result = Result()
+        self._next_tidying = 0
+
+    async def run(self) -> Result:
+        async with asyncio.TaskGroup() as group:
+            for number in range(CONNECTIONS):
+                group.create_task(self._ask_on(number))
+        return self.result
+
+    async def _ask_on(self, number: int) -> None:
+        while self.result.requests < self._wanted:
+            if number == 0 and self.result.requests >= self._next_tidying:
+                await self._tidy()
+            async with self._connection() as (reader, writer):
+                await self._converse(reader, writer)
+            if number == 1:
+                await self._make_noise()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Ask on one connection until it ends; a few hundred requests at most."""
+        answers = AnswerReader()
+        for _ in range(300):
+            request = self._generator.request()
+            writer.write(request.encoded())
+            self.result.requests += 1
+            while not answers.answers:
+                data = await asyncio.wait_for(reader.read(2**16), ANSWER_SECONDS)
+                if not data:
+                    self._blame("no answer", request)
+                    return
+                answers.feed(data)
+            answer = answers.answers.pop()
+            self.result.statuses[answer.status] += 1
+            if wrong := fault(request.line, answer):
+                self._blame(f"{wrong}: {answer.status} {answer.body[:200]!r}", request)
+            if answer.headers.get(b"connection", b"") == b"close":
+                return
+
+    async def _make_noise(self) -> None:
+        """Send bytes that are no HTTP: whatever comes back, if anything, is no 5xx, and the service goes on."""
+        for _ in range(max(1, round(300 * CONNECTIONS * NOISE_SHARE))):
+            noise = self._generator.noise()
+            async with self._connection() as (reader, writer):
+                writer.write(noise)
+                writer.write_eof()
+                data = await asyncio.wait_for(reader.read(2**16), ANSWER_SECONDS)
+                self.result.requests += 1
+                if data[9:10] == b"5":
+                    self.result.faults.append(f"5xx to noise {noise!r}: {data[:200]!r}")
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        address = urlsplit(self._service.base_url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _tidy(self) -> None:
+        """Begin anew with one project of everything, and note the memory."""
+        self._next_tidying = self.result.requests + TIDY_EVERY
+        await asyncio.to_thread(furnish, self._service)
+        if self.result.requests >= self._wanted * WARM:
+            self.result.memory.append(_memory(self._service))
+        print(f"{self.result.requests} requests, {len(self.result.faults)} faults", flush=True)
+
+    def _blame(self, what: str, request: Request) -> None:
+        self.result.faults.append(what)
+        if len(self.result.faults) <= _SHOWN:
+            print(f"FAULT {what}\n  {request.method!r} {request.line!r}\n  {request.headers}\n  {request.body[:500]!r}")
+
+
+def furnish(service: LiveService) -> None:
+    """Have project P with topic T, subscription S, schema J and user u, and nothing else but its administrator."""
+    with httpx.Client(
+        base_url=service.base_url + "/v1", headers={"x-api-key": service.token}, trust_env=False, timeout=30
+    ) as client:
+        for registration in client.get("/registrations").json().get("user_registrations", []):
+            client.delete(f"/registrations/{registration['uuid']}")
+        for project in client.get("/projects").json()["projects"]:
+            client.delete(f"/projects/{project['name']}")
+        for user in client.get("/users").json()["users"]:
+            if user["name"] != "admin":
+                client.delete(f"/users/{user['name']}")
+        client.post("/projects/P", json={})
+        client.put("/projects/P/topics/T")
+        client.put("/projects/P/subscriptions/S", json={"topic": "projects/P/topics/T"})
+        client.post("/projects/P/schemas/J", json={"type": "json", "schema": {"type": "object"}})
+        client.post("/users/u", json={"projects": [{"project": "P", "roles": ["publisher", "consumer"]}]})
+
+
+def _api(service: LiveService) -> Any:
+    return httpx.get(service.base_url + "/openapi.json", trust_env=False).json()
+
+
+def _memory(service: LiveService) -> float:
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")) / 1024
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0", "--max-data-bytes", "1500MiB"]
+        with live_service(Path(folder) / "ams-data", *flags, "--segment-bytes", "64MiB") as service:
+            result = asyncio.run(Campaign(service, chosen.requests, chosen.seed).run())
+            ended = service.stop()
+    seconds = time.monotonic() - started
+    print(json.dumps({str(code): count for code, count in sorted(result.statuses.items())}))
+    print(
+        f"fuzz: requests {result.requests} faults {len(result.faults)} growth {result.growth:.1f} MiB"
+        f" exit {ended} seconds {seconds:.0f}"
+    )
+    return 0 if result.good and ended == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""A short campaign, and the judge: an answer that is wrong must be found out."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.campaign import Campaign
+from tests.fuzz.judging import Answer, AnswerReader, fault
+from tests.support.service import live_service
+
+pytestmark = pytest.mark.acceptance
+
+JSON = {b"content-type": b"application/json; charset=utf-8"}
+ENVELOPE = b'{"error":{"code":400,"message":"no","status":"INVALID_ARGUMENT"}}'
+
+
+def test_a_few_thousand_wrong_requests_are_answered_well(tmp_path: Path) -> None:
+    flags = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0")
+    with live_service(tmp_path / "ams-data", *flags) as service:
+        result = asyncio.run(Campaign(service, 4000, seed=7).run())
+
+        assert result.faults == []
+        assert result.statuses[200] > 200
+        assert service.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b'{"a": 1}{"b": 2}'),
+        (400, b""),
+        (400, b'{"detail": "no"}'),
+        (404, ENVELOPE),
+        (400, ENVELOPE.replace(b"no", b"")),
+        (400, ENVELOPE.replace(b"}}", b'},"errors":[]}')),
+        (500, ENVELOPE.replace(b"400", b"500")),
+        (201, b"{}"),
+        (422, ENVELOPE.replace(b"400", b"422")),
+    ],
+)
+def test_a_bad_answer_is_found(status: int, body: bytes) -> None:
+    assert fault(b"/v1/projects/P/topics", Answer(status, JSON, body)) is not None
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b"{}"), (200, b""), (301, b""), (400, ENVELOPE)])
+def test_a_good_answer_is_none(status: int, body: bytes) -> None:
+    assert fault(b"/v1/projects/P/topics", Answer(status, JSON, body)) is None
+
+
+def test_an_error_as_plain_text_is_found() -> None:
+    assert fault(b"/", Answer(404, {b"content-type": b"text/plain"}, ENVELOPE.replace(b"400", b"404"))) is not None
+
+
+def test_the_one_500_the_contract_asks_for_is_none() -> None:
+    body = ENVELOPE.replace(b"400", b"500").replace(b"no", b"Backend Error")
+
+    assert fault(b"/v1/projects/P/subscriptions/S:timeToOffset", Answer(500, JSON, body)) is None
+    assert fault(b"/v1/projects/P/subscriptions/S:offsets", Answer(500, JSON, body)) is not None
+
+
+def test_answers_are_read_however_they_are_cut() -> None:
+    wire = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    reader = AnswerReader()
+
+    for byte in wire:
+        reader.feed(bytes([byte]))
+
+    assert reader.answers == [Answer(200, {b"transfer-encoding": b"chunked"}, b"{}")]

@@ -22,6 +22,8 @@ UserId = NewType("UserId", str)
 """Lower-case uuid text of a user."""
 SubscriptionId = NewType("SubscriptionId", str)
 """Lower-case uuid text of a subscription; the key of its cursor."""
+RegistrationId = NewType("RegistrationId", str)
+"""Lower-case uuid text of a registration."""
 TopicId = NewType("TopicId", bytes)
 """The 16 bytes of a topic's uuid; the key of its log."""
 Offset = NewType("Offset", int)

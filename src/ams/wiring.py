@@ -25,6 +25,7 @@ from ams.members import Members
 from ams.names import Offset, TopicId, topic_id_text
 from ams.projects import Projects
 from ams.publishing import Publisher
+from ams.registrations import Registrations
 from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
 from ams.registry.secrets import key_file, parse_key
@@ -98,6 +99,7 @@ def _assemble(settings: Settings, folder: Folder, log: EmbeddedLog, registry: Re
         topics=Topics(registry, log),
         subscriptions=Subscriptions(registry, log, cursors),
         users=Users(registry),
+        registrations=Registrations(registry),
         seeker=Seeker(registry, log, cursors),
         about=About(admission, settings.proxy_hostname),
     )

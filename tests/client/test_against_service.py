@@ -82,6 +82,25 @@ def test_members(client: Client, project: str) -> None:
     assert client.call(wire.add_member(project, made.name)).projects[0].roles == []
 
 
+def test_registrations(client: Client, project: str) -> None:
+    name = f"u-{project}"
+
+    asked = client.call(wire.register(name, UserDetails(email="u@site.example", first_name="Uma")))
+    shown = client.call(wire.get_registration(asked.uuid))
+    user = client.call(wire.accept_registration(asked.uuid))
+
+    assert (shown, asked.status, asked.first_name) == (asked, "pending", "Uma")
+    assert (user.name, user.email, bool(user.token)) == (name, "u@site.example", True)
+    [decided] = client.call(wire.list_registrations(name=name, status="accepted")).user_registrations
+    assert (decided.modified_by, decided.activation_token) == ("admin", "")
+    client.call(wire.delete_registration(asked.uuid))
+    with pytest.raises(errors.NotFound, match="User registration doesn't exist"):
+        client.call(wire.get_registration(asked.uuid))
+    other = client.call(wire.register(f"{name}-2"))
+    client.call(wire.decline_registration(other.uuid, "no place"))
+    assert client.call(wire.get_registration(other.uuid)).decline_comment == "no place"
+
+
 def test_topics_in_pages(client: Client, project: str) -> None:
     for name in ("one", "two", "three"):
         client.call(wire.create_topic(project, name))

@@ -3,6 +3,7 @@
 from tests.contract.rows import MEMBERS, PROJECT, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, TOPICS
 
 USER, A_MEMBER = "/users/$P-x", MEMBERS + "/$P-x"
+A_REGISTRATION = "/registrations/0"
 
 PATHS = {
     "users:byToken": ("GET", "/users:byToken/x"),
@@ -13,6 +14,12 @@ PATHS = {
     "users:create": ("POST", USER),
     "users:update": ("PUT", USER),
     "users:delete": ("DELETE", USER),
+    "registrations:newUser": ("POST", "/registrations"),
+    "registrations:acceptNewUser": ("POST", A_REGISTRATION + ":accept"),
+    "registrations:declineNewUser": ("POST", A_REGISTRATION + ":decline"),
+    "registrations:delete": ("DELETE", A_REGISTRATION),
+    "registrations:show": ("GET", A_REGISTRATION),
+    "registrations:list": ("GET", "/registrations"),
     "projects:list": ("GET", "/projects"),
     "projects:addUser": ("POST", A_MEMBER + ":add"),
     "projects:removeUser": ("POST", A_MEMBER + ":remove"),

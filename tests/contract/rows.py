@@ -2,8 +2,8 @@
 
 A row is one line of a contract: what is there before, one request, its answer, and what is seen afterwards. Every row
 has a project of its own, `$P`; `$P-x` are the names of its users, `$token_x`, `$uuid_x` and `$made_x` what they were
-given and when, `$next` is the last page token. Paths are those under `/v1`. The time, `$now`, stands still unless a row
-lets it pass.
+given and when, `$activation_x` the activation token of a registration, `$next` is the last page token. Paths are those
+under `/v1`. The time, `$now`, stands still unless a row lets it pass.
 """
 
 import re

@@ -68,9 +68,10 @@ class Runner:
             assert answer.headers.get(name.replace("_", "-"), "") == value, f"{got} {answer.headers}"
 
     def _remember(self, name: str, made: Mapping[str, str]) -> None:
-        given = {"token": made["token"], "uuid": made["uuid"], "made": made["created_on"]}
-        self._names |= {f"{what}_{name}": value for what, value in given.items()}
-        self._tokens[name] = made["token"]
+        given = {"token": "token", "uuid": "uuid", "made": "created_on", "activation": "activation_token"}
+        self._names |= {f"{what}_{name}": made[field] for what, field in given.items() if field in made}
+        if "token" in made:
+            self._tokens[name] = made["token"]
 
 
 def check_form(answer: httpx.Response) -> None:

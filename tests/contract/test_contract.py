@@ -2,12 +2,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.contract import access, clients, delivery, resources, service, transport, users
+from tests.contract import access, clients, delivery, registrations, resources, service, transport, users
 from tests.contract.lines import LINES
 from tests.contract.rows import Row
 from tests.contract.runner import Runner
 
-ROWS = [row for part in (transport, access, users, resources, delivery, service, clients) for row in part.ROWS]
+ROOMS = (transport, access, users, registrations, resources, delivery, service, clients)
+ROWS = [row for room in ROOMS for row in room.ROWS]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.line}: {row.says}")

@@ -28,6 +28,7 @@ SERVICE_COMMANDS = {
 COMMANDS = {
     "settings": Entry("ams.cli.settings:settings", "List the settings of the service."),
     "admin": Entry("ams.cli.admin:app", "Users, projects, members and tokens."),
+    "registrations": Entry("ams.cli.registrations:app", "Who asked to become a user, and what was decided."),
     "topic": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
     "sub": Entry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
     "publish": Entry("ams.cli.publish:publish", "Publish messages."),

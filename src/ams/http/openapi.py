@@ -22,6 +22,11 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "details": ("string", "`true` shows more."),
     "project": ("string", "Only members of this project."),
     "projects": ("string", "Names of projects, joined by commas; absent: all."),
+    "status": ("string", "Only registrations that are `pending`, `accepted` or `declined`."),
+    "activation_token": ("string", "Only the registration with this activation token."),
+    "name": ("string", "Only registrations of this name."),
+    "email": ("string", "Only registrations with this address."),
+    "organization": ("string", "Only registrations of this organization."),
     "time": ("string", "`YYYY-MM-DDTHH:MM:SS.mmmZ`."),
 }
 """Query parameters: type and meaning."""

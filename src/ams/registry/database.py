@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import structlog
-from sqlalchemy import URL, Connection, Engine, UniqueConstraint, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Index, UniqueConstraint, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from ams.errors import AlreadyExists, AmsError, NotFound, RegistryUnavailable, Unusable
@@ -147,12 +147,12 @@ def _broken_rule(error: IntegrityError) -> AmsError:
 
 
 def _unique_columns() -> dict[str, str]:
-    """Map what SQLite says of a broken unique constraint, its columns, to the constraint's name."""
+    """Map what SQLite says of a broken unique constraint or index, its columns, to the name of that."""
     return {
-        ", ".join(f"{table.name}.{column.name}" for column in constraint.columns): str(constraint.name)
+        ", ".join(f"{table.name}.{column.name}" for column in rule.columns): str(rule.name)
         for table in METADATA.tables.values()
-        for constraint in table.constraints
-        if isinstance(constraint, UniqueConstraint)
+        for rule in (*table.constraints, *table.indexes)
+        if isinstance(rule, UniqueConstraint) or (isinstance(rule, Index) and rule.unique)
     }
 
 

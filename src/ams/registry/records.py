@@ -4,7 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ams.clock import Milliseconds
-from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicId, TopicName, UserId, UserName
+from ams.names import (
+    ProjectId,
+    ProjectName,
+    RegistrationId,
+    SubscriptionId,
+    SubscriptionName,
+    TopicId,
+    TopicName,
+    UserId,
+    UserName,
+)
 
 NOBODY: frozenset[UserId] = frozenset()
 
@@ -122,3 +132,34 @@ class UserDetails:
     grants: tuple[Grant, ...] | None = None
     """All memberships the user shall have."""
     service_roles: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Applicant:
+    """What somebody who wants to become a user says (contract 6)."""
+
+    name: str
+    """The name the user is to have."""
+    email: str = ""
+    first_name: str = ""
+    last_name: str = ""
+    organization: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """An applicant, and what was decided (contract 6)."""
+
+    id: RegistrationId
+    applicant: Applicant
+    status: str
+    """pending, accepted or declined."""
+    activation_token: str = field(repr=False)
+    """Empty once decided; no route asks for it."""
+    decline_comment: str
+    registered_at: Milliseconds
+    modified_at: Milliseconds | None
+    """When it was decided; None while pending."""
+    modified_by: UserName | None
+    """Who decided; None while pending, for the service token, or when that user is gone."""

@@ -1,4 +1,4 @@
-"""The face of the registry: one database, one cache, four parts."""
+"""The face of the registry: one database, one cache, a part for each kind of record."""
 
 from collections.abc import Callable
 from typing import Self
@@ -10,6 +10,7 @@ from ams.errors import RegistryUnavailable, Unusable
 from ams.registry import schema
 from ams.registry.database import Database, reason
 from ams.registry.projects import ProjectRecords
+from ams.registry.registrations import RegistrationRecords
 from ams.registry.secrets import Secrets
 from ams.registry.subscriptions import SubscriptionRecords
 from ams.registry.tables import keys
@@ -29,6 +30,7 @@ class Registry:
         self.topics = TopicRecords(database, clock, cache_size)
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)
         self.projects = ProjectRecords(database, clock, cache_size)
+        self.registrations = RegistrationRecords(database, clock, self.users)
 
     @classmethod
     async def open(

@@ -75,6 +75,12 @@ class UserRecords:
 
         Raises `AlreadyExists` when the name is taken, `NotFound` when a project is gone.
         """
+        return await self._database.write(self.creation(name, details, roles, created_by, token=token))
+
+    def creation(
+        self, name: UserName, details: UserDetails, roles: Roles, created_by: UserId | None, *, token: str = ""
+    ) -> Work[User]:
+        """Return the work of `create`, for those who do more in the same transaction."""
         identity, now = UserId(new_uuid()), self._clock.wall()
         texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
         row = insert(users).values(
@@ -83,14 +89,14 @@ class UserRecords:
             **texts, **self._sealed(token or new_token(), identity),
         )  # fmt: skip
 
-        def work(connection: Connection) -> User | None:
+        def work(connection: Connection) -> User:
             connection.execute(row)
             _add_memberships(connection, identity, roles)
-            return user_rows.one(connection, self._secrets, users.c.id == identity)
+            user = user_rows.one(connection, self._secrets, users.c.id == identity)
+            assert user is not None
+            return user
 
-        user = await self._database.write(work)
-        assert user is not None
-        return user
+        return work
 
     async def update(self, user: UserId, details: UserDetails, roles: Roles | None) -> User | None:
         """Change what is said and nothing else; `roles`, if given, replaces all memberships. None when it is gone.

@@ -59,6 +59,19 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     ),
     (wire.refresh_token("U"), "POST", "/v1/users/U:refreshToken", EMPTY),
     (wire.delete_user("U"), "DELETE", "/v1/users/U", EMPTY),
+    # contract 6
+    (wire.register("U"), "POST", "/v1/registrations", {"name": "U"}),
+    (
+        wire.register("U", wire.UserDetails(email="u@site.example", service_roles=["service_admin"])),
+        "POST",
+        "/v1/registrations",
+        {"name": "U", "email": "u@site.example"},
+    ),
+    (wire.list_registrations(), "GET", "/v1/registrations", EMPTY),
+    (wire.get_registration("7a3c-1"), "GET", "/v1/registrations/7a3c-1", EMPTY),
+    (wire.accept_registration("7a3c-1"), "POST", "/v1/registrations/7a3c-1:accept", EMPTY),
+    (wire.decline_registration("7a3c-1", "why"), "POST", "/v1/registrations/7a3c-1:decline", {"comment": "why"}),
+    (wire.delete_registration("7a3c-1"), "DELETE", "/v1/registrations/7a3c-1", EMPTY),
     # contract 8
     (wire.list_topics("P"), "GET", f"{P}/topics", EMPTY),
     (wire.get_topic("P", "T"), "GET", f"{P}/topics/T", EMPTY),
@@ -132,6 +145,14 @@ def test_lists_can_be_asked_for_in_pages() -> None:
     assert wire.list_topics("P", page_size=2, page_token="bmV4dA==").query == {"pageSize": "2", "pageToken": "bmV4dA=="}
     assert wire.list_users(project="P", details=True).query == {"project": "P", "details": "true"}
     assert wire.list_members("P", details=True, page_size=1).query == {"details": "true", "pageSize": "1"}
+
+
+def test_registrations_can_be_asked_for_by_what_they_hold() -> None:
+    assert wire.list_registrations().query == {}
+    assert wire.list_registrations(status="pending", name="U").query == {"status": "pending", "name": "U"}
+    assert wire.list_registrations(email="e", organization="o", activation_token="a").query == {
+        "email": "e", "organization": "o", "activation_token": "a"
+    }  # fmt: skip
 
 
 def test_a_time_travels_in_utc_with_three_digits() -> None:

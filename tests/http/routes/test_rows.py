@@ -15,7 +15,14 @@ def test_every_row_has_an_action_of_the_table_of_permissions_or_is_open() -> Non
 
 
 def test_every_action_has_the_method_and_path_of_the_contract() -> None:
-    variables = {"$P-x": "{user}", "$P-new": "{project}", "$P": "{project}", "/T": "/{topic}", "/S": "/{subscription}"}
+    variables = {
+        "registrations/0": "registrations/{uuid}",
+        "$P-x": "{user}",
+        "$P-new": "{project}",
+        "$P": "{project}",
+        "/T": "/{topic}",
+        "/S": "/{subscription}",
+    }
 
     def template(path: str) -> str:
         for name, variable in variables.items():
@@ -35,7 +42,14 @@ def test_a_verb_is_tried_before_the_plain_resource() -> None:
 
 def test_every_route_has_its_row_in_the_reference() -> None:
     reference = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
-    shown = {"$P-new": "P", "$P-x": "U", "$P": "P", "byToken/x": "byToken/TOKEN", "byUUID/x": "byUUID/UUID"}
+    shown = {
+        "registrations/0": "registrations/R",
+        "$P-new": "P",
+        "$P-x": "U",
+        "$P": "P",
+        "byToken/x": "byToken/TOKEN",
+        "byUUID/x": "byUUID/UUID",
+    }
 
     def documented(path: str) -> str:
         for name, written in shown.items():

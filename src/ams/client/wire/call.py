@@ -72,6 +72,11 @@ def users_path(user: str | None = None, verb: str = "") -> str:
     return _resource("/v1/users", "user", user, verb)
 
 
+def registrations_path(uuid: str | None = None, verb: str = "") -> str:
+    """Return the path of a registration, or of all registrations."""
+    return _resource("/v1/registrations", "uuid", uuid, verb)
+
+
 def segment(kind: str, text: str) -> str:
     """Return a name as it stands in a path; raise `InvalidInput` for what the service would refuse (contract 2).
 

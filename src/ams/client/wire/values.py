@@ -87,6 +87,31 @@ class Users(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     total_size: int
 
 
+class Registration(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """Somebody who asked to become a user, and what was decided (contract 6)."""
+
+    uuid: str
+    name: str
+    first_name: str
+    last_name: str
+    organization: str
+    description: str
+    email: str
+    status: str
+    """pending, accepted or declined."""
+    registered_at: str
+    decline_comment: str = ""
+    activation_token: str = ""
+    modified_by: str = ""
+    modified_at: str = ""
+
+
+class Registrations(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """Registrations, oldest first."""
+
+    user_registrations: list[Registration]
+
+
 class Topic(_Object, frozen=True, kw_only=True, omit_defaults=True):
     """A topic (contract 8); `name` is its resource name, `/projects/P/topics/T`."""
 

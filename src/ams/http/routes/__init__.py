@@ -3,6 +3,7 @@
 from ams.http.routes.members import MemberRoutes
 from ams.http.routes.offsets import OffsetRoutes
 from ams.http.routes.projects import ProjectRoutes
+from ams.http.routes.registrations import RegistrationRoutes
 from ams.http.routes.service import ServiceRoutes
 from ams.http.routes.subscriptions import SubscriptionRoutes
 from ams.http.routes.topics import TopicRoutes
@@ -10,6 +11,7 @@ from ams.http.routes.users import UserRoutes
 from ams.http.routing import Row
 from ams.members import Members
 from ams.projects import Projects
+from ams.registrations import Registrations
 from ams.seeking import Seeker
 from ams.service import About
 from ams.subscriptions import Subscriptions
@@ -25,12 +27,14 @@ def rows(
     subscriptions: Subscriptions,
     seeker: Seeker,
     users: Users,
+    registrations: Registrations,
     about: About,
 ) -> list[Row]:
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     return [
         *ServiceRoutes(about).rows(),
         *UserRoutes(users).rows(),
+        *RegistrationRoutes(registrations).rows(),
         *MemberRoutes(members).rows(),
         *OffsetRoutes(seeker, subscriptions).rows(),
         *SubscriptionRoutes(subscriptions).rows(),

@@ -1,5 +1,6 @@
 """Request bodies that more than one room reads."""
 
+import json
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -9,6 +10,8 @@ from ams.http.wire import Reader, Shape
 from ams.registry.records import Grant
 
 _strings = msgspec.json.Decoder(dict[str, str | None] | None)
+_BLANKS = " \t\r\n"
+"""What may stand around a JSON value."""
 
 
 class MembershipBody(Shape):
@@ -62,5 +65,17 @@ def strings(body: bytes) -> dict[str, str]:
         return {}
     try:
         return {name: value or "" for name, value in (_strings.decode(body) or {}).items()}
+    except (ValueError, RecursionError):
+        raise bad_request() from None
+
+
+def first_value(body: bytes) -> bytes:
+    """Return the first JSON value of a body, for routes that do not look at what follows it (contract 1.2).
+
+    A body without any text stays empty. Raises `BadRequest`.
+    """
+    try:
+        text = body.decode().lstrip(_BLANKS)
+        return text[: json.JSONDecoder().raw_decode(text)[1]].encode() if text else b""
     except (ValueError, RecursionError):
         raise bad_request() from None

@@ -2,7 +2,9 @@ import shutil
 from pathlib import Path
 
 import httpx
+import pytest
 
+from ams.errors import Unusable
 from tests.support.service import running_service
 
 
@@ -29,3 +31,14 @@ async def test_topics_whose_log_was_lost_begin_again_and_so_do_their_subscriptio
         assert (await client.post("/topics/t:publish", json=publish)).json() == {"messageIds": ["0"]}
         pulled = (await client.post("/subscriptions/s:pull", json={})).json()["receivedMessages"]
         assert [each["message"]["messageId"] for each in pulled] == ["0"]
+
+
+async def test_a_bad_roles_file_stops_the_start_before_anything_is_made(tmp_path: Path) -> None:
+    roles = tmp_path / "roles.toml"
+    roles.write_text('"topics:water" = []')
+
+    with pytest.raises(Unusable, match="there is no action 'topics:water'$"):
+        async with running_service(tmp_path / "data", roles_file=str(roles)):
+            pass
+
+    assert not (tmp_path / "data").exists()

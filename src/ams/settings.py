@@ -57,6 +57,9 @@ class Settings:
     )  # fmt: skip
     service_token: str = _setting("", "A token that acts as service_admin without a user; empty = none.", secret=True)
     per_resource_auth: bool = _setting(True, "Whether access lists of topics and subscriptions are enforced.")
+    roles_file: str = _setting(
+        "", "JSON or TOML file that says which roles may do what, for the actions it names; empty = the default table."
+    )
     token_key: str = _setting(
         "", "64 hex digits that encrypt stored tokens; empty = a key file made in the data folder.", secret=True
     )

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ams.access.admission import Caller
-from ams.access.roles import SERVICE_ADMIN, check_project_roles, check_service_roles
+from ams.access.roles import ROLES, SERVICE_ADMIN, check_project_roles, check_service_roles
 from ams.errors import AlreadyExists, InvalidInput, NotAuthenticated, NotFound
 from ams.names import ProjectId, UserId, UserName, checked_name
 from ams.registry.paging import Page, PageRequest
@@ -18,8 +18,10 @@ FIRST_ADMIN = UserName("admin")
 class Users:
     """What can be done with users."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, roles: frozenset[str] = ROLES) -> None:
+        """`roles` are the names that may be given as service roles."""
         self._registry = registry
+        self._roles = roles
 
     async def project_filter(self, name: str) -> Project | None:
         """Read the `project` filter of a list, empty = none; raise `NotFound` when there is no such project.
@@ -73,7 +75,7 @@ class Users:
         if await self._registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
         roles = await self._project_roles(details.grants)
-        check_service_roles(details.service_roles or ())
+        check_service_roles(details.service_roles or (), self._roles)
         return await self._registry.users.create(name, details, roles or {}, caller.user)
 
     async def update(self, name: UserName, details: UserDetails) -> User:
@@ -83,7 +85,7 @@ class Users:
         """
         user = await self.show(name)
         roles = await self._project_roles(details.grants)
-        check_service_roles(details.service_roles or ())
+        check_service_roles(details.service_roles or (), self._roles)
         if details.name:
             checked_name("user", details.name)
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from ams.access.admission import Admission
+from ams.access.role_table import RoleTable, role_table
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors.base import Cursors
 from ams.cursors.sqlite import SqliteCursors
@@ -61,6 +62,7 @@ async def service(
     Raises `Unusable` with one line when the folder or what is in it cannot be used.
     """
     clock, files = clock or SystemClock(), files or Disk()
+    table = role_table(settings.roles_file)
     async with contextlib.AsyncExitStack() as stack:
         folder = Folder.take(settings.data)
         stack.callback(folder.release)
@@ -78,33 +80,40 @@ async def service(
             folder.cursors, ends=await _ends(log), clock=clock, on_full=log.release_reserve
         )
         stack.push_async_callback(cursors.close)
-        made = _assemble(settings, folder, log, registry, cursors)
+        made = _assemble(settings, table, folder, log, registry, cursors)
         await Projects(registry, log, cursors).sweep()
         await Subscriptions(registry, log, cursors).give_cursors()
         await _first_start(registry, folder)
         yield made
 
 
-def _assemble(settings: Settings, folder: Folder, log: EmbeddedLog, registry: Registry, cursors: Cursors) -> Service:
-    admission = Admission(registry, service_token=settings.service_token, per_resource_auth=settings.per_resource_auth)
+def _assemble(
+    settings: Settings, table: RoleTable, folder: Folder, log: EmbeddedLog, registry: Registry, cursors: Cursors
+) -> Service:
+    admission = Admission(
+        registry,
+        service_token=settings.service_token,
+        per_resource_auth=settings.per_resource_auth,
+        permissions=table.permissions,
+    )
     gate = Gate(admission, settings.auth_option)
     bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
     publisher = Publisher(registry, log, settings.max_message_bytes)
     deliverer = Deliverer(
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait
     )
-    table = rows(
+    routes = rows(
         projects=Projects(registry, log, cursors),
         members=Members(registry),
         topics=Topics(registry, log),
         subscriptions=Subscriptions(registry, log, cursors),
-        users=Users(registry),
+        users=Users(registry, table.roles),
         registrations=Registrations(registry),
         seeker=Seeker(registry, log, cursors),
         about=About(admission, settings.proxy_hostname),
     )
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
-    app = CrossOrigin(App(gate, bodies, fast, table))
+    app = CrossOrigin(App(gate, bodies, fast, routes))
     return Service(settings, folder, log, registry, cursors, deliverer, app)
 
 

@@ -66,6 +66,24 @@ TOKENS = [
     Row("3.4, 17.3 U9", "a role named _admin_ is none", user("x", "_admin_"), error("IA", "invalid role: _admin_")),
 ]  # fmt: skip
 
+ROLES_FILE = [
+    Row("3.4", "a roles file opens an action", put(TOPIC, by="pub"), OK, (PUB,), served="with a roles file"),
+    Row("3.4", "and closes it to those it does not name", put(TOPIC, by="adm"), FORBIDDEN,
+        (member("adm", "project_admin"),), served="with a roles file"),
+    Row("3.3", "but never to the service token", put(TOPIC, by="service"), OK, served="with a roles file"),
+    Row("3.4", "what it does not name stays", delete(TOPIC, by="pub"), FORBIDDEN, (A_TOPIC._replace(by="service"), PUB),
+        served="with a roles file"),
+    Row("3.3", "a role that is only in the file may be given", user("aud", "auditor"),
+        Answer(Has(service_roles=["auditor"])), served="with a roles file"),
+    Row("3.3", "and not without the file", user("aud", "auditor"), error("IA", "invalid role: auditor")),
+    Row("3.3", "nor in a project", post(MEMBERS + "/$P-x:add", {"roles": ["auditor"]}),
+        error("IA", "invalid role: auditor"), (user("x"),), served="with a roles file"),
+    Row("3.6, 5.2", "who lists users without being service_admin sees them reduced",
+        get("/users?pageSize=1&details=true", by="aud"),
+        Answer(Has(users=[Has(name="$P-x", token=None, created_by=None, service_roles=[], projects=None)])),
+        (user("aud", "auditor"), user("x", "admin_viewer", projects=[{"project": "$P"}])), served="with a roles file"),
+]  # fmt: skip
+
 LISTS = [
     Row("3.5", "a publisher must be on the topic's list", publish(by="pub"), FORBIDDEN, (A_TOPIC, PUB)),
     Row("3.5", "and may then publish", publish(by="pub"), Answer({"messageIds": ["0"]}),
@@ -168,4 +186,4 @@ PAGES = [
         topics("three", "two", "one", more=""), THREE),
 ]  # fmt: skip
 
-ROWS = [*TOKENS, *LISTS, *VIEWS, *PAGES]
+ROWS = [*TOKENS, *ROLES_FILE, *LISTS, *VIEWS, *PAGES]

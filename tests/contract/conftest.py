@@ -1,5 +1,6 @@
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "without access lists": {"per_resource_auth": False},
     "lenient": {"lenient_data": True},
     "small": {"max_body_bytes": 20_000, "max_message_bytes": 1000, "max_pull_messages": 3},
+    "with a roles file": {"roles_file": str(Path(__file__).with_name("roles.toml"))},
     "behind a proxy": {"proxy_hostname": "ams.example"},
 }
 """The services that rows are asked of."""

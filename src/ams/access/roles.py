@@ -18,7 +18,7 @@ PROJECT_ROLES = frozenset({PROJECT_ADMIN, PUBLISHER, CONSUMER})
 """All that counts inside a project: a project_admin gives these away, so nothing stronger may be among them (U3)."""
 
 ROLES = PROJECT_ROLES | {SERVICE_ADMIN, ADMIN_VIEWER, METRICS_VIEWER, PUSH_WORKER, ARGO_API_AUTHN, REGISTER_ADMIN}
-"""Every valid name; each may be a service role."""
+"""Every name that is valid from the start; each may be a service role."""
 
 
 def check_project_roles(roles: Iterable[str]) -> None:
@@ -26,9 +26,9 @@ def check_project_roles(roles: Iterable[str]) -> None:
     _check(roles, PROJECT_ROLES)
 
 
-def check_service_roles(roles: Iterable[str]) -> None:
-    """Raise `InvalidInput` "invalid role: X" at the first name that is no role at all."""
-    _check(roles, ROLES)
+def check_service_roles(roles: Iterable[str], valid: frozenset[str] = ROLES) -> None:
+    """Raise `InvalidInput` "invalid role: X" at the first name that is none of the `valid` ones."""
+    _check(roles, valid)
 
 
 def _check(roles: Iterable[str], valid: frozenset[str]) -> None:

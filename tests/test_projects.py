@@ -1,5 +1,6 @@
 """Administration of projects: HTTP contract 7 and 17.3 (U4, U12), and the sweep after a crash."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -151,3 +152,14 @@ async def test_a_lost_registry_does_not_lose_the_messages_too(tmp_path: Path) ->
         with pytest.raises(Unusable, match=r"the registry is empty but the log is not \(topics: 1\)"):
             await engines.projects.sweep()
         assert (await engines.log.bounds(topic)).end == 1
+
+
+async def test_of_many_who_delete_a_project_one_is_told_it_is_done(engines: Engines) -> None:
+    await make_project(engines.registry)
+    callers = [await engines.caller() for _ in range(50)]
+
+    outcomes = await asyncio.gather(*(engines.projects.delete(each) for each in callers), return_exceptions=True)
+
+    assert outcomes.count(None) == 1
+    assert {str(each) for each in outcomes if each is not None} == {"project doesn't exist"}
+    assert {type(each) for each in outcomes if each is not None} == {NotFound}

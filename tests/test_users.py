@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from ams.access.admission import Caller
 from ams.clock import ManualClock
@@ -299,3 +300,21 @@ async def test_no_admin_is_made_whose_token_could_not_be_kept(registry: Registry
         await first_admin(registry, fail)
 
     assert not await registry.users.exist()
+
+
+async def test_the_last_administrator_may_go_but_that_is_said(users: Users, registry: Registry, root: Caller) -> None:
+    other = await make_user(registry, "other", None, "service_admin")
+    demoted = UserDetails(service_roles=("metrics_viewer",))
+
+    with capture_logs() as said:
+        await users.delete(UserName("root"))
+        await users.update(other.name, UserDetails(email="o@site.example"))
+        assert said == []
+        await users.update(other.name, demoted)
+        assert [(line["event"], line["log_level"], line["last"]) for line in said] == [
+            ("users.no_service_admin", "warning", "other")
+        ]
+        await users.update(other.name, UserDetails(service_roles=("service_admin",)))
+        await users.delete(other.name)
+
+    assert len(said) == 2

@@ -62,12 +62,14 @@ class Projects:
         """Remove the project with all it owns (U12).
 
         The registry forgets first, in one transaction: from then on nobody can reach the rest, and what a crash
-        leaves of it is dropped by `sweep` at the next start.
+        leaves of it is dropped by `sweep` at the next start. Raises `NotFound` when somebody else deleted it meanwhile.
         """
-        topics, subscriptions = await self._registry.projects.delete(caller.here.id)
-        for topic in topics:
+        owned = await self._registry.projects.delete(caller.here.id)
+        if owned is None:
+            raise NotFound("project doesn't exist")
+        for topic in owned.topics:
             await self._log.drop(topic)
-        for subscription in subscriptions:
+        for subscription in owned.subscriptions:
             await self._cursors.drop(subscription)
 
     async def sweep(self) -> Swept:

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from ams.access.admission import Caller
 from ams.access.roles import ROLES, SERVICE_ADMIN, check_project_roles, check_service_roles
 from ams.errors import AlreadyExists, InvalidInput, NotAuthenticated, NotFound
@@ -13,6 +15,8 @@ from ams.registry.registry import Registry
 from ams.registry.secrets import new_token
 
 FIRST_ADMIN = UserName("admin")
+
+logger = structlog.get_logger("ams.users")
 
 
 class Users:
@@ -89,20 +93,29 @@ class Users:
         if details.name:
             checked_name("user", details.name)
         try:
-            return _found(await self._registry.users.update(user.id, details, roles))
+            changed = _found(await self._registry.users.update(user.id, details, roles))
         except AlreadyExists:
             raise InvalidInput("invalid user name change, name already exists") from None
+        await self._warn_if_last(user, changed.service_roles)
+        return changed
 
     async def delete(self, name: UserName) -> None:
         """Remove a user from everywhere; raise `NotFound` when there is none. Its token is dead at once."""
         user = await self.show(name)
         if not await self._registry.users.delete(user.id):
             raise NotFound("User doesn't exist")
+        await self._warn_if_last(user)
 
     async def refresh_token(self, name: UserName) -> User:
         """Give a user a new token; raise `NotFound` when there is none. The old token is dead at once."""
         user = await self.show(name)
         return _found(await self._registry.users.refresh_token(user.id))
+
+    async def _warn_if_last(self, before: User, roles_now: Sequence[str] = ()) -> None:
+        """Tell the operator when the last service_admin went: from then on only the service token can make one."""
+        was_admin, is_admin = SERVICE_ADMIN in before.service_roles, SERVICE_ADMIN in roles_now
+        if was_admin and not is_admin and not await self._registry.users.hold(SERVICE_ADMIN):
+            logger.warning("users.no_service_admin", last=before.name)
 
     async def _project_roles(self, grants: Sequence[Grant] | None) -> dict[ProjectId, tuple[str, ...]] | None:
         """Check memberships asked for, in the order of contract 5.4: doubles, unknown projects, unknown roles."""

@@ -95,6 +95,14 @@ async def test_deleting_takes_everything_the_project_owns(registry: Registry) ->
     assert [entry.project for entry in left.memberships] == ["other"]
 
 
+async def test_of_many_who_delete_a_project_one_did(registry: Registry) -> None:
+    project = await make_project(registry)
+
+    outcomes = await asyncio.gather(*(registry.projects.delete(project.id) for _ in range(50)))
+
+    assert len([owned for owned in outcomes if owned is not None]) == 1
+
+
 async def test_a_project_made_again_has_nothing_of_the_old_one(registry: Registry) -> None:
     old = await make_project(registry)
     await registry.topics.create(new_topic_id(), old.id, TopicName("T"))
@@ -112,4 +120,4 @@ async def test_what_is_gone_can_neither_be_changed_nor_deleted_again(registry: R
     await registry.projects.delete(project.id)
 
     assert await registry.projects.update(project.id, ProjectName("new"), "") is None
-    assert await registry.projects.delete(project.id) == ([], [])
+    assert await registry.projects.delete(project.id) is None

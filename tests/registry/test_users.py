@@ -1,6 +1,9 @@
 import asyncio
+import sqlite3
+from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from ams.clock import ManualClock
 from ams.errors import AlreadyExists, NotFound
@@ -258,3 +261,41 @@ async def test_they_exist_from_the_first_one_on(registry: Registry) -> None:
     assert not await registry.users.exist()
     await make_user(registry, "anna")
     assert await registry.users.exist()
+
+
+@pytest.mark.parametrize("sealed", [b"", b"short", bytes(200)])
+async def test_a_user_whose_stored_token_is_damaged_is_shown_without_it(
+    registry: Registry, tmp_path: Path, sealed: bytes
+) -> None:
+    anna, bert = await make_user(registry, "anna"), await make_user(registry, "bert")
+    with sqlite3.connect(tmp_path / "registry.db") as database:
+        database.execute("UPDATE users SET token_sealed = ? WHERE id = ?", (sealed, anna.id))
+    database.close()
+
+    with capture_logs() as said:
+        page = await registry.users.page(EVERYTHING)
+
+    assert {user.name: user.token for user in page.items} == {"anna": None, "bert": bert.token}
+    assert [(line["event"], line["user"]) for line in said] == [("user.token_damaged", "anna")]
+    assert await registry.users.principal(str(anna.token)) is not None
+    fresh = await registry.users.refresh_token(anna.id)
+    assert fresh is not None
+    assert await registry.users.by_token(str(fresh.token)) == fresh
+
+
+async def test_whether_anybody_holds_a_service_role(registry: Registry) -> None:
+    project = await make_project(registry)
+    await make_user(registry, "anna", {project.id: ("service_admin",)}, "metrics_viewer", "push_worker")
+
+    assert await registry.users.hold("push_worker")
+    assert not await registry.users.hold("service_admin")
+    assert not await registry.users.hold("push")
+
+
+async def test_changing_the_roles_of_no_member_changes_nothing(registry: Registry, clock: ManualClock) -> None:
+    project, user = await make_project(registry), await make_user(registry, "anna")
+    clock.advance(5_000)
+
+    assert not await registry.users.set_roles(user.id, project.id, ["consumer"])
+
+    assert await registry.users.by_id(user.id) == user

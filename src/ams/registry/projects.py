@@ -69,15 +69,18 @@ class ProjectRecords:
 
         return await self._database.write(work, lambda: self._forget(project))
 
-    async def delete(self, project: ProjectId) -> Owned:
-        """Remove a project, its memberships, topics, subscriptions and access lists; return what it owned elsewhere."""
+    async def delete(self, project: ProjectId) -> Owned | None:
+        """Remove a project, its memberships, topics, subscriptions and access lists.
 
-        def work(connection: Connection) -> Owned:
+        Returns what it owned elsewhere, None when it is gone already: of many who delete it, one did.
+        """
+
+        def work(connection: Connection) -> Owned | None:
             logs = connection.scalars(select(topics.c.id).where(topics.c.project_id == project))
             cursors = connection.scalars(select(subscriptions.c.id).where(subscriptions.c.project_id == project))
             owned = Owned([topic_id(each) for each in logs], [SubscriptionId(each) for each in cursors])
-            connection.execute(delete(projects).where(projects.c.id == project))
-            return owned
+            removed = connection.execute(delete(projects).where(projects.c.id == project)).rowcount
+            return owned if removed else None
 
         return await self._database.write(work, lambda: self._forget(project))
 

@@ -63,7 +63,7 @@ class User:
     modified_on: Milliseconds
     created_by: UserName | None
     token: str | None = field(repr=False)
-    """The token's text; None where the asker may not see it."""
+    """The token's text; None where the asker may not see it, or where what is stored of it is damaged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class Secrets:
         """Read an encrypted token; raise `Damaged` when it is not what was written for this owner."""
         try:
             return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], owner.encode()).decode()
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # the latter for what is too short to be anything
             raise Damaged(f"the stored token of user {owner} is damaged; give the user a new one") from None
 
 

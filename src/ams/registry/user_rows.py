@@ -5,8 +5,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import structlog
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select
 
+from ams.errors import Damaged
 from ams.names import ProjectId, UserId
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import Membership, Principal, User
@@ -20,6 +22,8 @@ from ams.registry.tables import (
     topics,
     users,
 )
+
+logger = structlog.get_logger("ams.registry")
 
 Place = tuple[UserId, ProjectId]
 
@@ -121,5 +125,14 @@ def _user(row: Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> Use
         created_on=row.created_on,
         modified_on=row.modified_on,
         created_by=row.creator,
-        token=secrets.decrypt(row.token_sealed, row.id),
+        token=_token(row, secrets),
     )
+
+
+def _token(row: Row[Any], secrets: Secrets) -> str | None:
+    """Return the token; None when it is damaged, which must not hide its user, nor the others of a list."""
+    try:
+        return secrets.decrypt(row.token_sealed, row.id)
+    except Damaged as error:
+        logger.error("user.token_damaged", user=row.name, reason=error.message)
+        return None

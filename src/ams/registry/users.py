@@ -63,6 +63,15 @@ class UserRecords:
             lambda connection: user_rows.page(connection, self._secrets, condition, page, details=details)
         )
 
+    async def hold(self, service_role: str) -> bool:
+        """Whether any user has a service role."""
+        query = (
+            select(users.c.number)
+            .where(users.c.service_roles.contains(json.dumps(service_role), autoescape=True))
+            .limit(1)
+        )
+        return await self._database.read(lambda connection: connection.scalar(query)) is not None
+
     async def exist(self) -> bool:
         """Whether there is any user."""
         query = select(users.c.number).limit(1)
@@ -141,8 +150,10 @@ class UserRecords:
         change = update(memberships).where(_of(user, project)).values(roles=json.dumps(roles))
 
         def work(connection: Connection) -> bool:
+            if not connection.execute(change).rowcount:
+                return False
             self._touch(connection, user, {})
-            return connection.execute(change).rowcount > 0
+            return True
 
         return await self._write(user, work)
 

@@ -1,0 +1,70 @@
+"""Many clients asking for the same thing at once: one is told it is done, all others the contract's refusal."""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+import pytest
+
+from tests.support.served import Served
+
+MANY = 50
+_count = itertools.count(1)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"race-{next(_count)}"
+
+
+@pytest.fixture
+async def client(service: Callable[[str], Served]) -> AsyncIterator[httpx.AsyncClient]:
+    served = await asyncio.to_thread(service, "usual")
+    base, headers = served.run.base_url + "/v1", {"x-api-key": served.token}
+    async with httpx.AsyncClient(base_url=base, headers=headers, trust_env=False, timeout=20) as client:
+        yield client
+
+
+async def told(client: httpx.AsyncClient, method: str, path: str, body: object = None) -> Counter[str]:
+    """Ask the same many times at once; return how often which answer came."""
+    answers = await asyncio.gather(*(client.request(method, path, json=body) for _ in range(MANY)))
+    return Counter("done" if each.status_code == 200 else each.json()["error"]["message"] for each in answers)
+
+
+async def test_17_3_u11_a_project_is_made_once_and_deleted_once(client: httpx.AsyncClient, name: str) -> None:
+    made = await told(client, "POST", f"/projects/{name}", {})
+    deleted = await told(client, "DELETE", f"/projects/{name}")
+
+    assert made == {"done": 1, "Project already exists": MANY - 1}
+    assert deleted == {"done": 1, "project doesn't exist": MANY - 1}
+
+
+async def test_17_3_u11_a_user_is_made_once_and_deleted_once(client: httpx.AsyncClient, name: str) -> None:
+    made = await told(client, "POST", f"/users/{name}", {})
+    deleted = await told(client, "DELETE", f"/users/{name}")
+
+    assert made == {"done": 1, "User already exists": MANY - 1}
+    assert deleted == {"done": 1, "User doesn't exist": MANY - 1}
+
+
+async def test_17_3_u14_a_membership_is_made_once_and_ended_once(client: httpx.AsyncClient, name: str) -> None:
+    await client.post(f"/projects/{name}", json={})
+    await client.post(f"/users/{name}", json={})
+
+    added = await told(client, "POST", f"/projects/{name}/members/{name}:add", {"roles": ["publisher"]})
+    removed = await told(client, "POST", f"/projects/{name}/members/{name}:remove")
+
+    assert added == {"done": 1, "User is already a member of the project": MANY - 1}
+    refused = "Access to this resource is forbidden. User is not a member of the project"
+    assert removed == {"done": 1, refused: MANY - 1}
+
+
+async def test_6_a_registration_is_made_once_and_accepted_once(client: httpx.AsyncClient, name: str) -> None:
+    asked = await told(client, "POST", "/registrations", {"name": name})
+    [pending] = (await client.get("/registrations", params={"name": name})).json()["user_registrations"]
+    accepted = await told(client, "POST", f"/registrations/{pending['uuid']}:accept")
+
+    assert asked == {"done": 1, "User registration already exists": MANY - 1}
+    assert accepted == {"done": 1, "User registration doesn't exist": MANY - 1}

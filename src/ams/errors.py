@@ -12,6 +12,7 @@
     │   └── KeyReused         an idempotency key came back with other content
     ├── TooLarge              a message or a body is over the limit (413)
     ├── Overloaded            the service refuses work to protect what it has; try again (503)
+    │   └── RateLimited       a user or a project asks more often than it may (429)
     ├── Unavailable           an engine cannot do its work now; try again (500)
     │   ├── LogUnavailable
     │   ├── CursorsUnavailable
@@ -94,6 +95,13 @@ class Overloaded(AmsError):
     """The service refuses work to protect what it has accepted."""
 
     retriable = True
+
+
+class RateLimited(Overloaded):
+    """A user or a project asks more often than the operator allows; a second later there is room again."""
+
+    def __init__(self, message: str = "Too many requests") -> None:
+        super().__init__(message)
 
 
 class Unavailable(AmsError):

@@ -80,6 +80,8 @@ class Settings:
     max_connections: int = _setting(20_000, "Open connections; beyond them 503.")
     request_seconds: Seconds = _setting(Seconds(30.0), "Time a client has to send a request.")
     keep_alive_seconds: Seconds = _setting(Seconds(75.0), "How long an idle connection is kept.")
+    user_requests_per_second: int = _setting(0, "Requests a second of one user; beyond it 429. 0 = no limit.")
+    project_requests_per_second: int = _setting(0, "Requests a second to one project; beyond it 429. 0 = no limit.")
     max_pull_messages: int = _setting(10_000, "Most messages a pull answers; larger wishes are cut silently.")
     max_pull_bytes: Bytes = _setting(Bytes(16 * 2**20), "Most bytes of messages a pull answers, but one at least.")
     pull_wait: Seconds = _setting(Seconds(3.0), "How long a pull waits for a first message; 0 answers at once.")

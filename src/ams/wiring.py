@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from ams.access.admission import Admission
+from ams.access.rates import Rates
 from ams.access.role_table import RoleTable, role_table
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors.base import Cursors
@@ -80,7 +81,7 @@ async def service(
             folder.cursors, ends=await _ends(log), clock=clock, on_full=log.release_reserve
         )
         stack.push_async_callback(cursors.close)
-        made = _assemble(settings, table, folder, log, registry, cursors)
+        made = _assemble(settings, table, clock, folder, log, registry, cursors)
         await Projects(registry, log, cursors).sweep()
         await Subscriptions(registry, log, cursors).give_cursors()
         await _first_start(registry, folder)
@@ -88,7 +89,13 @@ async def service(
 
 
 def _assemble(
-    settings: Settings, table: RoleTable, folder: Folder, log: EmbeddedLog, registry: Registry, cursors: Cursors
+    settings: Settings,
+    table: RoleTable,
+    clock: Clock,
+    folder: Folder,
+    log: EmbeddedLog,
+    registry: Registry,
+    cursors: Cursors,
 ) -> Service:
     admission = Admission(
         registry,
@@ -96,7 +103,7 @@ def _assemble(
         per_resource_auth=settings.per_resource_auth,
         permissions=table.permissions,
     )
-    gate = Gate(admission, settings.auth_option)
+    gate = Gate(admission, settings.auth_option, _rates(settings, clock))
     bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
     publisher = Publisher(registry, log, settings.max_message_bytes)
     deliverer = Deliverer(
@@ -115,6 +122,11 @@ def _assemble(
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
     app = CrossOrigin(App(gate, bodies, fast, routes))
     return Service(settings, folder, log, registry, cursors, deliverer, app)
+
+
+def _rates(settings: Settings, clock: Clock) -> Rates | None:
+    users, projects = settings.user_requests_per_second, settings.project_requests_per_second
+    return Rates.of(users=users, projects=projects, clock=clock)
 
 
 def _log_options(settings: Settings, folder: Folder) -> LogOptions:

@@ -28,6 +28,7 @@ def test_every_error_has_a_status_and_the_envelope(kind: type[AmsError]) -> None
 
 def test_only_errors_that_may_pass_ask_to_come_again() -> None:
     assert refusal(errors.LogUnavailable()).retry_after == refusal(errors.Overloaded()).retry_after == 2
+    assert refusal(errors.RateLimited()).retry_after == 1
     assert refusal(errors.NotFound("x")).retry_after is None
 
 

@@ -25,15 +25,18 @@ STATUS: dict[type[errors.AmsError], Status] = {
     errors.AlreadyExists: Status(409, "ALREADY_EXISTS"),
     errors.Conflict: Status(409, "CONFLICT"),
     errors.TooLarge: Status(413, "INVALID_ARGUMENT"),
+    errors.RateLimited: Status(429, "RESOURCE_EXHAUSTED"),
     errors.Unavailable: Status(500, "INTERNAL_SERVER_ERROR"),
     errors.Damaged: Status(500, "INTERNAL_SERVER_ERROR"),
     errors.Unusable: Status(500, "INTERNAL_SERVER_ERROR"),
     errors.Overloaded: Status(503, "UNAVAILABLE"),
 }
-"""The nearest class in an error's ancestry decides. Source: contract, short forms; 503 for overload is ours."""
+"""The nearest class in an error's ancestry decides. Source: contract, short forms; 429 and 503 are ours."""
 
 INTERNAL = Status(500, "INTERNAL_SERVER_ERROR")
 RETRY_AFTER_SECONDS = 2
+RATE_SECONDS = 1
+"""When to come back after a 429: every rate has a request free again within a second."""
 
 
 def status_of(kind: type[errors.AmsError]) -> Status:
@@ -53,10 +56,16 @@ def refusal(error: Exception) -> Refusal:
     """Turn any exception into its envelope. One of ours tells its text; any other tells nothing but 500."""
     if isinstance(error, errors.AmsError):
         status = status_of(type(error))
-        return Refusal(status.code, envelope(status, error.message), RETRY_AFTER_SECONDS if error.retriable else None)
+        return Refusal(status.code, envelope(status, error.message), _retry_after(error))
     if isinstance(error, HTTPException):
         return _of_router(error)
     return Refusal(INTERNAL.code, envelope(INTERNAL, "Internal error"))
+
+
+def _retry_after(error: errors.AmsError) -> int | None:
+    if isinstance(error, errors.RateLimited):
+        return RATE_SECONDS
+    return RETRY_AFTER_SECONDS if error.retriable else None
 
 
 def envelope(status: Status, message: str) -> bytes:

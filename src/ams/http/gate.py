@@ -1,9 +1,10 @@
-"""The gate every request passes: names, token, project, roles, in the order of contract 1.5."""
+"""The gate every request passes: names, token, project, roles, in the order of contract 1.5, then its rate."""
 
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from ams.access.admission import Admission, Caller
+from ams.access.rates import Rates
 from ams.names import ProjectName, checked_name
 
 CREATE_PROJECT = "projects:create"
@@ -23,8 +24,9 @@ def query_value(query: bytes, name: str) -> str | None:
 class Gate:
     """Lets requests in."""
 
-    def __init__(self, admission: Admission, auth_option: str) -> None:
+    def __init__(self, admission: Admission, auth_option: str, rates: Rates | None = None) -> None:
         self._admission = admission
+        self._rates = rates
         self._reads_header = auth_option in ("both", "header")
         self._reads_query = auth_option in ("both", "key")
 
@@ -39,12 +41,18 @@ class Gate:
     async def admit(
         self, action: str, names: Mapping[str, str], headers: list[tuple[bytes, bytes]], query: bytes
     ) -> Caller:
-        """Check the request's names in alphabetical order of their variables, then who asks (contract 1.5)."""
+        """Check the request's names in alphabetical order of their variables, then who asks (contract 1.5).
+
+        Raises `RateLimited` last, so that only requests which are let in count.
+        """
         check_names(names)
         project = names.get("project") if action != CREATE_PROJECT else None
-        return await self._admission.admit(
+        caller = await self._admission.admit(
             action, self.token(headers, query), ProjectName(project) if project is not None else None
         )
+        if self._rates is not None:
+            self._rates.count(caller)
+        return caller
 
 
 def check_names(names: Mapping[str, str]) -> None:

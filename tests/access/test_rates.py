@@ -1,0 +1,181 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.access.admission import Caller
+from ams.access.rates import Rate, Rates
+from ams.clock import ManualClock
+from ams.errors import RateLimited
+from ams.names import ProjectId, ProjectName, UserId, UserName
+from ams.registry.records import Project
+
+
+def taken(rate: Rate, key: str, wanted: int) -> int:
+    """Ask so many times; return how many were allowed, each of which is taken."""
+    count = 0
+    for _ in range(wanted):
+        if rate.allows(key):
+            rate.take(key)
+            count += 1
+    return count
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 30)), max_size=30)
+"""What happens: so many milliseconds pass, then so many requests come at once."""
+
+
+@given(st.integers(1, 20), STEPS)
+def test_never_more_than_a_seconds_worth_and_what_time_earns(per_second: int, steps: list[tuple[int, int]]) -> None:
+    clock = ManualClock()
+    rate = Rate(per_second, clock)
+    grants: list[tuple[int, int]] = []
+    for milliseconds, wanted in steps:
+        clock.advance(milliseconds)
+        grants.append((clock.monotonic(), taken(rate, "k", wanted)))
+
+    for first, (began, _) in enumerate(grants):
+        for ended, total in running_sums(grants[first:]):
+            assert total <= per_second + (ended - began) * per_second / 1000
+
+
+def running_sums(grants: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    sums, total = [], 0
+    for moment, count in grants:
+        total += count
+        sums.append((moment, total))
+    return sums
+
+
+@given(st.integers(1, 20), STEPS)
+def test_what_was_earned_is_always_given(per_second: int, steps: list[tuple[int, int]]) -> None:
+    """The bucket as everybody draws it, filled drop by drop, grants the same."""
+    clock = ManualClock()
+    rate = Rate(per_second, clock)
+    drops = full = per_second * 1000
+    for milliseconds, wanted in steps:
+        clock.advance(milliseconds)
+        drops = min(full, drops + milliseconds * per_second)
+        granted = min(wanted, drops // 1000)
+        assert taken(rate, "k", wanted) == granted
+        drops -= granted * 1000
+
+
+@given(st.integers(1, 20), STEPS)
+def test_asking_without_taking_changes_nothing(per_second: int, steps: list[tuple[int, int]]) -> None:
+    clock = ManualClock()
+    patient, hasty = Rate(per_second, clock), Rate(per_second, clock)
+    for milliseconds, wanted in steps:
+        clock.advance(milliseconds)
+        for _ in range(50):
+            hasty.allows("k")
+        assert taken(patient, "k", wanted) == taken(hasty, "k", wanted)
+
+
+@pytest.mark.parametrize("per_second", [1, 2, 3, 7, 1000, 100_000])
+def test_a_second_later_there_is_room_again(per_second: int) -> None:
+    clock = ManualClock()
+    rate = Rate(per_second, clock)
+    assert taken(rate, "k", per_second + 10) == per_second
+
+    clock.advance(1000)
+
+    assert taken(rate, "k", per_second + 10) == per_second
+
+
+def test_the_time_of_day_does_not_matter() -> None:
+    clock = ManualClock()
+    rate = Rate(1, clock)
+    rate.take("k")
+    clock.step(-86_400_000)
+    assert not rate.allows("k")
+    clock.step(2 * 86_400_000)
+    assert not rate.allows("k")
+
+
+def test_keys_do_not_share() -> None:
+    rate = Rate(1, ManualClock())
+    rate.take("a")
+
+    assert not rate.allows("a")
+    assert rate.allows("b")
+
+
+def test_what_is_full_again_is_forgotten() -> None:
+    clock = ManualClock()
+    rate = Rate(1, clock)
+    for second in range(20):
+        for number in range(1000):
+            rate.take(f"{second}-{number}")
+        clock.advance(1000)
+
+    assert len(rate) < 3000
+    rate.take("last")
+    assert not rate.allows("last")
+
+
+def caller(user: str | None, project: str | None) -> Caller:
+    place = Project(ProjectId(project), ProjectName(project), "", 0, 0, None) if project else None
+    return Caller(UserId(user) if user else None, UserName(user) if user else None, frozenset(), False, place)
+
+
+def counted(rates: Rates, *callers: Caller) -> list[str]:
+    found = []
+    for each in callers:
+        try:
+            rates.count(each)
+            found.append("")
+        except RateLimited as refused:
+            found.append(refused.message)
+    return found
+
+
+def test_without_numbers_there_are_no_rates() -> None:
+    assert Rates.of(users=0, projects=0, clock=ManualClock()) is None
+
+
+def test_a_user_has_one_limit_in_all_projects() -> None:
+    rates = Rates.of(users=2, projects=0, clock=ManualClock())
+    assert rates is not None
+
+    assert counted(rates, caller("a", "P"), caller("a", "Q"), caller("a", None), caller("b", "P")) == [
+        "", "", "Too many requests of this user", ""
+    ]  # fmt: skip
+
+
+def test_a_project_has_one_limit_for_all_its_users_and_the_service_token() -> None:
+    rates = Rates.of(users=0, projects=2, clock=ManualClock())
+    assert rates is not None
+
+    assert counted(rates, caller("a", "P"), caller(None, "P"), caller("b", "P"), caller("a", "Q")) == [
+        "", "", "Too many requests to this project", ""
+    ]  # fmt: skip
+    assert counted(rates, caller("a", None)) == [""]
+
+
+def test_the_service_token_is_no_user() -> None:
+    rates = Rates.of(users=1, projects=0, clock=ManualClock())
+    assert rates is not None
+
+    assert counted(rates, *[caller(None, "P")] * 5) == [""] * 5
+
+
+def test_a_flood_of_refused_requests_takes_nothing_from_the_others() -> None:
+    clock = ManualClock()
+    rates = Rates.of(users=5, projects=10, clock=clock)
+    assert rates is not None
+
+    flood = counted(rates, *[caller("flood", "P")] * 1000)
+    others = counted(rates, *[caller("other", "P")] * 5)
+
+    assert flood.count("") == 5
+    assert others == [""] * 5
+
+
+def test_what_the_project_refuses_is_not_taken_from_the_user() -> None:
+    clock = ManualClock()
+    rates = Rates.of(users=3, projects=1, clock=clock)
+    assert rates is not None
+    counted(rates, caller("other", "P"))
+
+    assert counted(rates, *[caller("a", "P")] * 3) == ["Too many requests to this project"] * 3
+    assert counted(rates, *[caller("a", "Q"), caller("a", "R"), caller("a", "S")]) == [""] * 3

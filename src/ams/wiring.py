@@ -22,6 +22,7 @@ from ams.http.fast import FastRoutes
 from ams.http.gate import Gate
 from ams.http.limits import Bodies
 from ams.http.routes import rows
+from ams.http.tracing import Traced
 from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.members import Members
 from ams.names import Offset, TopicId, topic_id_text
@@ -120,8 +121,9 @@ def _assemble(
         about=About(admission, settings.proxy_hostname),
     )
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
-    app = CrossOrigin(App(gate, bodies, fast, routes))
-    return Service(settings, folder, log, registry, cursors, deliverer, app)
+    app = App(gate, bodies, fast, routes)
+    opened = CrossOrigin(Traced(app) if settings.log_level == "debug" else app)
+    return Service(settings, folder, log, registry, cursors, deliverer, opened)
 
 
 def _rates(settings: Settings, clock: Clock) -> Rates | None:

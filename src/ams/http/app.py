@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from ams.context import REQUEST
 from ams.errors import Overloaded
 from ams.http.errors import refusal
 from ams.http.fast import OPERATIONS, FastRoutes
@@ -22,14 +23,13 @@ from ams.http.gate import Gate
 from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, Receive
 from ams.http.openapi import encoded
 from ams.http.routing import Call, Row
+from ams.http.tracing import log_change, shown_path
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 JSON = (b"content-type", b"application/json; charset=utf-8")
 REQUEST_ID = b"x-request-id"
-_BY_TOKEN = re.compile("(/users:byToken/).*", re.DOTALL)
-"""The one path that holds a token, which must not reach a log line (17.3, U8)."""
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
 """A client's own request id that may go into a header and a log line."""
 
@@ -55,6 +55,7 @@ class App:
         if scope["type"] != "http":
             return
         request_id = self._request_id(scope["headers"])
+        REQUEST.set(request_id)
         try:
             coming = self._fast.answer(scope, receive)
             if coming is not None:
@@ -84,9 +85,8 @@ class App:
         if answer.code >= 500:
             await logger.aerror(
                 "request.failed",
-                request=request_id.decode("latin-1"),
                 method=scope["method"],
-                path=_BY_TOKEN.sub(r"\1***", scope["path"]),
+                path=shown_path(scope["path"]),
                 error=type(error).__name__,
                 reason=str(error) if answer.retry_after else None,
                 exc_info=None if answer.retry_after else error,
@@ -108,6 +108,7 @@ class App:
             token = self._gate.token(headers, query)
             call = Call(names, query, caller, token, lambda: self._bodies.read(headers, request.receive, SMALL_BODY))
             body = await row.handler(call)
+            await log_change(row.method, row.action, caller, request.scope["path"])
             return Response(body, media_type="application/json; charset=utf-8")
 
         route = Route("/v1" + row.path, endpoint, methods=[row.method])

@@ -5,6 +5,7 @@ other, as SQLite wants it; reads run beside them. A driver's exceptions never le
 """
 
 import asyncio
+import contextvars
 import os
 import sqlite3
 from collections.abc import Callable
@@ -56,7 +57,8 @@ class Database:
 
     async def read(self, work: Work[T]) -> T:
         """Run work that changes nothing; it sees one state of the database. Raises `RegistryUnavailable`."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._attempt, work, "BEGIN")
+        run = contextvars.copy_context().run  # so that what is logged there names the request
+        return await asyncio.get_running_loop().run_in_executor(self._readers, run, self._attempt, work, "BEGIN")
 
     async def write(self, work: Work[T], then: Callable[[], None] = _nothing) -> T:
         """Run work and commit it; all of it is stored durably, or nothing.
@@ -66,7 +68,8 @@ class Database:
         gone, `RegistryUnavailable`, and whatever the work raises.
         """
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._writer, self._attempt_with_room, work)
+        run = contextvars.copy_context().run
+        future = loop.run_in_executor(self._writer, run, self._attempt_with_room, work)
         future.add_done_callback(lambda _: then())
         return await asyncio.shield(future)
 

@@ -1,0 +1,185 @@
+"""What is written of a day with secrets: nothing of them, whatever is asked and whatever goes wrong (17.3, U8)."""
+
+import base64
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.service import LiveService, live_service
+
+pytestmark = pytest.mark.acceptance
+
+SERVICE_TOKEN = "service-token-0123456789"
+TOKEN_KEY = "5a" * 32
+UNKNOWN_TOKEN = "f00d" * 16
+PAYLOAD = b"the payload nobody else may read"
+ATTRIBUTE = "the-attribute-nobody-else-may-read"
+HEADER = "the-header-of-a-receiver"
+IN_LOG = {base64.b64encode(PAYLOAD).decode(), ATTRIBUTE}
+"""What the log's segments hold, as is their purpose."""
+
+
+class Day:
+    """Requests with secrets; every secret that was seen is kept."""
+
+    def __init__(self, live: LiveService) -> None:
+        self.live = live
+        self.tokens = {live.token, SERVICE_TOKEN, UNKNOWN_TOKEN}
+        self.activations: set[str] = set()
+        self._others = {TOKEN_KEY, PAYLOAD.decode(), HEADER, *IN_LOG}
+        self._client = httpx.Client(base_url=live.base_url + "/v1", trust_env=False, timeout=20)
+
+    @property
+    def others(self) -> set[str]:
+        """What is no token of a user."""
+        return self._others | self.activations
+
+    def ask(
+        self, method: str, path: str, body: object = None, *, token: str | None = None, **more: Any
+    ) -> httpx.Response:
+        headers = {"x-api-key": self.live.token if token is None else token} | more.pop("headers", {})
+        answer = self._client.request(method, path, json=body, headers=headers, **more)
+        if answer.status_code == 200 and answer.content:
+            self._remember(answer.json())
+        return answer
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _remember(self, made: dict[str, Any]) -> None:
+        self.tokens |= {made["token"]} if "token" in made else set()
+        self.activations |= {made["activation_token"]} if "activation_token" in made else set()
+
+
+@pytest.fixture
+def day(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Day]:
+    secrets = {"AMS_SERVICE_TOKEN": SERVICE_TOKEN, "AMS_TOKEN_KEY": TOKEN_KEY}
+    flags = ["--log-level", "debug", "--log-format", request.param, "--max-body-bytes", "10000"]
+    flags += ["--max-message-bytes", "1000", "--min-free-bytes", "0", "--reserve-bytes", "0"]
+    with live_service(tmp_path / "data", *flags, environment=secrets) as live:
+        day = Day(live)
+        yield day
+        day.close()
+
+
+def go_well(day: Day) -> str:
+    """Do what changes something; return a user's token."""
+    message = {"messages": [{"data": base64.b64encode(PAYLOAD).decode(), "attributes": {"k": ATTRIBUTE}}]}
+    day.ask("POST", "/projects/P", {}, token=SERVICE_TOKEN)
+    user = day.ask("POST", "/projects/P/members/u", {"projects": [{"project": "P", "roles": ["publisher"]}]}).json()
+    day.ask("PUT", "/projects/P/topics/t")
+    day.ask("PUT", "/projects/P/subscriptions/s", {"topic": "projects/P/topics/t"})
+    day.ask("POST", "/projects/P/topics/t:modifyAcl", {"authorized_users": ["u"]})
+    assert day.ask("POST", "/projects/P/topics/t:publish", message, token=user["token"]).status_code == 200
+    assert day.ask("POST", f"/projects/P/topics/t:publish?key={user['token']}", message, token="").status_code == 200
+    assert (
+        len(day.ask("POST", "/projects/P/subscriptions/s:pull", {"maxMessages": "9"}).json()["receivedMessages"]) == 2
+    )
+    assert day.ask("GET", f"/users:byToken/{user['token']}").json()["name"] == "u"
+    assert day.ask("GET", f"/users/profile?key={user['token']}", token="").status_code == 200
+    asked = day.ask("POST", "/registrations", {"name": "new"}, token=SERVICE_TOKEN).json()
+    assert day.ask("GET", f"/registrations?activation_token={asked['activation_token']}").status_code == 200
+    assert day.ask("POST", f"/registrations/{asked['uuid']}:accept").json()["token"]
+    return str(day.ask("POST", "/users/u:refreshToken").json()["token"])
+
+
+def go_wrong(day: Day, token: str) -> None:
+    """Ask for what is refused, with secrets in every place a client may put them."""
+    encoded = base64.b64encode(PAYLOAD).decode()
+    message = {"messages": [{"data": encoded, "attributes": {"k": ATTRIBUTE}}]}
+    push = {"pushEndpoint": "https://r.example", "authorizationHeader": {"type": "autogen", "value": HEADER}}
+    wanted = {"topic": "projects/P/topics/t", "pushConfig": push}
+    refused = [
+        day.ask("POST", "/projects/P/topics/t:publish", {"messages": [{"data": encoded, "attributes": ATTRIBUTE}]}),
+        day.ask("POST", "/projects/P/topics/t:publish", message, token=UNKNOWN_TOKEN),
+        day.ask("POST", f"/projects/P/topics/t:publish?key={UNKNOWN_TOKEN}", message, token=""),
+        day.ask("POST", "/projects/P/topics/none:publish", message),
+        day.ask(
+            "POST", "/projects/P/topics/t:publish", {"messages": message["messages"] * 9 + [{"data": encoded * 40}]}
+        ),
+        day.ask("POST", "/projects/P/topics/t:publish", {"messages": message["messages"] * 400}),
+        day.ask("PUT", "/projects/P/topics/new", token=token),
+        day.ask("PUT", "/projects/P/subscriptions/s", wanted),
+        day.ask("POST", "/projects/P", {}),
+        day.ask("GET", f"/users:byToken/{UNKNOWN_TOKEN}"),
+        day.ask("GET", f"/USERS:BYTOKEN/{token}"),
+        day.ask("GET", f"/users/{token}"),
+        day.ask("GET", f"/users:byToken//{token}"),
+        day.ask("GET", "/users", headers={"x-request-id": f"not one id {token}"}, token=UNKNOWN_TOKEN),
+    ]
+    assert {answer.status_code for answer in refused} == {301, 400, 401, 403, 404, 409, 413}
+
+
+def break_down(day: Day, token: str) -> None:
+    """Take the registry's tables away under the running service, and ask on."""
+    with sqlite3.connect(day.live.data / "registry.db") as database:
+        for table in ("memberships", "topics", "subscriptions"):
+            database.execute(f"ALTER TABLE {table} RENAME TO {table}_gone")
+    database.close()
+    message = {"messages": [{"data": base64.b64encode(PAYLOAD).decode(), "attributes": {"k": ATTRIBUTE}}]}
+    failed = [
+        day.ask("GET", f"/users:byToken/{token}", headers={"x-request-id": "probe-7"}),
+        day.ask("GET", f"/users/profile?key={token}", token=""),
+        day.ask("POST", "/projects/P/topics/other:publish", message),
+        day.ask("POST", "/users/another", {"projects": [{"project": "P", "roles": ["publisher"]}]}),
+    ]
+    assert [answer.status_code for answer in failed] == [500] * 4
+
+
+@pytest.mark.parametrize("day", ["json", "console"], indirect=True)
+def test_nothing_written_holds_a_secret(day: Day, tmp_path: Path) -> None:
+    token = go_well(day)
+    go_wrong(day, token)
+    break_down(day, token)
+    assert day.live.stop() == 0
+
+    assert day.live.process.stdout is not None
+    said = day.live.process.stdout.read() + (tmp_path / "data.stderr").read_text()
+    assert "changed" in said
+    assert "request.failed" in said
+    assert [secret for secret in day.tokens | day.others if secret in said] == []
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in files if any(secret in str(path) for secret in day.tokens | day.others)] == []
+    for path in files:
+        assert found_in(path, day) == [], path
+
+
+def found_in(path: Path, day: Day) -> list[str]:
+    """Return the secrets a file holds that are not there on purpose."""
+    secrets = day.tokens | day.others
+    if path.name == "admin.token":
+        secrets -= {day.live.token}
+    if path.parent.parent == day.live.data / "log":
+        secrets -= IN_LOG
+    if path.name.startswith("registry.db"):
+        secrets -= day.activations  # they open nothing
+    content = path.read_bytes()
+    return [secret for secret in secrets if secret.encode() in content]
+
+
+@pytest.mark.parametrize("day", ["json"], indirect=True)
+def test_every_line_of_a_request_names_it_and_every_change_says_who(day: Day, tmp_path: Path) -> None:
+    token = go_well(day)
+    break_down(day, token)
+    assert day.live.stop() == 0
+    said = [json.loads(line) for line in (tmp_path / "data.stderr").read_text().splitlines()]
+
+    of_probe = {line["event"]: line for line in said if line.get("request") == "probe-7"}
+    changes = [(line["by"], line["action"], line["resource"]) for line in said if line["event"] == "changed"]
+
+    assert set(of_probe) == {"registry.failed", "request.failed", "request"}
+    assert of_probe["request.failed"]["path"] == of_probe["request"]["path"] == "/v1/users:byToken/***"
+    assert (of_probe["request"]["method"], of_probe["request"]["status"]) == ("GET", 500)
+    assert changes[:4] == [
+        ("(service token)", "projects:create", "/projects/P"),
+        ("admin", "projects:createUser", "/projects/P/members/u"),
+        ("admin", "topics:create", "/projects/P/topics/t"),
+        ("admin", "subscriptions:create", "/projects/P/subscriptions/s"),
+    ]
+    assert all(line["request"] for line in said if line["event"] in ("changed", "request"))
+    assert {line["level"] for line in said if line["event"] == "changed"} == {"info"}

@@ -1,11 +1,14 @@
 """The real calls of the file seam."""
 
+import contextlib
 import errno
 import os
+import random
 
 import pytest
 
-from ams.files import Disk
+from ams.files import Disk, write_whole
+from tests.support.unreliable_disk import UnreliableDisk
 
 
 @pytest.fixture
@@ -103,3 +106,34 @@ def test_folders_are_made_once_and_measured_with_all_below(tmp_path):
 
     assert disk.used_bytes(str(tmp_path)) == 100
     assert disk.free_bytes(folder) > 0
+
+
+def test_a_file_is_written_whole_for_the_owner_only(path):
+    Disk().close(Disk().open(path + ".new", create=True))
+    write_whole(Disk(), path, b"first")
+    write_whole(Disk(), path, b"second")
+
+    with open(path, "rb") as file:
+        assert file.read() == b"second"
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert os.listdir(os.path.dirname(path)) == ["file"]
+
+
+def test_power_loss_leaves_the_old_file_or_the_new_one():
+    for stop in range(20):
+        disk = UnreliableDisk()
+        write_whole(disk, "/file", b"old")
+        disk.stop_at = disk.changes + stop
+        with contextlib.suppress(OSError):
+            write_whole(disk, "/file", b"new")
+        disk.stop_at = None
+        disk.power_loss(random.Random(stop))
+
+        handle = disk.open("/file")
+        assert disk.read(handle, 10, 0) in (b"old", b"new")
+
+
+def test_folders_are_made_with_their_parents_for_the_owner_only(tmp_path):
+    Disk().make_folder(str(tmp_path / "log" / "1h"))
+
+    assert {os.stat(tmp_path / each).st_mode & 0o777 for each in ("log", "log/1h")} == {0o700}

@@ -12,6 +12,9 @@ from typing import Protocol
 
 FileHandle = int
 
+NEW = ".new"
+"""Ending of a file that is being written, until it is whole and gets its name."""
+
 
 class Files(Protocol):
     """The calls. All raise `OSError` as the operating system does."""
@@ -178,8 +181,13 @@ class Disk:
             return
 
     def make_folder(self, path: str) -> None:
-        """Make with its parents, for the owner only."""
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        """Make with its parents, all for the owner only."""
+        path = os.path.abspath(path)
+        if os.path.isdir(path):
+            return
+        self.make_folder(os.path.dirname(path))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
     def names(self, path: str) -> list[str]:
         """List a folder."""
@@ -202,3 +210,27 @@ class Disk:
                 with contextlib.suppress(FileNotFoundError):
                     total += os.lstat(os.path.join(folder, name)).st_size
         return total
+
+
+def write_whole(files: Files, path: str, data: bytes) -> None:
+    """Write a file whole or not at all, durably, for the owner only; replaces what bore the name.
+
+    A crash leaves the old file or the new one, and perhaps a draft of the same name with `.new` behind it, which the
+    next call writes over.
+    """
+    draft = path + NEW
+    files.unlink(draft)
+    handle = files.open(draft, create=True)
+    try:
+        files.write(handle, data, 0)
+        files.sync(handle)
+    finally:
+        with contextlib.suppress(OSError):
+            files.close(handle)
+    files.rename(draft, path)
+    files.sync_folder(os.path.dirname(path) or ".")
+
+
+def make_private(path: str) -> None:
+    """Make an empty file for the owner only, if there is none, before a library makes it for everybody to read."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 
 from ams.errors import Unusable
-from ams.files import Disk
+from ams.files import NEW, Disk, write_whole
 
 MARKER = "ams-data"
 """A file of this name makes a folder ours; its content is the version of the layout."""
@@ -86,7 +86,7 @@ class Folder:
 
     def keep_admin_token(self, token: str) -> None:
         """Write the first administrator's token, durably, where only the owner can read it."""
-        _write_whole(self.admin_token, token + "\n")
+        write_whole(Disk(), self.admin_token, f"{token}\n".encode())
 
     def release(self) -> None:
         """Let the next process have it."""
@@ -124,7 +124,7 @@ def _make(path: str) -> None:
 
 def _check_not_foreign(path: str) -> None:
     """Raise `Unusable` for a folder of somebody else; a first start that was cut short left a lock, or half a mark."""
-    others = set(os.listdir(path)) - {"lock", MARKER + ".new"}
+    others = set(os.listdir(path)) - {"lock", MARKER + NEW}
     if not is_ours(path) and others:
         raise Unusable(f"{path} holds other files ({sorted(others)[0]}, ...); choose an empty folder with --data")
 
@@ -133,20 +133,10 @@ def _mark(path: str) -> None:
     """Make the folder ours, or see that it is of this version."""
     marker = os.path.join(path, MARKER)
     if not os.path.exists(marker):
-        _write_whole(marker, VERSION + "\n")
+        # Torn, it would make the folder foreign after a crash.
+        write_whole(Disk(), marker, f"{VERSION}\n".encode())
         return
     with open(marker) as file:
         version = file.read().strip()
     if version != VERSION:
         raise Unusable(f"data folder {path} has layout {version!r}, this program reads {VERSION!r}; upgrade it")
-
-
-def _write_whole(path: str, text: str) -> None:
-    """Write a file whole or not at all: a torn marker would make the folder foreign after a crash."""
-    temporary = path + ".new"
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    Disk().sync_folder(os.path.dirname(path))

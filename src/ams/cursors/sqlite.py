@@ -23,6 +23,7 @@ from ams.cursors import state
 from ams.cursors.base import Position
 from ams.cursors.state import Cursor, Grace
 from ams.errors import CursorsUnavailable, NotFound, Unusable
+from ams.files import make_private
 from ams.names import Offset, SubscriptionId, TopicId
 
 _SCHEMA = """
@@ -301,6 +302,10 @@ def _position(cursor: Cursor) -> Position:
 
 
 def _connect(path: str) -> sqlite3.Connection:
+    try:
+        make_private(path)  # its journals inherit the mode
+    except OSError as error:
+        raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")

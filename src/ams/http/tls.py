@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ams.errors import Unusable
+from ams.files import Disk, write_whole
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -127,9 +128,10 @@ def _make(ca: str, chain: str, key: str) -> None:
     pem = serialization.Encoding.PEM
     private = server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     # The key of the CA is thrown away: nobody can sign anything else with it.
-    _write(key, private, 0o600)
-    _write(chain, server.public_bytes(pem), 0o644)
-    _write(ca, authority.public_bytes(pem), 0o644)
+    write_whole(Disk(), key, private)
+    for path, public in ((chain, server), (ca, authority)):
+        write_whole(Disk(), path, public.public_bytes(pem))
+        os.chmod(path, 0o644)
 
 
 def _usage(is_ca: bool) -> "x509.KeyUsage":
@@ -147,12 +149,3 @@ def _names() -> "list[x509.GeneralName]":
     hosts = dict.fromkeys(["localhost", socket.gethostname(), socket.getfqdn()])
     addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
     return [*(x509.DNSName(host) for host in hosts), *(x509.IPAddress(each) for each in addresses)]
-
-
-def _write(path: str, data: bytes, mode: int) -> None:
-    temporary = path + ".new"
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)

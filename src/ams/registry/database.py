@@ -6,7 +6,6 @@ other, as SQLite wants it; reads run beside them. A driver's exceptions never le
 
 import asyncio
 import contextvars
-import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from sqlalchemy import URL, Connection, Engine, Index, UniqueConstraint, create_
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from ams.errors import AlreadyExists, AmsError, NotFound, RegistryUnavailable, Unusable
+from ams.files import make_private
 from ams.registry.tables import METADATA, TAKEN
 
 T = TypeVar("T")
@@ -114,9 +114,9 @@ def _engine(url: str) -> Engine:
 
 
 def _make_private(path: str) -> None:
-    """Make the file before SQLite does, for the owner only; its journals inherit the mode."""
+    """Make the file before SQLite does; its journals inherit the mode."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        make_private(path)
     except OSError as error:
         raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
 

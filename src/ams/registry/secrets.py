@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ams.errors import Damaged, Unusable
-from ams.files import Disk, Files
+from ams.files import Disk, Files, write_whole
 from ams.names import UserId
 
 KEY_BYTES = 32
@@ -37,6 +37,11 @@ def parse_key(text: str) -> bytes:
     return key
 
 
+def key_text(key: bytes) -> bytes:
+    """Return what a key file holds."""
+    return key.hex().encode() + b"\n"
+
+
 def key_file(path: str, *, create: bool, files: Files | None = None) -> bytes:
     """Read the key kept at `path`; with `create`, make one (readable by the owner only) when there is none.
 
@@ -47,7 +52,8 @@ def key_file(path: str, *, create: bool, files: Files | None = None) -> bytes:
     if not files.exists(path):
         if not create:
             raise Unusable(f"{path} is missing, and stored tokens cannot be read without it: restore it")
-        _write_key(files, path)
+        # Durable as one step: a key must never be lost once a token was encrypted with it.
+        write_whole(files, path, key_text(os.urandom(KEY_BYTES)))
     handle = files.open(path)
     try:
         return parse_key(files.read(handle, _MAX_FILE_BYTES, 0).decode("ascii", "replace"))
@@ -84,17 +90,3 @@ class Secrets:
 
 def _derived(key: bytes, purpose: bytes) -> bytes:
     return hmac.digest(key, purpose, "sha256")
-
-
-def _write_key(files: Files, path: str) -> None:
-    """Write a new key as one durable step: a key must never be lost once a token was encrypted with it."""
-    draft = path + ".new"
-    files.unlink(draft)
-    handle = files.open(draft, create=True)
-    try:
-        files.write(handle, os.urandom(KEY_BYTES).hex().encode() + b"\n", 0)
-        files.sync(handle)
-    finally:
-        files.close(handle)
-    files.rename(draft, path)
-    files.sync_folder(os.path.dirname(path) or ".")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ams.clock import Milliseconds
 from ams.errors import Damaged, Unusable
-from ams.files import Files
+from ams.files import NEW, Files
 from ams.log.embedded.classes import CLASSES, RetentionClass, class_of
 from ams.log.embedded.findings import Damage, Recovery, Trimmed
 from ams.log.embedded.index import IndexHead, Row
@@ -21,7 +21,7 @@ from ams.log.embedded.options import LogOptions
 from ams.log.embedded.places import Segment
 from ams.log.embedded.record import Kind
 from ams.log.embedded.scan import Control, Reached, Scanned, scan
-from ams.log.embedded.sealing import NEW, read_directory, read_head
+from ams.log.embedded.sealing import read_directory, read_head
 from ams.log.embedded.segment import (
     HEAD_BYTES,
     Cut,

@@ -1,12 +1,10 @@
 """Sealing: giving a segment that will not grow any more its index file."""
 
-import contextlib
-import os
 from collections.abc import Callable, Sequence
 
 from ams.clock import Milliseconds
 from ams.errors import Damaged
-from ams.files import Files
+from ams.files import Files, write_whole
 from ams.log.embedded.entries import SegmentEntries
 from ams.log.embedded.index import HEAD_BYTES, Directory, IndexHead, Reach, Row, decode_head, encode_index
 from ams.log.embedded.places import Segment
@@ -15,9 +13,6 @@ from ams.names import TopicId
 
 Table = Callable[[], tuple[int, list[Row]]]
 """Returns the topics alive and the last commit whose creates, drops and retentions they reflect."""
-
-NEW = ".new"
-"""Ending of an index file that is being written."""
 
 
 class Sealer:
@@ -35,25 +30,11 @@ class Sealer:
         reach = self._before(segment, earlier) | _own_reach(segment.entries)
         commit, rows = self._table()
         data = encode_index(segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach)
-        self._write(segment.index_path, data)
+        write_whole(self._files, segment.index_path, data)
         self._reach[segment.kind.code] = (segment.sequence, reach)
         head = decode_head(data[:HEAD_BYTES])
         assert head is not None
         return head
-
-    def _write(self, path: str, data: bytes) -> None:
-        """Make the file whole or not at all."""
-        temporary = path + NEW
-        self._files.unlink(temporary)
-        handle = self._files.open(temporary, create=True)
-        try:
-            self._files.write(handle, data, 0)
-            self._files.sync(handle)
-        finally:
-            with contextlib.suppress(OSError):
-                self._files.close(handle)
-        self._files.rename(temporary, path)
-        self._files.sync_folder(os.path.dirname(path))
 
     def _before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, Reach]:
         """Return how far topics came before a segment: remembered, read from the index before it, or worked out."""

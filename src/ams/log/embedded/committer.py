@@ -190,7 +190,7 @@ class Committer:
             return outcome
         for topic, tail in packed.tails:
             topic.tail = tail
-        outcome.commit, outcome.sequence = self._commit, segment.sequence
+        outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
         outcome.records, outcome.answers = packed.records, packed.answers
         self._written(writer, now)
         self._resume()
@@ -216,7 +216,8 @@ class Committer:
             return outcome
         for control in controls:
             control.topic.kind = writer.kind
-        outcome.commit, outcome.sequence = self._commit, _open(writer).sequence
+        segment = _open(writer)
+        outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
         outcome.controls, outcome.time = controls, now
         self._written(writer, now)
         return outcome

@@ -40,6 +40,8 @@ class Holdings:
             self._begin(outcome)
         if outcome.records:
             self._place(outcome)
+        if outcome.sequence:
+            self.places.by_sequence[outcome.sequence].length = outcome.length
         if outcome.answers:
             self._answer(outcome)
         if outcome.controls:
@@ -82,7 +84,6 @@ class Holdings:
             topic.classes |= bit
             if topic.waiter is not None:
                 topic.wake()
-        segment.length = position + length
 
     def _answer(self, outcome: Outcome) -> None:
         for append, appended in outcome.answers:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
 import structlog
@@ -19,6 +19,7 @@ from ams.log.embedded.holdings import Holdings
 from ams.log.embedded.keys import content_hash, key_hash
 from ams.log.embedded.options import MIB, LogOptions
 from ams.log.embedded.pages import Pages
+from ams.log.embedded.parts import Part
 from ams.log.embedded.places import Places
 from ams.log.embedded.reader import DamageBook, Reader
 from ams.log.embedded.record import Kind
@@ -189,6 +190,15 @@ class EmbeddedLog:
             await self._upkeep.retain()
         except OSError as error:
             raise LogUnavailable from error
+
+    @contextlib.asynccontextmanager
+    async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
+        """Let nothing be cut until the block ends, for somebody who copies the files meanwhile.
+
+        Gives the call that lists the files that are the whole log at that moment, with all that was answered before.
+        """
+        async with self._upkeep.kept():
+            yield self._upkeep.parts
 
     def release_reserve(self) -> bool:
         """Give the reserve's space to others on a full disk; return whether there was some. From any thread."""

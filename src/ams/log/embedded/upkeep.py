@@ -7,7 +7,7 @@ folder is larger than allowed. A topic's own age is a matter of its oldest offse
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -21,6 +21,7 @@ from ams.log.embedded.committer import Committer
 from ams.log.embedded.findings import Damage
 from ams.log.embedded.holdings import Holdings
 from ams.log.embedded.options import LogOptions
+from ams.log.embedded.parts import Part, parts_of
 from ams.log.embedded.places import IndexDamaged, Segment
 from ams.log.embedded.reader import DamageBook
 from ams.log.embedded.record import Kind
@@ -60,6 +61,8 @@ class Upkeep:
         self._rebuilding = asyncio.Lock()
         self._called = asyncio.Event()
         self._old_tables: list[str] = []
+        self._keepers = 0
+        """Copies under way: until they are made no file goes."""
 
     async def run(self) -> None:
         """Look after the log until cancelled; at once when a segment was closed, else every check interval."""
@@ -86,8 +89,30 @@ class Upkeep:
                 raise LogUnavailable
             await self._chore(seal_all=False)
             await self._index_sealed()
-            await self._cut_old()
-            await self._cut_large()
+            if not self._keepers:
+                await self._drop_old_table()
+                await self._cut_old()
+                await self._cut_large()
+
+    @contextlib.asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Let no file go until the block ends."""
+        async with self._turn:
+            self._keepers += 1
+        try:
+            yield
+        finally:
+            self._keepers -= 1
+            self.call()
+
+    async def parts(self) -> Sequence[Part]:
+        """Return the files that are the whole log at this moment; they stay while `kept`."""
+        async with self._turn:
+            if self._closed:
+                raise LogUnavailable
+            # After this all that the tables of index files tell is known here too.
+            await self._chore(seal_all=False)
+            return parts_of(self._holdings)
 
     async def look_up(self, ask: Callable[[], T]) -> T:
         """Answer a question to `Places`, loading what it lacks and making damaged indexes anew."""
@@ -117,7 +142,6 @@ class Upkeep:
             unsealed.pop(0)
             if segment.length <= HEAD_BYTES:
                 await self._remove(segment)
-        await self._drop_old_table()
 
     async def _index(self, segment: Segment) -> None:
         holdings = self._holdings
@@ -165,6 +189,7 @@ class Upkeep:
                 sealed_all = True
                 await self._chore(seal_all=True)
                 await self._index_sealed()
+                await self._drop_old_table()
 
     async def _used(self) -> int:
         folder = self._options.data_folder or self._holdings.folder

@@ -83,6 +83,8 @@ class Outcome:
     begun: Open | None = None
     sequence: int = 0
     """The segment the records are in."""
+    length: int = 0
+    """Bytes of that segment after them."""
     records: list[Placed] = field(default_factory=list)
     answers: list[tuple[Append, Appended]] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)

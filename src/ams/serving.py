@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from ams.backup.keeping import answering
 from ams.clock import Clock
 from ams.http import tls
 from ams.http.operations import Operations
@@ -72,7 +73,11 @@ async def running(settings: Settings, *, clock: Clock | None = None) -> AsyncIte
     with contextlib.closing(api):
         operations = listen("127.0.0.1", settings.ops_port, "operations port")
         with contextlib.closing(operations):
-            async with service(settings, clock=clock) as made, _served(settings, made, api, operations) as urls:
+            async with (
+                service(settings, clock=clock) as made,
+                answering(made.folder.path, made.log),
+                _served(settings, made, api, operations) as urls,
+            ):
                 yield Running(made, *urls)
 
 

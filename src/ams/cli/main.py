@@ -27,6 +27,8 @@ SERVICE_COMMANDS = {
 
 COMMANDS = {
     "settings": Entry("ams.cli.settings:settings", "List the settings of the service."),
+    "backup": Entry("ams.cli.backup:backup", "Copy a data folder, also while its service runs."),
+    "restore": Entry("ams.cli.backup:restore_command", "Make a data folder of a backup."),
     "admin": Entry("ams.cli.admin:app", "Users, projects, members and tokens."),
     "registrations": Entry("ams.cli.registrations:app", "Who asked to become a user, and what was decided."),
     "topic": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),

@@ -1,0 +1,93 @@
+"""Copying: files in small slices that are synced as they go, and one state of a database others write to."""
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from ams.backup.manifest import Entry
+from ams.errors import Unusable
+from ams.files import Disk, make_private
+
+SLICE = 1 << 20
+SYNC_EVERY = 8 << 20
+"""Bytes of a copy that may wait for the disk: more would keep the service's own syncs waiting behind them."""
+LOCK_SECONDS = 10
+"""How long a database may be locked by somebody else."""
+
+
+class Snapshot:
+    """One state of a SQLite database, held while others go on writing to it."""
+
+    def __init__(self, path: str) -> None:
+        """Take the state of now. Raises `sqlite3.Error`."""
+        self._connection = connect(path)
+        self._connection.execute("BEGIN")
+        self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+
+    def scalar(self, query: str) -> object:
+        """Ask for one value in this state."""
+        row = self._connection.execute(query).fetchone()
+        return row[0] if row else None
+
+    def write_to(self, path: str) -> None:
+        """Write it as a database of its own."""
+        make_private(path)
+        with closing(connect(path)) as target:
+            self._connection.backup(target)
+
+    def close(self) -> None:
+        """Let go of the state."""
+        self._connection.close()
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """Open a database that is there, for statements of the caller's own transactions."""
+    uri = Path(path).absolute().as_uri() + "?mode=rw"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=LOCK_SECONDS, check_same_thread=False)
+
+
+@contextlib.contextmanager
+def nothing_changes(path: str) -> Iterator[None]:
+    """Let nobody change a database until the block ends; they wait, and so it must be short."""
+    with closing(connect(path)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def copy_file(source: str, folder: str, name: str, length: int | None = None) -> Entry:
+    """Copy a file, or its first `length` bytes, to `folder`/`name`, durably; return what was copied.
+
+    Raises `OSError`, and `Unusable` when the file is shorter than that.
+    """
+    target = os.path.join(folder, name)
+    Disk().make_folder(os.path.dirname(target))
+    digest, copied = hashlib.sha256(), 0
+    with open(source, "rb") as reader, open(Disk().open(target, create=True), "wb", buffering=0) as writer:
+        while data := reader.read(SLICE if length is None else min(SLICE, length - copied)):
+            digest.update(data)
+            Disk().write(writer.fileno(), data, copied)
+            if copied // SYNC_EVERY != (copied + len(data)) // SYNC_EVERY:
+                os.fdatasync(writer.fileno())
+            copied += len(data)
+        os.fdatasync(writer.fileno())
+    if length is not None and copied < length:
+        raise Unusable(f"{source} ends at {copied} instead of {length}; `ams check` tells more")
+    return Entry(name, copied, digest.hexdigest())
+
+
+def entry_of(folder: str, name: str) -> Entry:
+    """Return the entry of a file that is there, which is put on stable storage."""
+    with open(os.path.join(folder, name), "rb+") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        os.fsync(file.fileno())
+        return Entry(name, file.tell(), digest.hexdigest())
+
+
+def sync_folders(folder: str) -> None:
+    """Put all names in a folder and below on stable storage."""
+    for path, _, _ in os.walk(folder):
+        Disk().sync_folder(path)

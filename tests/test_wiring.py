@@ -42,3 +42,16 @@ async def test_a_bad_roles_file_stops_the_start_before_anything_is_made(tmp_path
             pass
 
     assert not (tmp_path / "data").exists()
+
+
+async def test_in_a_folder_that_all_may_read_only_the_certificate_is_for_all(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    data.chmod(0o755)
+    async with running_service(data, tls_self_signed=True) as (run, _):
+        places = list(data.rglob("*"))
+        readable = {each.name for each in places if each.stat().st_mode & 0o077}
+
+    assert run.base_url.startswith("https")
+    assert {"cursors.db", "registry.db", "log", "7d", "control"} <= {each.name for each in places}
+    assert readable == {"ca.pem", "server.pem"}

@@ -21,7 +21,17 @@ Seconds = NewType("Seconds", float)
 """A duration; written `7d`, `12h`, `90s`, `250ms` or a plain number of seconds."""
 
 CLIENT_VARIABLES = frozenset(
-    {"AMS_ENDPOINT", "AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_PROJECT", "AMS_CA", "AMS_PROFILE", "AMS_CONFIG", "AMS_DEBUG"}
+    {
+        "AMS_ENDPOINT",
+        "AMS_TOKEN",
+        "AMS_TOKEN_FILE",
+        "AMS_PROJECT",
+        "AMS_CA",
+        "AMS_PROFILE",
+        "AMS_CONFIG",
+        "AMS_DEBUG",
+        "AMS_NEW_TOKEN_KEY",
+    }
 )
 """Variables of the client commands, which are no settings of the service."""
 

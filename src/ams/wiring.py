@@ -1,7 +1,6 @@
 """Wiring: the one place that chooses engines, makes use cases of them, and starts and stops it all in order."""
 
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -31,6 +30,7 @@ from ams.publishing import Publisher
 from ams.registrations import Registrations
 from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
+from ams.registry.rotation import settle
 from ams.registry.secrets import key_file, parse_key
 from ams.seeking import Seeker
 from ams.service import About
@@ -72,7 +72,7 @@ async def service(
         stack.push_async_callback(log.close)
         registry = await Registry.open(
             sqlite_url(folder.registry),
-            key=_token_key(settings, folder),
+            key=await _token_key(settings, folder),
             clock=clock,
             on_full=log.release_reserve,
         )
@@ -155,10 +155,13 @@ async def _ends(log: EmbeddedLog) -> dict[TopicId, Offset]:
     return {topic: (await log.bounds(topic)).end for topic in await log.topics()}
 
 
-def _token_key(settings: Settings, folder: Folder) -> bytes:
+async def _token_key(settings: Settings, folder: Folder) -> bytes:
     if settings.token_key:
         return parse_key(settings.token_key)
-    return key_file(folder.token_key, create=not os.path.exists(folder.registry))
+    is_new = not Disk().exists(folder.registry)
+    if not is_new:
+        await settle(sqlite_url(folder.registry), folder.token_key)
+    return key_file(folder.token_key, create=is_new)
 
 
 async def _first_start(registry: Registry, folder: Folder) -> None:

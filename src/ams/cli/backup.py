@@ -19,7 +19,7 @@ def backup(
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Copy a data folder to DIR as it is now, while its service runs or does not."""
+    """Copy a data folder, also while its service runs. DIR shows it as it was when the copy began."""
     made = take(data, target, with_key=not without_key)
     emit(document(_summary(target, made)) if output is Format.JSON else _taken(target, made))
 
@@ -29,7 +29,7 @@ def restore_command(
     data: Annotated[str, typer.Option(help="The data folder to make: new or empty.", envvar="AMS_DATA")],
     output: Output = Format.TABLE,
 ) -> None:
-    """Make a data folder of the backup in DIR, comparing every byte, and check it."""
+    """Make a data folder of a backup. Every byte is compared with what was written, and the folder is checked."""
     restored = restore(source, data)
     problems = restored.report.problems
     if problems:

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, insert, select
 
 from ams.clock import Clock, SystemClock
 from ams.errors import RegistryUnavailable, Unusable
-from ams.registry import schema
+from ams.registry import rotation, schema
 from ams.registry.database import Database, reason
 from ams.registry.projects import ProjectRecords
 from ams.registry.registrations import RegistrationRecords
@@ -26,6 +26,7 @@ class Registry:
 
     def __init__(self, database: Database, secrets: Secrets, clock: Clock, cache_size: int) -> None:
         self._database = database
+        self._secrets = secrets
         self.users = UserRecords(database, secrets, clock, cache_size)
         self.topics = TopicRecords(database, clock, cache_size)
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)
@@ -62,6 +63,14 @@ class Registry:
     async def is_empty(self) -> bool:
         """Whether the registry knows no user and no topic: it is new, or it was lost."""
         return not await self.users.exist() and not await self.topics.ids()
+
+    async def change_key(self, key: bytes) -> int:
+        """Encrypt all tokens with another key (32 bytes), all or none; return how many.
+
+        Then close this registry: it still holds the old key. Raises `Damaged` for a token that cannot be read.
+        """
+        new = Secrets(key)
+        return await self._database.write(lambda connection: rotation.encrypt_anew(connection, self._secrets, new))
 
     async def close(self) -> None:
         """Finish what was accepted and let go of the database."""

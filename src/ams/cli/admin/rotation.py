@@ -1,0 +1,27 @@
+"""`ams admin rotate-key`: a new key for the stored tokens, in a data folder whose service is stopped."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from ams.cli.output import Format, document, emit
+from ams.settings import environment
+
+
+def rotate_key(
+    data: Annotated[str, typer.Option(help="The data folder.", envvar="AMS_DATA")] = "./ams-data",
+    output: Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")] = Format.TABLE,
+) -> None:
+    """Encrypt the stored tokens with a new key; the service must be stopped, and all tokens stay valid."""
+    # Here, not above: no other admin command needs the registry.
+    from ams.rotating import rotate_key
+
+    given = environment()
+    own, new = given.get("AMS_TOKEN_KEY", ""), given.get("AMS_NEW_TOKEN_KEY", "")
+    rotated = asyncio.run(rotate_key(data, token_key=own, new_token_key=new))
+    if output is Format.JSON:
+        emit(document({"tokens": rotated.tokens, "file": rotated.file}))
+        return
+    where = f"The new key is in {rotated.file}." if rotated.file else "Set AMS_TOKEN_KEY to the new key before a start."
+    emit(f"Encrypted anew: {rotated.tokens:,} tokens; they stay valid.\n{where} Backups taken before need the old key.")

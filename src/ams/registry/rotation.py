@@ -1,0 +1,68 @@
+"""Changing the key that encrypts the tokens. The tokens stay what they are.
+
+With the key in a file, three steps, each of them whole or not at all:
+
+1. the new key is written beside the old one, under the old one's name with `.next` behind it;
+2. one transaction encrypts every token anew and notes the new key's fingerprint;
+3. the new key's file takes the place of the old one.
+
+A crash leaves both files or one of them; `settle` finds out by the fingerprint which key is right.
+"""
+
+import os
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from ams.errors import RegistryUnavailable, Unusable
+from ams.files import Disk, Files
+from ams.registry.database import Database, reason
+from ams.registry.secrets import Secrets, key_file
+from ams.registry.tables import keys, users
+
+NEXT = ".next"
+"""Ending of the file of a key that is going to be used."""
+
+
+def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
+    """Encrypt all tokens with another key, in the connection's transaction; return how many.
+
+    Raises `Damaged` for a token that cannot be read.
+    """
+    rows = connection.execute(select(users.c.id, users.c.token_sealed)).all()
+    tokens = [(row.id, old.decrypt(row.token_sealed, row.id)) for row in rows]
+    changed = [
+        {"owner": owner, "digest": new.digest(token), "sealed": new.encrypt(token, owner)} for owner, token in tokens
+    ]
+    if changed:
+        change = update(users).where(users.c.id == bindparam("owner"))
+        change = change.values(token_digest=bindparam("digest"), token_sealed=bindparam("sealed"))
+        connection.execute(change, changed)
+    connection.execute(update(keys).values(fingerprint=new.fingerprint))
+    return len(changed)
+
+
+async def settle(url: str, path: str, files: Files | None = None) -> None:
+    """Bring a change of the key at `path` to its end, or undo it, when a crash cut it short.
+
+    To be called before the key is read, when there is a registry at `url`. Raises `Unusable`.
+    """
+    files = files or Disk()
+    draft = path + NEXT
+    if not files.exists(draft):
+        return
+    known = await _fingerprint(url)
+    if known == Secrets(key_file(draft, create=False, files=files)).fingerprint:
+        files.rename(draft, path)
+    elif files.exists(path) and known == Secrets(key_file(path, create=False, files=files)).fingerprint:
+        files.unlink(draft)
+    files.sync_folder(os.path.dirname(path) or ".")
+
+
+async def _fingerprint(url: str) -> str | None:
+    database = Database(url)
+    try:
+        return await database.read(lambda connection: connection.scalar(select(keys.c.fingerprint)))
+    except RegistryUnavailable as error:
+        raise Unusable(f"the registry's database is not usable: {reason(error.__cause__)}") from error
+    finally:
+        await database.close()

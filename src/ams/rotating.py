@@ -1,0 +1,66 @@
+"""Changing the key of the tokens in a data folder whose service does not run."""
+
+import os
+from typing import NamedTuple
+
+from ams.errors import Unusable
+from ams.files import Disk, Files, write_whole
+from ams.folder import Folder, is_ours
+from ams.registry.database import sqlite_url
+from ams.registry.registry import Registry
+from ams.registry.rotation import NEXT, settle
+from ams.registry.secrets import KEY_BYTES, key_file, key_text, parse_key
+
+
+class Rotated(NamedTuple):
+    """What a change of the key did."""
+
+    tokens: int
+    """How many were encrypted anew."""
+    file: str
+    """Where the new key is; empty when it is the operator's to keep."""
+
+
+async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "", files: Files | None = None) -> Rotated:
+    """Encrypt all tokens of a data folder with a new key; they stay valid.
+
+    `token_key` is the setting of that name, as 64 hex digits, when the key is no file in the folder; then the new one
+    must be given, and the setting be changed before the next start. Otherwise it is made here unless given. Killed at
+    any point, the old key or the new one is right, and the next start finds out which. Raises `Unusable`, or `Damaged`
+    for a token that cannot be read; then nothing is changed.
+    """
+    if token_key and not new_token_key:
+        raise Unusable("AMS_TOKEN_KEY is set, so the key is yours to keep: give the new one as AMS_NEW_TOKEN_KEY")
+    if not is_ours(data):
+        raise Unusable(f"{data} is not a data folder")
+    folder = Folder.take(data)
+    try:
+        if not Disk().exists(folder.registry):
+            raise Unusable(f"{folder.registry} is missing: there are no tokens")
+        if token_key:
+            return Rotated(await _change(folder, parse_key(token_key), parse_key(new_token_key)), "")
+        return await _change_file(folder, new_token_key, files or Disk())
+    finally:
+        folder.release()
+
+
+async def _change_file(folder: Folder, new_token_key: str, files: Files) -> Rotated:
+    """Change a key that is kept in a file (see `ams.registry.rotation`)."""
+    url, path = sqlite_url(folder.registry), folder.token_key
+    await settle(url, path, files)
+    if not files.exists(path):
+        raise Unusable(f"{path} is missing; if the key is a setting, give AMS_TOKEN_KEY and AMS_NEW_TOKEN_KEY")
+    old = key_file(path, create=False, files=files)
+    new = parse_key(new_token_key) if new_token_key else os.urandom(KEY_BYTES)
+    write_whole(files, path + NEXT, key_text(new))
+    tokens = await _change(folder, old, new)
+    await settle(url, path, files)
+    return Rotated(tokens, path)
+
+
+async def _change(folder: Folder, old: bytes, new: bytes) -> int:
+    registry = await Registry.open(sqlite_url(folder.registry), old)
+    try:
+        return await registry.change_key(new)
+    finally:
+        await registry.close()

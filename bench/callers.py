@@ -9,6 +9,7 @@ import functools
 import itertools
 import random
 import re
+import uuid
 from collections.abc import Generator
 from typing import NamedTuple
 
@@ -52,7 +53,19 @@ class Consume(msgspec.Struct, tag=True):
     """At the end, wait for new messages; otherwise begin again at the oldest."""
 
 
-Work = Publish | Pull | Acknowledge | Consume
+class Get(msgspec.Struct, tag=True):
+    """Read one path."""
+
+    path: str
+
+
+class Create(msgspec.Struct, tag=True):
+    """Make topics in a project (`projects/P`), each under a name of its own."""
+
+    project: str
+
+
+Work = Publish | Pull | Acknowledge | Consume | Get | Create
 
 
 class Step(NamedTuple):
@@ -88,6 +101,10 @@ def _script(work: Work, number: int, count: int, token: str) -> Script:
             return _acknowledge(_share(subscriptions, number, count), batch, token)
         case Consume(subscriptions, messages, follow):
             return _consume(_share(subscriptions, number, count), messages, follow, token)
+        case Get(path):
+            return _get(path, token)
+        case Create(project):
+            return _create(project, token)
 
 
 def _share(names: list[str], number: int, count: int) -> list[str]:
@@ -153,6 +170,17 @@ def _consume(subscriptions: list[str], messages: int, follow: bool, token: str) 
         elif not follow:
             seek = request("POST", f"/v1/{name}:modifyOffset", token, b'{"offset":0}')
             yield Step(seek, counted=False)
+
+
+def _get(path: str, token: str) -> Script:
+    step = Step(request("GET", path, token))
+    while True:
+        yield step
+
+
+def _create(project: str, token: str) -> Script:
+    while True:
+        yield Step(request("PUT", f"/v1/{project}/topics/{uuid.uuid4()}", token))
 
 
 @functools.cache

@@ -48,6 +48,12 @@ def _subscription(topic: str) -> bytes:
     return f'{{"topic":"{topic}","ackDeadlineSeconds":{ACK_DEADLINE}}}'.encode()
 
 
+def members(service: Service, project: str, count: int) -> None:
+    """Create users who are consumers in a project."""
+    body = f'{{"projects":[{{"project":"{project}","roles":["consumer"]}}]}}'.encode()
+    _send(service, (request("POST", f"/v1/users/user-{number}", service.token, body) for number in range(count)))
+
+
 def fill(service: Service, topics: Sequence[str], messages: int, *, per_request: int = 1000, size: int = 1024) -> None:
     """Publish `messages` messages to each topic."""
     _send(service, _publishes(service, topics, messages, per_request, size))

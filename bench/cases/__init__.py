@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from bench.cases.acknowledge import acknowledge
 from bench.cases.backlog import backlog
+from bench.cases.lists import lists
 from bench.cases.open_loop import open_loop
 from bench.cases.publish import publish
 from bench.cases.pull import pull
@@ -23,6 +24,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "tls": tls,
     "start": start,
     "topics": topics,
+    "lists": lists,
     "backlog": backlog,
     "tenants": tenants,
     "open": open_loop,

@@ -1,10 +1,24 @@
 """An HTTP server that answers what a test says: for answers that a real service never gives."""
 
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+
+class Reply(NamedTuple):
+    """One answer; or none, when the connection is cut once the request was read."""
+
+    status: int = 200
+    body: bytes = b"{}"
+    headers: Mapping[str, str] = {}
+    cut: bool = False
+
+
+CUT = Reply(cut=True)
 
 
 @dataclass
@@ -15,9 +29,21 @@ class Stub:
     status: int = 200
     body: bytes = b"{}"
     headers: Mapping[str, str] = field(default_factory=dict)
+    script: list[Reply] = field(default_factory=list)
+    """Answers given before the usual one, each once."""
+    slow: threading.Event | None = None
+    """Answers wait for it."""
     requests: list[tuple[str, str, Mapping[str, str], bytes]] = field(default_factory=list)
     """Method, path with query, headers in small letters, and body."""
+    asked: threading.Event = field(default_factory=threading.Event)
+    """Set when a request came."""
     connections: int = 0
+
+    def reply(self) -> Reply:
+        """Return the next answer."""
+        if self.slow is not None:
+            assert self.slow.wait(10)
+        return self.script.pop(0) if self.script else Reply(self.status, self.body, self.headers)
 
 
 @contextlib.contextmanager
@@ -26,6 +52,7 @@ def stub_server() -> Iterator[Stub]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
 
         def setup(self) -> None:
             super().setup()
@@ -34,12 +61,18 @@ def stub_server() -> Iterator[Stub]:
         def do_GET(self) -> None:  # the name the standard library calls
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             stub.requests.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-            self.send_response(stub.status)
-            for name, value in stub.headers.items():
+            stub.asked.set()
+            reply = stub.reply()
+            if reply.cut:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
                 self.send_header(name, value)
-            self.send_header("content-length", str(len(stub.body)))
+            self.send_header("content-length", str(len(reply.body)))
             self.end_headers()
-            self.wfile.write(stub.body)
+            self.wfile.write(reply.body)
 
         do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  # as above
 

@@ -1,55 +1,64 @@
+"""Both faces, asked of a server that answers what a test says."""
+
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from ams.client import Client, wire
-from ams.client.errors import ClientError, InvalidInput, NotAms, NotFound, Overloaded, Unreachable
-from tests.client.stub import Stub, stub_server
+from ams.client import Client, Message, Retry, wire
+from ams.client.errors import (
+    ClientError,
+    InvalidInput,
+    NotAms,
+    NotFound,
+    Overloaded,
+    Unreachable,
+    Untrusted,
+)
+from tests.client.faces import open_client
+from tests.client.stub import CUT, Reply, Stub
 
 TOKEN = "f" * 64
 SOURCE = Path(__file__).parents[2] / "src"
+SOON = Retry(first=0.001, longest=0.001)
+PUBLISHED = b'{"messageIds": ["0"]}'
 
 
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    with stub_server() as stub:
-        yield stub
+def test_a_call_carries_the_token_and_returns_the_answer_read(face: str, stub: Stub) -> None:
+    stub.body = PUBLISHED
 
-
-def test_a_call_carries_the_token_and_returns_the_answer_read(stub: Stub) -> None:
-    stub.body = b'{"messageIds": ["0"]}'
-
-    with Client(stub.url, TOKEN) as client:
+    with open_client(face, stub.url, TOKEN) as client:
         published = client.call(wire.publish("P", "T", [wire.message(b"hi")]))
 
     assert published.message_ids == ["0"]
     [(method, path, headers, body)] = stub.requests
     assert (method, path, body) == ("POST", "/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGk="}]}')
     assert headers["x-api-key"] == TOKEN
+    assert "idempotency-key" not in headers
 
 
-def test_queries_are_encoded(stub: Stub) -> None:
+def test_queries_are_encoded(face: str, stub: Stub) -> None:
     stub.body = b'{"topics": [], "nextPageToken": "", "totalSize": 0}'
 
-    with Client(stub.url) as client:
+    with open_client(face, stub.url) as client:
         client.call(wire.list_topics("P", page_token="a+b/c="))
 
     assert stub.requests[0][1] == "/v1/projects/P/topics?pageToken=a%2Bb%2Fc%3D"
 
 
-def test_without_a_token_no_header_is_sent(stub: Stub) -> None:
-    with Client(stub.url) as client:
+def test_without_a_token_no_header_is_sent(face: str, stub: Stub) -> None:
+    with open_client(face, stub.url) as client:
         client.call(wire.get_status())
 
     assert "x-api-key" not in stub.requests[0][2]
 
 
-def test_connections_are_kept_between_calls(stub: Stub) -> None:
-    with Client(stub.url) as client:
+def test_connections_are_kept_between_calls(face: str, stub: Stub) -> None:
+    with open_client(face, stub.url) as client:
         for _ in range(5):
             client.call(wire.get_status())
 
@@ -64,71 +73,124 @@ def test_an_endpoint_may_be_written_with_or_without_the_version(stub: Stub, suff
     assert stub.requests[0][1] == "/v1/status"
 
 
-def test_an_error_envelope_is_raised_as_its_error(stub: Stub) -> None:
+def test_an_error_envelope_is_raised_as_its_error(face: str, stub: Stub) -> None:
     stub.status, stub.body = 404, b'{"error": {"code": 404, "message": "Topic doesn\'t exist", "status": "NOT_FOUND"}}'
 
-    with Client(stub.url) as client, pytest.raises(NotFound, match="Topic doesn't exist"):
+    with open_client(face, stub.url) as client, pytest.raises(NotFound, match="Topic doesn't exist"):
         client.call(wire.get_topic("P", "T"))
 
 
-def test_a_busy_service_says_when_to_come_again(stub: Stub) -> None:
+def test_a_busy_service_says_when_to_come_again(face: str, stub: Stub) -> None:
     stub.status, stub.headers = 503, {"retry-after": "2"}
 
-    with Client(stub.url) as client, pytest.raises(Overloaded) as raised:
+    with open_client(face, stub.url, retry=None) as client, pytest.raises(Overloaded) as raised:
         client.call(wire.get_status())
 
     assert raised.value.retry_after == "2"
 
 
-@pytest.mark.parametrize(("status", "body"), [(200, b"<html>"), (201, b"{}"), (204, b""), (301, b"")])
-def test_what_does_not_answer_as_ams_is_told_apart(stub: Stub, status: int, body: bytes) -> None:
-    stub.status, stub.body = status, body
+def test_a_busy_service_is_asked_again_when_it_wants_to_be(face: str, stub: Stub) -> None:
+    stub.script = [Reply(503, b"", {"retry-after": "1"})]
+    told: list[float] = []
 
-    with Client(stub.url) as client, pytest.raises(NotAms):
-        client.call(wire.list_projects())
-
-
-def test_nobody_there_is_unreachable() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
-        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
-
-        with Client(endpoint) as client, pytest.raises(Unreachable, match=f"cannot reach {endpoint}"):
-            client.call(wire.get_status())
-
-
-def test_no_answer_in_time_is_unreachable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-
-        with Client(endpoint, timeout=0.1) as client, pytest.raises(Unreachable, match="in time"):
-            client.call(wire.get_status())
-
-
-def test_an_answer_in_plain_text_on_a_tls_endpoint_is_unreachable(stub: Stub) -> None:
-    with Client(stub.url.replace("http:", "https:")) as client, pytest.raises(Unreachable):
+    began = time.monotonic()
+    with open_client(face, stub.url, retry=SOON, on_retry=lambda _error, _sent, pause: told.append(pause)) as client:
         client.call(wire.get_status())
 
+    assert time.monotonic() - began >= 1
+    assert (len(stub.requests), [round(pause) for pause in told]) == (2, [1])
 
-def test_a_proxy_of_the_environment_is_not_used_for_this_machine(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
 
-    with Client(stub.url) as client:
-        client.call(wire.get_status())
+def test_a_publish_whose_answer_was_lost_is_sent_again_under_its_key(face: str, stub: Stub) -> None:
+    stub.script = [CUT, Reply(500, b"")]
+    stub.body = PUBLISHED
+
+    with open_client(face, stub.url, retry=SOON) as client:
+        ids = client.project("P").topic("T").publish([Message(b"hi")])
+
+    assert ids == ["0"]
+    assert len({(headers["idempotency-key"], body) for _, _, headers, body in stub.requests}) == 1
+    assert len(stub.requests) == 3
+
+
+def test_a_call_that_changes_something_is_not_sent_again_when_its_answer_was_lost(face: str, stub: Stub) -> None:
+    stub.script = [CUT]
+
+    with open_client(face, stub.url, retry=SOON) as client, pytest.raises(Unreachable, match="cannot reach"):
+        client.call(wire.create_topic("P", "T"))
 
     assert len(stub.requests) == 1
 
 
-@pytest.mark.parametrize("endpoint", ["", "localhost:8080", "ftp://ams.example", "https://", "https://a:b@ams.example"])
-def test_an_endpoint_that_cannot_be_one_is_refused(endpoint: str) -> None:
-    with pytest.raises(InvalidInput, match="looks like"):
-        Client(endpoint)
+def test_a_kept_connection_that_was_cut_is_replaced(face: str, stub: Stub) -> None:
+    with open_client(face, stub.url, retry=SOON) as client:
+        client.call(wire.get_status())
+        stub.script = [CUT]
+        client.call(wire.get_status())
+
+    assert (len(stub.requests), stub.connections) == (3, 2)
 
 
-def test_a_bad_token_is_refused_without_being_quoted() -> None:
-    with pytest.raises(InvalidInput) as raised:
-        Client("http://127.0.0.1:1", "secret\n")
+def test_a_slow_answer_is_waited_for_only_so_long(face: str, stub: Stub) -> None:
+    stub.slow = threading.Event()
+
+    with open_client(face, stub.url, timeout=0.05, retry=Retry(attempts=2, first=0)) as client:
+        with pytest.raises(Unreachable, match="in time"):
+            client.call(wire.get_status())
+        stub.slow.set()
+
+    assert len(stub.requests) == 2
+
+
+@pytest.mark.parametrize(("status", "body"), [(200, b"<html>"), (201, b"{}"), (204, b""), (301, b"")])
+def test_what_does_not_answer_as_ams_is_told_apart(face: str, stub: Stub, status: int, body: bytes) -> None:
+    stub.status, stub.body = status, body
+
+    with open_client(face, stub.url) as client, pytest.raises(NotAms):
+        client.call(wire.list_projects())
+
+
+def test_nobody_there_is_unreachable(face: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+        with (
+            open_client(face, endpoint, retry=None) as client,
+            pytest.raises(Unreachable, match=f"cannot reach {endpoint}") as raised,
+        ):
+            client.call(wire.get_status())
+
+    assert not raised.value.sent
+
+
+def test_no_answer_in_time_is_unreachable(face: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+        with (
+            open_client(face, endpoint, timeout=0.1, retry=None) as client,
+            pytest.raises(Unreachable, match="in time") as raised,
+        ):
+            client.call(wire.get_status())
+
+    assert raised.value.sent
+
+
+def test_an_answer_in_plain_text_on_a_tls_endpoint_is_not_asked_again(face: str, stub: Stub) -> None:
+    with open_client(face, stub.url.replace("http:", "https:")) as client, pytest.raises(Untrusted):
+        client.call(wire.get_status())
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:8080", "ftp://ams.example", "https://", "https://a:b@ams.example"])
+def test_an_endpoint_that_cannot_be_one_is_refused(face: str, endpoint: str) -> None:
+    with pytest.raises(InvalidInput, match="looks like"), open_client(face, endpoint):
+        pass
+
+
+def test_a_bad_token_is_refused_without_being_quoted(face: str) -> None:
+    with pytest.raises(InvalidInput) as raised, open_client(face, "http://127.0.0.1:1", "secret\n"):
+        pass
 
     assert "secret" not in str(raised.value)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ams.cli.exits import Usage
-from ams.client.client import LOOPBACK, host
+from ams.client.endpoint import LOOPBACK, host
 from ams.client.errors import InvalidInput
 
 LOCAL_ENDPOINT = "https://localhost:8080"

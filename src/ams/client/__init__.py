@@ -1,12 +1,32 @@
 """Speaks to an AMS over HTTP, knowing nothing of how a service does its work.
 
-`wire` says what is asked and how answers read, as pure values; `Client` carries a call over kept connections;
-`errors` is what may come back instead of an answer.
-
     with Client("https://localhost:8080", token, ca="ams-data/ca.pem") as client:
-        client.call(wire.publish("demo", "jobs", [wire.message(b"hello")]))
+        project = client.project("demo")
+        project.topic("jobs").publish([Message(b"hello")])
+        for message in project.subscription("worker").messages():
+            print(message.data)
+
+`Client` and `AsyncClient` are two faces of one core: `plans` says what is done, and they do it. `wire` says what is
+asked and how answers read, as pure values, and covers the whole API through `Client.call`; `errors` is what may come
+back instead of an answer.
 """
 
-from ams.client.client import Client
+from typing import TYPE_CHECKING
 
-__all__ = ["Client"]
+from ams.client.client import Client
+from ams.client.messages import Message, ReceivedMessage
+from ams.client.retry import Retry
+
+if TYPE_CHECKING:
+    from ams.client.async_client import AsyncClient
+
+__all__ = ["AsyncClient", "Client", "Message", "ReceivedMessage", "Retry"]
+
+
+def __getattr__(name: str) -> type["AsyncClient"]:
+    """Load the face for asyncio when it is asked for: a command line that never does starts faster without."""
+    if name != "AsyncClient":
+        raise AttributeError(name)
+    from ams.client.async_client import AsyncClient
+
+    return AsyncClient

@@ -1,42 +1,56 @@
-"""Carries calls to a service over kept connections."""
+"""The face for programs with threads, or with none."""
 
-import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 
 import httpx
-import msgspec
 
-from ams import __version__
-from ams.client.errors import InvalidInput, NotAms, Unreachable, refusal
+from ams.client import endpoint as connecting
+from ams.client import wire
+from ams.client.errors import Closed
+from ams.client.messages import Message, ReceivedMessage
+from ams.client.plans import Answer, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Send
+from ams.client.retry import DEFAULT, Retry
 from ams.client.wire.call import Call
+from ams.client.wire.values import Offsets
 
 T = TypeVar("T")
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Hosts that are this machine: never reached through a proxy."""
-
-_CONNECT_SECONDS = 5.0
+_CLOSED = "the client is closed"
 
 
 class Client:
     """A caller with a token; keeps connections open between calls and may be used from several threads.
 
-    `endpoint` is `https://HOST[:PORT]`; `ca` a file of trusted certificates (PEM), absent = the system's; `timeout`
-    the seconds an answer may take, longer than the service lets a pull wait. Calls are sent once: only the caller
-    knows which may be repeated. Raises `InvalidInput` for an endpoint or token that cannot be one, and `Unreachable`
-    for a CA file that cannot be read.
+    `endpoint` is `https://HOST[:PORT]`; `ca` a file of trusted certificates (PEM), absent = the system's; `cert` and
+    `key` files of a certificate to show (PEM; no `key` = it is in `cert`); `timeout` the seconds an answer may take,
+    longer than the service lets a pull wait. `retry` says how often and how long calls are sent again that may be,
+    None = never; `on_retry` is told each time. Raises `InvalidInput` for an endpoint or token that cannot be one, and
+    `Unreachable` for a file that cannot be used.
     """
 
-    def __init__(self, endpoint: str, token: str = "", *, ca: str | None = None, timeout: float = 30.0) -> None:
-        self.endpoint = endpoint.rstrip("/").removesuffix("/v1")
-        self._http = httpx.Client(
-            base_url=self.endpoint,
-            headers=_headers(token),
-            verify=_trust(ca) if self.endpoint.startswith("https:") else True,
-            timeout=httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
-            trust_env=host(self.endpoint) not in LOOPBACK,
-        )
+    def __init__(
+        self,
+        endpoint: str,
+        token: str = "",
+        *,
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+        timeout: float = 30.0,
+        retry: Retry | None = DEFAULT,
+        on_retry: OnRetry | None = None,
+    ) -> None:
+        self.endpoint = connecting.base(endpoint)
+        trust = connecting.trust(self.endpoint, ca, cert, key)
+        self._http = httpx.Client(**connecting.options(self.endpoint, token, trust, timeout))
+        self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
+        self._closed = threading.Event()
+        self._lock = threading.RLock()  # a signal handler may close while its own thread holds it
+        self._sending = 0
 
     def __enter__(self) -> "Client":
         return self
@@ -47,62 +61,155 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the kept connections."""
-        self._http.close()
+        """Send nothing more. Waits between calls end at once; connections close when calls under way have ended."""
+        with self._lock:
+            self._closed.set()
+            if self._sending == 0:
+                self._http.close()
 
     def call(self, call: Call[T]) -> T:
         """Send a call and return its answer read; raise a `ClientError` for anything else."""
+        return self._run(self._plans.ask(call))
+
+    def project(self, name: str) -> "Project":
+        """Return a project to work in; nothing is asked yet."""
+        return Project(self, name)
+
+    def _run(self, plan: Plan[T]) -> T:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = plan.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = self._do(step)
+
+    def _iterate(self, plan: Consuming) -> Iterator[ReceivedMessage]:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = plan.send(outcome)
+                outcome = None if isinstance(step, Deliver) else self._do(step)
+            except (StopIteration, Closed):
+                return
+            if isinstance(step, Deliver):
+                if self._closed.is_set():
+                    return
+                yield step.message
+
+    def _do(self, step: Send | Pause) -> Outcome:
+        if isinstance(step, Send):
+            return self._send(step.call)
+        if self._closed.wait(step.seconds):
+            raise Closed(_CLOSED)
+        return None
+
+    def _send(self, call: Call[object]) -> Outcome:
+        self._enter()
         try:
-            answer = self._http.request(call.method, call.path, params=dict(call.query), content=call.body)
-        except httpx.TimeoutException:
-            raise Unreachable(f"no answer from {self.endpoint} in time") from None
-        except httpx.TransportError as error:
-            raise Unreachable(f"cannot reach {self.endpoint}: {_reason(error)}") from error
-        except httpx.HTTPError:
-            raise NotAms(f"{self.endpoint} does not answer as AMS") from None
-        return read(call, answer.status_code, answer.content, answer.headers.get("retry-after", ""), self.endpoint)
+            answer = self._http.request(
+                call.method, call.path, params=dict(call.query), content=call.body, headers=dict(call.headers)
+            )
+        except httpx.HTTPError as error:
+            return connecting.failure(error, self.endpoint)
+        finally:
+            self._leave()
+        return Answer(answer.status_code, answer.content, answer.headers.get("retry-after", ""))
+
+    def _enter(self) -> None:
+        with self._lock:
+            if self._closed.is_set():
+                raise Closed(_CLOSED)
+            self._sending += 1
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._sending -= 1
+            if self._closed.is_set() and self._sending == 0:
+                self._http.close()
 
 
-def host(endpoint: str) -> str:
-    """Return the host of an endpoint; raise `InvalidInput` for what cannot be one."""
-    try:
-        url = httpx.URL(endpoint)
-    except httpx.InvalidURL:
-        url = httpx.URL()
-    if not url.host or url.userinfo or url.scheme not in ("http", "https"):
-        raise InvalidInput("an endpoint looks like https://HOST:PORT")
-    return url.host
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project; made by `Client.project`."""
+
+    client: Client
+    name: str
+
+    def topic(self, name: str) -> "Topic":
+        """Return a topic of the project; nothing is asked yet."""
+        return Topic(self.client, self.name, name)
+
+    def subscription(self, name: str) -> "Subscription":
+        """Return a subscription of the project; nothing is asked yet."""
+        return Subscription(self.client, self.name, name)
 
 
-def read(call: Call[T], status: int, body: bytes, retry_after: str, endpoint: str) -> T:
-    """Read an answer to a call: the value of a 200, an error raised for everything else."""
-    if status >= 400:
-        raise refusal(status, body, retry_after)
-    try:
-        if status == 200:
-            return call.read(body)
-    except msgspec.DecodeError:
-        pass
-    raise NotAms(f"{endpoint} does not answer as AMS (status {status})")
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic; made by `Project.topic`."""
+
+    client: Client
+    project: str
+    name: str
+
+    def create(self) -> wire.Topic:
+        """Make the topic; `AlreadyExists` when the name is taken."""
+        return self.client.call(wire.create_topic(self.project, self.name))
+
+    def delete(self) -> None:
+        """Remove the topic and its messages; its subscriptions stay."""
+        self.client.call(wire.delete_topic(self.project, self.name))
+
+    def publish(self, messages: Sequence[Message], *, key: str | None = None) -> list[str]:
+        """Store messages, all or none, in this order, and return their ids.
+
+        `key`, at most 255 characters, is the idempotency key: publishing the same messages under the same key again
+        stores nothing and returns the first ids, also from another process. Without one each call has a new key.
+        """
+        return self.client._run(self.client._plans.publish(self.project, self.name, messages, key))
 
 
-def _headers(token: str) -> dict[str, str]:
-    # Checked here because an error from deeper down would quote the token.
-    if not token.isascii() or not token.isprintable():
-        raise InvalidInput("the token holds characters that no token has")
-    agent = {"user-agent": f"ams-client/{__version__}"}
-    return agent | {"x-api-key": token} if token else agent
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A subscription; made by `Project.subscription`."""
 
+    client: Client
+    project: str
+    name: str
 
-def _trust(ca: str | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca)
-    except OSError as error:
-        raise Unreachable(f"CA file {ca}: {error.strerror or 'not a certificate in PEM form'}") from error
+    def create(self, topic: str, *, ack_deadline: int | None = None) -> wire.Subscription:
+        """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10."""
+        return self.client.call(wire.create_subscription(self.project, self.name, topic, ack_deadline=ack_deadline))
 
+    def delete(self) -> None:
+        """Remove the subscription and forget where it stood."""
+        self.client.call(wire.delete_subscription(self.project, self.name))
 
-def _reason(error: httpx.TransportError) -> str:
-    text = str(error)
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        return "its certificate is not signed by a trusted CA (--ca names another)"
-    return text or type(error).__name__
+    def offsets(self) -> Offsets:
+        """Ask where the subscription stands."""
+        return self.client.call(wire.get_offsets(self.project, self.name))
+
+    def pull(self, max_messages: int = 1, *, wait: bool = True) -> list[ReceivedMessage]:
+        """Return the next messages; until they are acknowledged, a pull returns them again.
+
+        With `wait`, a pull that finds nothing waits a few seconds for a first message.
+        """
+        return self.client._run(self.client._plans.pull(self.project, self.name, max_messages, wait))
+
+    def acknowledge(self, message: ReceivedMessage) -> None:
+        """Say that a message and all before it are done; `AckTimeout` when that comes too late."""
+        self.client._run(self.client._plans.acknowledge(self.project, self.name, message))
+
+    def messages(self, *, batch: int = 100, follow: bool = True) -> Iterator[ReceivedMessage]:
+        """Iterate over messages, pulling up to `batch` at once and acknowledging them when all were dealt with.
+
+        A message was dealt with when the next one is asked for. A loop that is left early acknowledges nothing of the
+        batch it is in, so that all of it comes again; `acknowledge` the message first if it was dealt with. With
+        `follow`, the loop goes on until the client is closed; without, it ends when there is nothing more.
+
+        Messages that were acknowledged too late come again but are not given to the loop twice, unless the loop is
+        begun anew. Raises what `pull` and `acknowledge` raise; `AckTimeout` only when that happens again and again.
+        """
+        return self.client._iterate(self.client._plans.consume(self.project, self.name, batch, follow))

@@ -1,7 +1,9 @@
 """What may come back instead of an answer, as one tree with the class names of `ams.errors`.
 
     ClientError
+    ├── Closed                this client was closed
     ├── Unreachable           nobody answered: connection, TLS, timeout
+    │   ├── Untrusted         no TLS, or a certificate that nobody trusted signed
     │   └── NotAms            something answered that does not speak AMS
     └── Refused               the service said no, in its error envelope (contract 1.1)
         ├── InvalidInput      400
@@ -32,13 +34,28 @@ class ClientError(Exception):
         self.message = message
 
 
+class Closed(ClientError):
+    """The client was closed, so that it can no longer be asked."""
+
+
 class Unreachable(ClientError):
     """Nobody answered: no connection, no trust in the certificate, or no answer in time.
 
-    A call that changes something may have been carried out all the same.
+    A call that changes something may have been carried out all the same, unless it was never `sent`.
     """
 
     retriable = True
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+        """Whether the request may have arrived; False when there was no connection to send it over."""
+
+
+class Untrusted(Unreachable):
+    """There is no TLS there, or its certificate is not signed by a trusted CA; nothing was sent."""
+
+    retriable = False
 
 
 class NotAms(Unreachable):

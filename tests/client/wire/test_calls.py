@@ -140,6 +140,21 @@ def test_a_call_leaves_as_the_contract_says(call: wire.Call[Any], method: str, p
     assert (json.loads(call.body) if call.body is not None else EMPTY) == body
 
 
+def test_a_publish_under_a_key_is_repeatable_and_one_without_is_not() -> None:
+    with_key, without = wire.publish("P", "T", [MESSAGE], key="k-1"), wire.publish("P", "T", [MESSAGE])
+
+    assert (with_key.headers, with_key.may_repeat) == ({"Idempotency-Key": "k-1"}, True)
+    assert (without.headers, without.may_repeat) == ({}, False)
+
+
+def test_only_what_does_no_harm_twice_is_repeatable() -> None:
+    assert {call.path.rpartition(":")[2] for call, *_ in CALLS if call.may_repeat and call.method != "GET"} == {
+        "pull",
+        "acknowledge",
+    }
+    assert all(call.may_repeat for call, *_ in CALLS if call.method == "GET")
+
+
 def test_lists_can_be_asked_for_in_pages() -> None:
     assert wire.list_topics("P").query == {}
     assert wire.list_topics("P", page_size=2, page_token="bmV4dA==").query == {"pageSize": "2", "pageToken": "bmV4dA=="}

@@ -25,6 +25,14 @@ class Call(Generic[T]):
     """Reads the body of a 200; raises `msgspec.DecodeError` when it is not what the contract says."""
     body: bytes | None = None
     query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    repeatable: bool = False
+    """Whether sending it again, after an answer that was lost, does no harm; a GET never does any."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it may be sent again when nobody knows if it was carried out."""
+        return self.repeatable or self.method == "GET"
 
 
 def reader(kind: type[T]) -> Callable[[bytes], T]:

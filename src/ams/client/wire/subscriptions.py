@@ -77,16 +77,17 @@ def modify_offset(project: str, subscription: str, offset: int) -> Call[None]:
 def pull(project: str, subscription: str, *, max_messages: int = 1, wait: bool = True) -> Call[Received]:
     """Ask for the next messages; with `wait`, the service answers only when there is one, or after a few seconds.
 
-    Both values travel as text, as every known client sends them (clients.md, R3).
+    Both values travel as text, as every known client sends them (clients.md, R3). A pull moves nothing: asked again,
+    it returns the same messages.
     """
     body = json_body({"maxMessages": str(max_messages), "returnImmediately": "false" if wait else "true"})
-    return Call("POST", subscriptions_path(project, subscription, "pull"), _received, body)
+    return Call("POST", subscriptions_path(project, subscription, "pull"), _received, body, repeatable=True)
 
 
 def acknowledge(project: str, subscription: str, ack_ids: Sequence[str]) -> Call[None]:
-    """Say that everything up to the largest of these ids is done."""
+    """Say that everything up to the largest of these ids is done; saying it again changes nothing (M12, A1)."""
     body = json_body({"ackIds": list(ack_ids)})
-    return Call("POST", subscriptions_path(project, subscription, "acknowledge"), nothing, body)
+    return Call("POST", subscriptions_path(project, subscription, "acknowledge"), nothing, body, repeatable=True)
 
 
 def ack_id(project: str, subscription: str, offset: int) -> str:

@@ -47,7 +47,12 @@ def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[Non
     return Call("POST", topics_path(project, topic, "modifyAcl"), nothing, json_body({"authorized_users": list(users)}))
 
 
-def publish(project: str, topic: str, messages: Sequence[Message]) -> Call[Published]:
-    """Store messages, all or none, in this order."""
+def publish(project: str, topic: str, messages: Sequence[Message], *, key: str = "") -> Call[Published]:
+    """Store messages, all or none, in this order.
+
+    With a `key`, of at most 255 characters, the call is repeatable: a service that knows idempotency keys answers the
+    same messages under the same key with the ids of the first time and stores nothing; other messages are a `Conflict`.
+    """
     body = json_body({"messages": list(messages)})
-    return Call("POST", topics_path(project, topic, "publish"), _published, body)
+    headers = {"Idempotency-Key": key} if key else {}
+    return Call("POST", topics_path(project, topic, "publish"), _published, body, headers=headers, repeatable=bool(key))

@@ -1,0 +1,189 @@
+"""The face for programs on asyncio; what it does and promises is said at `ams.client.client`, of the same names."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TypeVar
+
+import httpx
+
+from ams.client import endpoint as connecting
+from ams.client import wire
+from ams.client.errors import Closed
+from ams.client.messages import Message, ReceivedMessage
+from ams.client.plans import Answer, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Send
+from ams.client.retry import DEFAULT, Retry
+from ams.client.wire.call import Call
+from ams.client.wire.values import Offsets
+
+T = TypeVar("T")
+
+_CLOSED = "the client is closed"
+
+
+class AsyncClient:
+    """A caller with a token, for one event loop; parameters and errors are those of `ams.client.Client`."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        token: str = "",
+        *,
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+        timeout: float = 30.0,
+        retry: Retry | None = DEFAULT,
+        on_retry: OnRetry | None = None,
+    ) -> None:
+        self.endpoint = connecting.base(endpoint)
+        trust = connecting.trust(self.endpoint, ca, cert, key)
+        self._http = httpx.AsyncClient(**connecting.options(self.endpoint, token, trust, timeout))
+        self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
+        self._closed = asyncio.Event()
+        self._sending = 0
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Send nothing more. Waits between calls end at once; connections close when calls under way have ended."""
+        self._closed.set()
+        if self._sending == 0:
+            await self._http.aclose()
+
+    async def call(self, call: Call[T]) -> T:
+        """Send a call and return its answer read; raise a `ClientError` for anything else."""
+        return await self._run(self._plans.ask(call))
+
+    def project(self, name: str) -> "AsyncProject":
+        """Return a project to work in; nothing is asked yet."""
+        return AsyncProject(self, name)
+
+    async def _run(self, plan: Plan[T]) -> T:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = plan.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = await self._do(step)
+
+    async def _iterate(self, plan: Consuming) -> AsyncIterator[ReceivedMessage]:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = plan.send(outcome)
+                outcome = None if isinstance(step, Deliver) else await self._do(step)
+            except (StopIteration, Closed):
+                return
+            if isinstance(step, Deliver):
+                if self._closed.is_set():
+                    return
+                yield step.message
+
+    async def _do(self, step: Send | Pause) -> Outcome:
+        if isinstance(step, Send):
+            return await self._send(step.call)
+        try:
+            await asyncio.wait_for(self._closed.wait(), step.seconds)
+        except TimeoutError:
+            return None
+        raise Closed(_CLOSED)
+
+    async def _send(self, call: Call[object]) -> Outcome:
+        if self._closed.is_set():
+            raise Closed(_CLOSED)
+        self._sending += 1
+        try:
+            answer = await self._http.request(
+                call.method, call.path, params=dict(call.query), content=call.body, headers=dict(call.headers)
+            )
+        except httpx.HTTPError as error:
+            return connecting.failure(error, self.endpoint)
+        finally:
+            await self._leave()
+        return Answer(answer.status_code, answer.content, answer.headers.get("retry-after", ""))
+
+    async def _leave(self) -> None:
+        self._sending -= 1
+        if self._closed.is_set() and self._sending == 0:
+            await self._http.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncProject:
+    """A project; made by `AsyncClient.project`."""
+
+    client: AsyncClient
+    name: str
+
+    def topic(self, name: str) -> "AsyncTopic":
+        """Return a topic of the project; nothing is asked yet."""
+        return AsyncTopic(self.client, self.name, name)
+
+    def subscription(self, name: str) -> "AsyncSubscription":
+        """Return a subscription of the project; nothing is asked yet."""
+        return AsyncSubscription(self.client, self.name, name)
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncTopic:
+    """A topic; made by `AsyncProject.topic`."""
+
+    client: AsyncClient
+    project: str
+    name: str
+
+    async def create(self) -> wire.Topic:
+        """Make the topic; `AlreadyExists` when the name is taken."""
+        return await self.client.call(wire.create_topic(self.project, self.name))
+
+    async def delete(self) -> None:
+        """Remove the topic and its messages; its subscriptions stay."""
+        await self.client.call(wire.delete_topic(self.project, self.name))
+
+    async def publish(self, messages: Sequence[Message], *, key: str | None = None) -> list[str]:
+        """Store messages, all or none, in this order, and return their ids; `key` as in `Topic.publish`."""
+        return await self.client._run(self.client._plans.publish(self.project, self.name, messages, key))
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncSubscription:
+    """A subscription; made by `AsyncProject.subscription`."""
+
+    client: AsyncClient
+    project: str
+    name: str
+
+    async def create(self, topic: str, *, ack_deadline: int | None = None) -> wire.Subscription:
+        """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10."""
+        call = wire.create_subscription(self.project, self.name, topic, ack_deadline=ack_deadline)
+        return await self.client.call(call)
+
+    async def delete(self) -> None:
+        """Remove the subscription and forget where it stood."""
+        await self.client.call(wire.delete_subscription(self.project, self.name))
+
+    async def offsets(self) -> Offsets:
+        """Ask where the subscription stands."""
+        return await self.client.call(wire.get_offsets(self.project, self.name))
+
+    async def pull(self, max_messages: int = 1, *, wait: bool = True) -> list[ReceivedMessage]:
+        """Return the next messages; until they are acknowledged, a pull returns them again."""
+        return await self.client._run(self.client._plans.pull(self.project, self.name, max_messages, wait))
+
+    async def acknowledge(self, message: ReceivedMessage) -> None:
+        """Say that a message and all before it are done; `AckTimeout` when that comes too late."""
+        await self.client._run(self.client._plans.acknowledge(self.project, self.name, message))
+
+    def messages(self, *, batch: int = 100, follow: bool = True) -> AsyncIterator[ReceivedMessage]:
+        """Iterate with `async for`, acknowledging each batch when all was dealt with, as `Subscription.messages`."""
+        return self.client._iterate(self.client._plans.consume(self.project, self.name, batch, follow))

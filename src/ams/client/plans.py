@@ -1,0 +1,186 @@
+"""What a client does, apart from how it waits: plans that both faces carry out.
+
+A plan is a generator. It yields steps, one at a time: a call to `Send`, a `Pause` to make, a message to `Deliver` to
+whoever iterates; it is sent what came of the step, and returns what the whole is worth. The faces, one for threads and
+one for asyncio, only know how to do a step.
+"""
+
+import random
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from ams.client import wire
+from ams.client.errors import AckTimeout, ClientError, InvalidInput, NotAms, Unreachable, refusal
+from ams.client.messages import Message, ReceivedMessage, incoming, outgoing
+from ams.client.retry import Retry, may_send_again, seconds_asked
+from ams.client.wire.call import Call
+
+T = TypeVar("T")
+
+BREATH = 0.5
+"""Seconds between two pulls of a service that answers at once that there is nothing."""
+REFUSED_ACKS = 3
+"""Acknowledgements in a row that may be refused before it is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a call once and come back with the answer, or with the reason why there is none."""
+
+    call: Call[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Do nothing for so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Give a message to whoever iterates, and come back when the next one is wanted."""
+
+    message: ReceivedMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer as it came, read by nobody yet."""
+
+    status: int
+    body: bytes
+    retry_after: str = ""
+    """Seconds to wait as the service asked for them; empty when it did not."""
+
+
+Outcome = Answer | Unreachable | None
+"""What came of a step: of a `Send` an answer or nobody there, of the others nothing."""
+Plan = Generator[Send | Pause, Outcome, T]
+Consuming = Generator[Send | Pause | Deliver, Outcome, None]
+OnRetry = Callable[[ClientError, int, float], None]
+"""Told the error, how often the call was sent, and the seconds before it is sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A batch that was dealt with, but whose acknowledgement was not taken."""
+
+    first: str
+    last: int
+    late: bool
+    """Whether it only came too late, so that the same messages come again."""
+    times: int
+    """How many acknowledgements in a row were refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """Makes the plans of one client; `now` are seconds that only grow, `chance` draws from 0 to 1."""
+
+    endpoint: str
+    retry: Retry | None
+    on_retry: OnRetry | None = None
+    now: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = random.random
+
+    def ask(self, call: Call[T]) -> Plan[T]:
+        """Send a call, again if the policy and the call allow it; raise the last `ClientError`."""
+        began = self.now()
+        sent = 0
+        while True:
+            outcome = yield Send(call)
+            sent += 1
+            try:
+                return self._read(call, outcome)
+            except ClientError as error:
+                pause = self._pause(call, error, sent, began)
+                if pause is None:
+                    raise
+            yield Pause(pause)
+
+    def publish(self, project: str, topic: str, messages: Sequence[Message], key: str | None) -> Plan[list[str]]:
+        """Publish under a key, a new one unless there is one, so that it may be sent again; return the ids."""
+        outward = [outgoing(message) for message in messages]
+        published = yield from self.ask(wire.publish(project, topic, outward, key=key or str(uuid4())))
+        return published.message_ids
+
+    def pull(self, project: str, subscription: str, max_messages: int, wait: bool) -> Plan[list[ReceivedMessage]]:
+        """Pull; return the messages in the order of the topic."""
+        received = yield from self.ask(wire.pull(project, subscription, max_messages=max_messages, wait=wait))
+        try:
+            return [incoming(each) for each in received.received_messages]
+        except ValueError:
+            raise NotAms(f"{self.endpoint} gives messages without a time") from None
+
+    def acknowledge(self, project: str, subscription: str, message: ReceivedMessage) -> Plan[None]:
+        """Acknowledge a message and all before it."""
+        yield from self.ask(wire.acknowledge(project, subscription, [message.ack_id]))
+
+    def consume(self, project: str, subscription: str, batch: int, follow: bool) -> Consuming:
+        """Deliver messages, acknowledging each batch when all of it was taken; end at nothing unless to `follow`.
+
+        A batch that was acknowledged too late comes again, and what was taken of it is passed over. Only if it comes
+        again: when the next batch begins elsewhere, somebody moved the subscription and wants what it holds.
+        """
+        refused: _Refused | None = None
+        while True:
+            asked = self.now()
+            received = yield from self.pull(project, subscription, batch, follow)
+            if received:
+                for message in _not_taken(received, refused):
+                    yield Deliver(message)
+                refused = yield from self._acknowledge_batch(project, subscription, received, refused)
+            elif not follow:
+                return
+            elif self.now() - asked < BREATH:
+                yield Pause(BREATH)
+
+    def _acknowledge_batch(
+        self, project: str, subscription: str, batch: Sequence[ReceivedMessage], before: _Refused | None
+    ) -> Plan[_Refused | None]:
+        times = before.times + 1 if before else 1
+        try:
+            yield from self.acknowledge(project, subscription, batch[-1])
+        except (AckTimeout, InvalidInput) as error:
+            if times == REFUSED_ACKS:
+                raise
+            return _Refused(batch[0].id, int(batch[-1].id), isinstance(error, AckTimeout), times)
+        return None
+
+    def _read(self, call: Call[T], outcome: Outcome) -> T:
+        assert outcome is not None, "a Send brings something"
+        if isinstance(outcome, Unreachable):
+            raise outcome
+        return read(call, outcome, self.endpoint)
+
+    def _pause(self, call: Call[T], error: ClientError, sent: int, began: float) -> float | None:
+        if self.retry is None or not may_send_again(error, repeatable=call.may_repeat):
+            return None
+        pause = self.retry.pause(sent, self.now() - began, seconds_asked(error), self.chance())
+        if pause is not None and self.on_retry is not None:
+            self.on_retry(error, sent, pause)
+        return pause
+
+
+def read(call: Call[T], answer: Answer, endpoint: str) -> T:
+    """Read an answer to a call: the value of a 200, an error raised for everything else."""
+    if answer.status >= 400:
+        raise refusal(answer.status, answer.body, answer.retry_after)
+    try:
+        if answer.status == 200:
+            return call.read(answer.body)
+    except msgspec.DecodeError:
+        pass
+    raise NotAms(f"{endpoint} does not answer as AMS (status {answer.status})")
+
+
+def _not_taken(received: Sequence[ReceivedMessage], refused: _Refused | None) -> Sequence[ReceivedMessage]:
+    if refused is None or not refused.late or received[0].id != refused.first:
+        return received
+    return [message for message in received if int(message.id) > refused.last]

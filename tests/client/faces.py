@@ -1,0 +1,59 @@
+"""Both faces of the client behind one: the asyncio one driven from outside its loop, so that one suite tests both."""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from ams.client import AsyncClient, Client
+
+FACES = ["threads", "asyncio"]
+
+
+@contextlib.contextmanager
+def open_client(face: str, *args: Any, **options: Any) -> Iterator[Any]:
+    """Open a client of this face; what is awaitable in it is awaited by whoever calls it."""
+    if face == "threads":
+        with Client(*args, **options) as client:
+            yield client
+        return
+    with asyncio.Runner() as runner:
+        driven = Driven(runner, AsyncClient(*args, **options))
+        try:
+            yield driven
+        finally:
+            driven.close()
+
+
+class Driven:
+    """An object of the asyncio face whose methods are called as if there were no asyncio."""
+
+    def __init__(self, runner: asyncio.Runner, target: Any) -> None:
+        self._runner, self._target = runner, target
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        return self._caller(found) if callable(found) else found
+
+    def _caller(self, method: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            result = method(*args, **options)
+            if inspect.iscoroutine(result):
+                return self._runner.run(result)
+            if isinstance(result, AsyncIterator):
+                return self._items(result)
+            return Driven(self._runner, result)
+
+        return call
+
+    def _items(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        async def following() -> Any:
+            return await anext(items)
+
+        while True:
+            try:
+                item = self._runner.run(following())
+            except StopAsyncIteration:
+                return
+            yield item

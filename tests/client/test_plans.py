@@ -1,0 +1,223 @@
+"""The core without any connection: what is sent, waited for and delivered, and when."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ams.client import Message, Retry, errors, wire
+from ams.client.plans import Answer, Deliver, Outcome, Pause, Planner, Send
+
+STEADY = Retry(first=1.0)
+DOWN = errors.Unreachable("cut")
+REFUSED = errors.Unreachable("nobody listens", sent=False)
+OK = Answer(200, b"{}")
+BUSY = Answer(503, b'{"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}', "2")
+LATE = Answer(408, b'{"error": {"code": 408, "message": "ack timeout", "status": "TIMEOUT"}}')
+MOVED = Answer(400, b'{"error": {"code": 400, "message": "no ack pending", "status": "INVALID_ARGUMENT"}}')
+
+
+@dataclass
+class World:
+    """Carries plans out: answers from a list, and time passes only by pauses."""
+
+    answers: list[Outcome]
+    now: float = 0.0
+    sent: list[wire.Call[Any]] = field(default_factory=list)
+    pauses: list[float] = field(default_factory=list)
+    told: list[tuple[str, int, float]] = field(default_factory=list)
+
+    def planner(self, retry: Retry | None = STEADY) -> Planner:
+        return Planner(
+            endpoint="https://ams.example",
+            retry=retry,
+            on_retry=lambda error, sent, pause: self.told.append((error.message, sent, pause)),
+            now=lambda: self.now,
+            chance=lambda: 1.0,
+        )
+
+    def run(self, plan: Any, most: int = 1000) -> Any:
+        """Return what a plan returns, or the ids of the first `most` messages that it delivers."""
+        outcome: Outcome = None
+        delivered: list[str] = []
+        while len(delivered) < most:
+            try:
+                step = plan.send(outcome)
+            except StopIteration as end:
+                return delivered or end.value
+            outcome = self.do(step, delivered)
+        return delivered
+
+    def do(self, step: object, delivered: list[str]) -> Outcome:
+        if isinstance(step, Send):
+            self.sent.append(step.call)
+            return self.answers.pop(0)
+        if isinstance(step, Pause):
+            self.pauses.append(step.seconds)
+            self.now += step.seconds
+        if isinstance(step, Deliver):
+            delivered.append(step.message.id)
+        return None
+
+
+def batch(*ids: int) -> Answer:
+    messages = [{"messageId": str(each), "data": "", "publishTime": "2024-03-05T10:20:30.000Z"} for each in ids]
+    received = [{"ackId": f"ack:{each['messageId']}", "message": each} for each in messages]
+    return Answer(200, json.dumps({"receivedMessages": received}).encode())
+
+
+def verbs(world: World) -> Sequence[str]:
+    return [call.path.rpartition(":")[2] for call in world.sent]
+
+
+def acknowledged(world: World) -> list[str]:
+    return [json.loads(call.body or b"")["ackIds"][0] for call in world.sent if call.path.endswith(":acknowledge")]
+
+
+def test_a_call_that_is_answered_is_sent_once() -> None:
+    world = World([Answer(200, b'{"status": "ok"}')])
+
+    assert world.run(world.planner().ask(wire.get_status())) == {"status": "ok"}
+    assert (len(world.sent), world.pauses) == (1, [])
+
+
+def test_waits_grow_and_are_told() -> None:
+    world = World([DOWN, BUSY, OK])
+
+    world.run(world.planner().ask(wire.get_status()))
+
+    assert world.pauses == [1.0, 2 + 2.0]
+    assert world.told == [("cut", 1, 1.0), ("busy", 2, 4.0)]
+
+
+def test_the_last_error_is_raised_when_the_policy_is_at_its_end() -> None:
+    world = World([DOWN, DOWN, BUSY])
+
+    with pytest.raises(errors.Overloaded, match="busy"):
+        world.run(world.planner(Retry(attempts=3)).ask(wire.get_status()))
+
+
+@pytest.mark.parametrize("outcome", [DOWN, BUSY, REFUSED])
+def test_without_a_policy_nothing_is_sent_again(outcome: Outcome) -> None:
+    world = World([outcome])
+
+    with pytest.raises(errors.ClientError):
+        world.run(world.planner(None).ask(wire.get_status()))
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_what_may_pass_is_asked_again(status: int) -> None:
+    world = World([Answer(status, b""), OK])
+
+    world.run(world.planner().ask(wire.get_status()))
+
+    assert len(world.sent) == 2
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413])
+def test_a_refusal_is_final(status: int) -> None:
+    world = World([Answer(status, b"")])
+
+    with pytest.raises(errors.Refused):
+        world.run(world.planner().ask(wire.get_status()))
+
+
+@pytest.mark.parametrize("call", [wire.create_topic("P", "T"), wire.delete_topic("P", "T"), wire.refresh_token("U")])
+def test_what_must_not_happen_twice_is_sent_again_only_if_it_never_left(call: wire.Call[Any]) -> None:
+    never_left = World([REFUSED, Answer(404, b"")])
+    with pytest.raises(errors.NotFound):
+        never_left.run(never_left.planner().ask(call))
+
+    perhaps_arrived = World([DOWN])
+    with pytest.raises(errors.Unreachable, match="cut"):
+        perhaps_arrived.run(perhaps_arrived.planner().ask(call))
+
+
+def test_a_publish_is_sent_again_under_the_same_key() -> None:
+    world = World([DOWN, BUSY, Answer(200, b'{"messageIds": ["0"]}')])
+
+    assert world.run(world.planner().publish("P", "T", [Message(b"hi")], None)) == ["0"]
+
+    [key] = {call.headers["Idempotency-Key"] for call in world.sent}
+    assert len(key) == 36
+    assert len({call.body for call in world.sent}) == 1
+
+
+def test_every_publish_has_a_key_of_its_own_unless_one_is_given() -> None:
+    published = Answer(200, b'{"messageIds": ["0"]}')
+    world = World([published] * 3)
+
+    for key in (None, None, "mine"):
+        world.run(world.planner().publish("P", "T", [Message(b"hi")], key))
+
+    first, second, third = [call.headers["Idempotency-Key"] for call in world.sent]
+    assert (first != second, third) == (True, "mine")
+
+
+def test_a_batch_is_acknowledged_when_the_message_after_it_is_asked_for() -> None:
+    world = World([batch(0, 1), OK, batch(2), OK, batch()])
+
+    assert world.run(world.planner().consume("P", "S", 2, follow=False), most=2) == ["0", "1"]
+    assert acknowledged(world) == []
+
+    world = World([batch(0, 1), OK, batch(2), OK, batch()])
+    assert world.run(world.planner().consume("P", "S", 2, follow=False)) == ["0", "1", "2"]
+    assert acknowledged(world) == ["ack:1", "ack:2"]
+    assert verbs(world) == ["pull", "acknowledge", "pull", "acknowledge", "pull"]
+
+
+def test_a_service_that_does_not_wait_is_not_asked_all_the_time() -> None:
+    world = World([batch(), batch(), batch(0)])
+
+    assert world.run(world.planner().consume("P", "S", 10, follow=True), most=1) == ["0"]
+    assert world.pauses == [0.5, 0.5]
+
+
+def test_who_follows_waits_and_who_does_not_does_not() -> None:
+    for follow, immediately in ((True, "false"), (False, "true")):
+        world = World([batch(0)])
+        world.run(world.planner().consume("P", "S", 10, follow=follow), most=1)
+        assert json.loads(world.sent[0].body or b"") == {"maxMessages": "10", "returnImmediately": immediately}
+
+
+def test_messages_acknowledged_too_late_come_again_but_are_delivered_once() -> None:
+    world = World([batch(0, 1), LATE, batch(0, 1, 2), OK, batch()])
+
+    assert world.run(world.planner().consume("P", "S", 10, follow=False)) == ["0", "1", "2"]
+    assert acknowledged(world) == ["ack:1", "ack:2"]
+
+
+@pytest.mark.parametrize("refusal", [LATE, MOVED])
+def test_who_moves_the_subscription_meanwhile_gets_what_lies_there(refusal: Answer) -> None:
+    world = World([batch(5, 6), refusal, batch(3, 4, 5), OK, batch()])
+
+    assert world.run(world.planner().consume("P", "S", 10, follow=False)) == ["5", "6", "3", "4", "5"]
+
+
+def test_a_move_to_where_it_stood_delivers_again() -> None:
+    world = World([batch(0, 1), MOVED, batch(0, 1), OK, batch()])
+
+    assert world.run(world.planner().consume("P", "S", 10, follow=False)) == ["0", "1", "0", "1"]
+
+
+def test_acknowledgements_that_are_never_taken_are_an_error() -> None:
+    world = World([batch(0), LATE, batch(0), LATE, batch(0), LATE])
+
+    with pytest.raises(errors.AckTimeout):
+        world.run(world.planner().consume("P", "S", 10, follow=True))
+
+
+def test_an_acknowledgement_whose_answer_was_lost_is_sent_again() -> None:
+    world = World([batch(0), DOWN, OK, batch()])
+
+    assert world.run(world.planner().consume("P", "S", 10, follow=False)) == ["0"]
+    assert acknowledged(world) == ["ack:0", "ack:0"]
+
+
+def test_a_message_without_a_time_is_not_of_ams() -> None:
+    world = World([Answer(200, b'{"receivedMessages": [{"ackId": "a", "message": {"data": ""}}]}')])
+
+    with pytest.raises(errors.NotAms, match="without a time"):
+        world.run(world.planner().pull("P", "S", 1, wait=False))

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from ams.cli.exits import Usage
 from ams.cli.publish import REQUEST_MESSAGES, requests
 from tests.cli.conftest import Ams
+from tests.client.stub import CUT, stub_server
 
 
 def payloads(source: io.BufferedReader, attributes: dict[str, str] | None = None) -> list[bytes]:
-    return [message.payload() for request in requests(source, attributes or {}) for message in request]
+    return [message.data for request in requests(source, attributes or {}) for message in request]
 
 
 def reader(content: bytes) -> io.BufferedReader:
@@ -56,7 +57,7 @@ def test_a_line_is_published_when_it_is_there_not_when_a_request_is_full() -> No
 
         [first] = next(lines)
 
-        assert first.payload() == b"first"
+        assert first.data == b"first"
 
 
 def test_a_line_that_could_never_be_a_message_is_refused() -> None:
@@ -122,3 +123,24 @@ def test_a_message_that_says_nothing_is_refused_by_the_service(ams: Ams, topic: 
     ran = ams("publish", topic, "--data", "")
 
     assert (ran.returncode, ran.stderr) == (1, "ams: Invalid Message Arguments\n")
+
+
+def test_a_publish_is_sent_again_under_its_key_and_says_so(ams: Ams) -> None:
+    with stub_server() as stub:
+        stub.script, stub.body = [CUT], b'{"messageIds": ["0"]}'
+
+        ran = ams("publish", "jobs", "--data", "x", AMS_ENDPOINT=stub.url, AMS_TOKEN="t")
+
+    assert (ran.returncode, ran.stdout) == (0, "0\n")
+    assert ran.stderr.count("trying again for 30 seconds") == 1
+    [(_, _, first, _), (_, _, second, _)] = stub.requests
+    assert first["idempotency-key"] == second["idempotency-key"]
+
+
+def test_other_commands_ask_once(ams: Ams) -> None:
+    with stub_server() as stub:
+        stub.status = 503
+
+        ran = ams("topic", "list", AMS_ENDPOINT=stub.url, AMS_TOKEN="t")
+
+    assert (ran.returncode, len(stub.requests)) == (7, 1)

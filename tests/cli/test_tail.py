@@ -2,15 +2,12 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from ams.cli import tail
-from ams.client.errors import NotFound, Unreachable
 from tests.cli.conftest import Ams
 from tests.support.service import live_service
 
@@ -83,6 +80,17 @@ def test_everything_kept_can_be_shown_and_it_ends_after_so_many(ams: Ams, follow
     assert subscriptions(ams) == []
 
 
+def test_a_line_of_json_is_the_message_as_a_pull_shows_it(ams: Ams, follow: Follow) -> None:
+    ams("sub", "create", "reader", "--topic", "jobs")
+    ams("publish", "jobs", "--data", "ä", "--attr", "k=v")
+
+    process = follow("jobs", "--oldest", "--max", "1", "-o", "json")
+
+    shown, _ = process.communicate(timeout=20)
+    [received] = json.loads(ams("pull", "reader", "-o", "json").stdout)["receivedMessages"]
+    assert json.loads(shown) == received["message"]
+
+
 def test_a_reader_that_goes_away_ends_it_quietly(ams: Ams, follow: Follow) -> None:
     process = follow("jobs")
     assert process.stdout is not None
@@ -100,51 +108,6 @@ def test_a_topic_that_is_not_there_is_said(ams_process: Ams, project: str) -> No
     ran = ams_process("tail", "nothing")
 
     assert (ran.returncode, ran.stderr) == (4, "ams: Topic doesn't exist\n")
-
-
-def test_a_service_that_comes_back_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(tail, "PAUSE", 0)
-    answers: list[object] = [Unreachable("cannot reach it"), Unreachable("cannot reach it"), "back"]
-
-    def ask() -> object:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    assert tail.patiently(ask) == "back"
-    assert capsys.readouterr().err == "cannot reach it; trying again for 30 seconds\n"
-
-
-def test_a_service_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    asked: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    def ask() -> None:
-        asked.append(now)
-        raise Unreachable("gone")
-
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(time, "sleep", sleep)
-
-    with pytest.raises(Unreachable):
-        tail.patiently(ask)
-
-    assert tail.PATIENCE <= asked[-1] <= tail.PATIENCE + 2 * tail.PAUSE
-
-
-def test_what_will_not_pass_by_itself_is_not_asked_again() -> None:
-    def ask() -> None:
-        raise NotFound("Subscription doesn't exist")
-
-    with pytest.raises(NotFound):
-        tail.patiently(ask)
 
 
 def test_a_restart_of_the_service_is_lived_through(ams: Ams, follow: Follow, tmp_path: Path) -> None:

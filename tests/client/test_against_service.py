@@ -1,24 +1,38 @@
 """Every call of the client, asked of a real service."""
 
+import threading
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ams.client import Client, errors, wire
+from ams.client import Client, Message, errors, wire
 from ams.client.wire import Membership, UserDetails
-from tests.support.service import live_service
+from tests.client.faces import open_client
+from tests.support.served import served
+from tests.support.service import LiveService, live_service
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     data: Path = tmp_path_factory.mktemp("service") / "ams-data"
-    with (
-        live_service(data, "--tls-self-signed", "--min-free-bytes", "0", "--reserve-bytes", "0") as service,
-        Client(service.base_url, service.token, ca=str(service.ca)) as client,
-    ):
+    with live_service(data, "--tls-self-signed", "--min-free-bytes", "0", "--reserve-bytes", "0") as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def client(service: LiveService) -> Iterator[Client]:
+    with Client(service.base_url, service.token, ca=str(service.ca)) as client:
+        yield client
+
+
+@pytest.fixture
+def either(face: str, service: LiveService) -> Iterator[Any]:
+    """Open a client of each face in turn."""
+    with open_client(face, service.base_url, service.token, ca=str(service.ca)) as client:
         yield client
 
 
@@ -201,3 +215,75 @@ def test_a_body_over_the_limit_is_too_large(client: Client, project: str) -> Non
 
     with pytest.raises(errors.TooLarge):
         client.call(wire.publish(project, "T", [wire.message(b"x" * 2_000_000)]))
+
+
+def test_messages_go_in_and_come_out_of_a_loop(either: Any, project: str) -> None:
+    topic, subscription = either.project(project).topic("T"), either.project(project).subscription("S")
+    topic.create()
+    subscription.create("T", ack_deadline=20)
+
+    ids = topic.publish([Message(b"one", {"k": "v"}), Message(b"two"), Message(attributes={"only": "these"})])
+    [first] = subscription.pull()
+    received = list(subscription.messages(batch=2, follow=False))
+
+    assert (first.data, first.attributes, ids) == (b"one", {"k": "v"}, ["0", "1", "2"])
+    assert [(each.id, each.data, each.attributes) for each in received] == [
+        ("0", b"one", {"k": "v"}),
+        ("1", b"two", {}),
+        ("2", b"", {"only": "these"}),
+    ]
+    assert abs(datetime.now(UTC) - received[0].publish_time) < timedelta(minutes=1)
+    assert subscription.offsets().current == 3
+    subscription.delete()
+    topic.delete()
+
+
+def test_what_a_loop_did_not_finish_comes_again(either: Any, project: str) -> None:
+    topic, subscription = either.project(project).topic("T"), either.project(project).subscription("S")
+    topic.create()
+    subscription.create("T")
+    topic.publish([Message(b"%d" % number) for number in range(5)])
+
+    for message in subscription.messages(batch=2):
+        if message.data == b"3":
+            break
+    assert subscription.offsets().current == 2
+
+    for message in subscription.messages(batch=2):
+        subscription.acknowledge(message)
+        if message.data == b"2":
+            break
+    assert [each.data for each in subscription.pull(10)] == [b"3", b"4"]
+
+
+def test_a_loop_that_follows_gets_what_is_published_later(either: Any, client: Client, project: str) -> None:
+    client.project(project).topic("T").create()
+    client.project(project).subscription("S").create("T")
+    later = threading.Timer(0.2, client.project(project).topic("T").publish, [[Message(b"later")]])
+    later.start()
+
+    message = next(iter(either.project(project).subscription("S").messages()))
+
+    later.join()
+    assert message.data == b"later"
+
+
+def test_a_loop_slower_than_the_deadline_gets_everything_once(face: str, tmp_path: Path) -> None:
+    with (
+        served(tmp_path / "ams-data") as service,
+        open_client(face, service.run.base_url, service.token) as client,
+    ):
+        client.call(wire.create_project("P"))
+        topic, subscription = client.project("P").topic("T"), client.project("P").subscription("S")
+        topic.create()
+        subscription.create("T")
+        topic.publish([Message(b"%d" % number) for number in range(5)])
+        taken = []
+
+        for message in subscription.messages(batch=3, follow=False):
+            taken.append(message.data)
+            if message.data == b"1":
+                service.clock.advance(60_000)
+
+        assert taken == [b"0", b"1", b"2", b"3", b"4"]
+        assert subscription.offsets().current == 5

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ams.client import Client, Retry, wire
-from ams.client.errors import ClientError, Closed
+from ams.client.errors import ClientError, Closed, Unavailable
 from tests.client.faces import open_client
 from tests.client.stub import Reply, Stub
 
@@ -93,3 +93,17 @@ def test_closing_lets_a_call_under_way_end(stub: Stub) -> None:
     thread.join(10)
 
     assert (thread.is_alive(), pulled, len(stub.requests)) == (False, [], 1)
+
+
+def test_another_policy_goes_over_the_same_connections(face: str, stub: Stub) -> None:
+    with open_client(face, stub.url) as client:
+        client.call(wire.get_status())
+        impatient = client.with_retry(None)
+        stub.script = [Reply(500, b"")]
+        with pytest.raises(Unavailable):
+            impatient.call(wire.get_status())
+        impatient.close()
+        with pytest.raises(Closed):
+            client.call(wire.get_status())
+
+    assert (len(stub.requests), stub.connections) == (2, 1)

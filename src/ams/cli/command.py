@@ -11,11 +11,15 @@ import typer
 from ams.cli.connection import Source, connection
 from ams.cli.exits import Usage
 from ams.cli.output import Format, document, emit, note
-from ams.client import Client
+from ams.client import Client, Retry
+from ams.client.errors import ClientError
 from ams.client.wire import Call
 from ams.settings import environment
 
 T = TypeVar("T")
+
+PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
+"""How long a service that went away, perhaps to be restarted, is waited for by commands that work on."""
 
 
 def _session(
@@ -31,7 +35,7 @@ def _session(
     """Make a session of the options every client command has."""
     asked = Source(endpoint=endpoint, token=token, token_file=token_file, project=project, ca=ca)
     found = connection(asked, profile, environment())
-    client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout)
+    client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout, retry=None)
     return Session(client, found.project, output)
 
 
@@ -58,8 +62,13 @@ class Session:
         """Whether results are JSON."""
         return self.output is Format.JSON
 
+    @property
+    def patient(self) -> Client:
+        """The client for work that a restart of the service should not end: it tries again, and says so."""
+        return self.client.with_retry(PATIENCE, _note_retry)
+
     def call(self, call: Call[T]) -> T:
-        """Ask the service."""
+        """Ask the service, once."""
         return self.client.call(call)
 
     def show(self, result: object, text: str) -> None:
@@ -72,6 +81,11 @@ class Session:
             emit("{}")
         else:
             note(text)
+
+
+def _note_retry(error: ClientError, sent: int, _pause: float) -> None:
+    if sent == 1:
+        note(f"{error.message}; trying again for {PATIENCE.total:.0f} seconds")
 
 
 def with_session(function: Callable[..., None]) -> Callable[..., None]:

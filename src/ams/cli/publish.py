@@ -10,7 +10,8 @@ import typer
 from ams.cli.command import Session, with_session
 from ams.cli.exits import Usage
 from ams.cli.output import emit, json_line, note
-from ams.client import wire
+from ams.client import Message
+from ams.client.wire.values import Published
 
 CHUNK = 64 * 1024
 """Bytes of standard input taken at once; the lines of a chunk are one request."""
@@ -32,20 +33,20 @@ def publish(
     if data is not None and file is not None:
         raise Usage("give --data or --file, not both")
     if data is not None:
-        _send(session, topic, [wire.message(data.encode("utf-8", "surrogateescape"), attributes)])
+        _send(session, topic, [Message(data.encode("utf-8", "surrogateescape"), attributes)])
     elif file is not None:
-        _send(session, topic, [wire.message(_content(file), attributes)])
+        _send(session, topic, [Message(_content(file), attributes)])
     else:
         _send_lines(session, topic, attributes)
 
 
-def requests(source: BufferedReader, attributes: Mapping[str, str]) -> Iterator[list[wire.Message]]:
+def requests(source: BufferedReader, attributes: Mapping[str, str]) -> Iterator[list[Message]]:
     """Make requests of lines as they arrive, so that a slow source is not kept waiting for a full one.
 
     An empty line is a message only when there are attributes: the service stores no message that says nothing.
     """
     for lines in _chunks_of_lines(source):
-        messages = [wire.message(line, attributes) for line in lines if line or attributes]
+        messages = [Message(line, attributes) for line in lines if line or attributes]
         for start in range(0, len(messages), REQUEST_MESSAGES):
             yield messages[start : start + REQUEST_MESSAGES]
 
@@ -89,6 +90,6 @@ def _send_lines(session: Session, topic: str, attributes: Mapping[str, str]) -> 
             _send(session, topic, request)
 
 
-def _send(session: Session, topic: str, messages: list[wire.Message]) -> None:
-    published = session.call(wire.publish(session.project, topic, messages))
-    emit(json_line(published) if session.for_programs else "\n".join(published.message_ids))
+def _send(session: Session, topic: str, messages: list[Message]) -> None:
+    ids = session.patient.project(session.project).topic(topic).publish(messages)
+    emit(json_line(Published(message_ids=ids)) if session.for_programs else "\n".join(ids))

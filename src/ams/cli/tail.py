@@ -2,27 +2,20 @@
 
 import secrets
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Annotated, TypeVar
+from typing import Annotated
 
+import msgspec
 import typer
 
 from ams.cli.command import Session, with_session
 from ams.cli.output import emit, json_line, note, printable
 from ams.cli.pull import row
-from ams.client import wire
-from ams.client.errors import AckTimeout, ClientError, InvalidInput
-
-T = TypeVar("T")
-
-BATCH = 100
-PATIENCE = 30.0
-"""Seconds a service that went away, perhaps to be restarted, is waited for."""
-PAUSE = 0.5
-"""Seconds between two questions when the service does not wait itself."""
+from ams.client import ReceivedMessage, wire
+from ams.client.errors import ClientError
+from ams.client.messages import outgoing
 
 
 @with_session
@@ -38,7 +31,8 @@ def tail(
         if oldest:
             start = session.call(wire.get_offsets(session.project, subscription)).min
             session.call(wire.modify_offset(session.project, subscription, start))
-        for message in islice(_follow(session, subscription), max_messages):
+        received = session.patient.project(session.project).subscription(subscription).messages()
+        for message in map(_as_pulled, islice(received, max_messages)):
             emit(json_line(message) if session.for_programs else "  ".join(map(printable, row(message))))
 
 
@@ -56,50 +50,10 @@ def _temporary_subscription(session: Session, topic: str) -> Iterator[str]:
             note(f"subscription {name} is left behind: {error.message}")
 
 
-def _follow(session: Session, subscription: str) -> Iterator[wire.Message]:
-    """Yield messages, acknowledging each batch once it was taken; a batch that comes again is not yielded again."""
-    unacknowledged = -1
-    while True:
-        received = patiently(lambda: _pull(session, subscription))
-        for message in (each.message for each in received):
-            if int(message.message_id) > unacknowledged:
-                yield message
-                unacknowledged = int(message.message_id)
-        if received and _acknowledged(session, subscription, received[-1].ack_id):
-            unacknowledged = -1
-
-
-def _pull(session: Session, subscription: str) -> list[wire.ReceivedMessage]:
-    asked = time.monotonic()
-    received = session.call(wire.pull(session.project, subscription, max_messages=BATCH)).received_messages
-    if not received and time.monotonic() - asked < PAUSE:
-        time.sleep(PAUSE)
-    return received
-
-
-def _acknowledged(session: Session, subscription: str, ack_id: str) -> bool:
-    """Acknowledge; False when the service no longer takes it (a slow reader, a cut topic) and delivers again."""
-    try:
-        patiently(lambda: session.call(wire.acknowledge(session.project, subscription, [ack_id])))
-    except (AckTimeout, InvalidInput):
-        return False
-    return True
-
-
-def patiently(ask: Callable[[], T]) -> T:
-    """Ask again while the service is away, for `PATIENCE` seconds at most."""
-    give_up: float | None = None
-    while True:
-        try:
-            return ask()
-        except ClientError as error:
-            now = time.monotonic()
-            if not error.retriable or now > (give_up or now):
-                raise
-            if give_up is None:
-                give_up = now + PATIENCE
-                note(f"{error.message}; trying again for {PATIENCE:.0f} seconds")
-        time.sleep(PAUSE)
+def _as_pulled(message: ReceivedMessage) -> wire.Message:
+    """Spell a message as the API does."""
+    moment = wire.zulu(message.publish_time)
+    return msgspec.structs.replace(outgoing(message), message_id=message.id, publish_time=moment)
 
 
 def _stop_like_ctrl_c(*signals: signal.Signals) -> None:

@@ -1,8 +1,9 @@
 """The face for programs on asyncio; what it does and promises is said at `ams.client.client`, of the same names."""
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TypeVar
 
@@ -18,8 +19,6 @@ from ams.client.wire.call import Call
 from ams.client.wire.values import Offsets
 
 T = TypeVar("T")
-
-_CLOSED = "the client is closed"
 
 
 class AsyncClient:
@@ -39,10 +38,9 @@ class AsyncClient:
     ) -> None:
         self.endpoint = connecting.base(endpoint)
         trust = connecting.trust(self.endpoint, ca, cert, key)
-        self._http = httpx.AsyncClient(**connecting.options(self.endpoint, token, trust, timeout))
+        http = httpx.AsyncClient(**connecting.options(self.endpoint, token, trust, timeout))
+        self._connections = _Connections(http, self.endpoint)
         self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
-        self._closed = asyncio.Event()
-        self._sending = 0
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -54,9 +52,13 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Send nothing more. Waits between calls end at once; connections close when calls under way have ended."""
-        self._closed.set()
-        if self._sending == 0:
-            await self._http.aclose()
+        await self._connections.close()
+
+    def with_retry(self, retry: Retry | None, on_retry: OnRetry | None = None) -> "AsyncClient":
+        """Return a client with another policy over the same connections; closing one closes both."""
+        other = copy.copy(self)
+        other._plans = replace(self._plans, retry=retry, on_retry=on_retry)
+        return other
 
     async def call(self, call: Call[T]) -> T:
         """Send a call and return its answer read; raise a `ClientError` for anything else."""
@@ -74,47 +76,67 @@ class AsyncClient:
             except StopIteration as end:
                 result: T = end.value
                 return result
-            outcome = await self._do(step)
+            outcome = await self._connections.do(step)
 
     async def _iterate(self, plan: Consuming) -> AsyncIterator[ReceivedMessage]:
         outcome: Outcome = None
         while True:
             try:
                 step = plan.send(outcome)
-                outcome = None if isinstance(step, Deliver) else await self._do(step)
+                outcome = None if isinstance(step, Deliver) else await self._connections.do(step)
             except (StopIteration, Closed):
                 return
             if isinstance(step, Deliver):
-                if self._closed.is_set():
+                if self._connections.closed:
                     return
                 yield step.message
 
-    async def _do(self, step: Send | Pause) -> Outcome:
+
+class _Connections:
+    """Does single steps over kept connections, which close when nobody uses them any more after `close`."""
+
+    def __init__(self, http: httpx.AsyncClient, endpoint: str) -> None:
+        self._http = http
+        self._endpoint = endpoint
+        self._closing = asyncio.Event()
+        self._sending = 0
+
+    @property
+    def closed(self) -> bool:
+        return self._closing.is_set()
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._sending == 0:
+            await self._http.aclose()
+
+    async def do(self, step: Send | Pause) -> Outcome:
+        """Do a step; raise `Closed` when it can no longer be done."""
         if isinstance(step, Send):
             return await self._send(step.call)
         try:
-            await asyncio.wait_for(self._closed.wait(), step.seconds)
+            await asyncio.wait_for(self._closing.wait(), step.seconds)
         except TimeoutError:
             return None
-        raise Closed(_CLOSED)
+        raise Closed(connecting.CLOSED)
 
     async def _send(self, call: Call[object]) -> Outcome:
-        if self._closed.is_set():
-            raise Closed(_CLOSED)
+        if self.closed:
+            raise Closed(connecting.CLOSED)
         self._sending += 1
         try:
             answer = await self._http.request(
                 call.method, call.path, params=dict(call.query), content=call.body, headers=dict(call.headers)
             )
         except httpx.HTTPError as error:
-            return connecting.failure(error, self.endpoint)
+            return connecting.failure(error, self._endpoint)
         finally:
             await self._leave()
         return Answer(answer.status_code, answer.content, answer.headers.get("retry-after", ""))
 
     async def _leave(self) -> None:
         self._sending -= 1
-        if self._closed.is_set() and self._sending == 0:
+        if self.closed and self._sending == 0:
             await self._http.aclose()
 
 

@@ -1,8 +1,9 @@
 """The face for programs with threads, or with none."""
 
+import copy
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TypeVar
 
@@ -18,8 +19,6 @@ from ams.client.wire.call import Call
 from ams.client.wire.values import Offsets
 
 T = TypeVar("T")
-
-_CLOSED = "the client is closed"
 
 
 class Client:
@@ -46,11 +45,9 @@ class Client:
     ) -> None:
         self.endpoint = connecting.base(endpoint)
         trust = connecting.trust(self.endpoint, ca, cert, key)
-        self._http = httpx.Client(**connecting.options(self.endpoint, token, trust, timeout))
+        http = httpx.Client(**connecting.options(self.endpoint, token, trust, timeout))
+        self._connections = _Connections(http, self.endpoint)
         self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
-        self._closed = threading.Event()
-        self._lock = threading.RLock()  # a signal handler may close while its own thread holds it
-        self._sending = 0
 
     def __enter__(self) -> "Client":
         return self
@@ -62,10 +59,13 @@ class Client:
 
     def close(self) -> None:
         """Send nothing more. Waits between calls end at once; connections close when calls under way have ended."""
-        with self._lock:
-            self._closed.set()
-            if self._sending == 0:
-                self._http.close()
+        self._connections.close()
+
+    def with_retry(self, retry: Retry | None, on_retry: OnRetry | None = None) -> "Client":
+        """Return a client with another policy over the same connections; closing one closes both."""
+        other = copy.copy(self)
+        other._plans = replace(self._plans, retry=retry, on_retry=on_retry)
+        return other
 
     def call(self, call: Call[T]) -> T:
         """Send a call and return its answer read; raise a `ClientError` for anything else."""
@@ -83,26 +83,48 @@ class Client:
             except StopIteration as end:
                 result: T = end.value
                 return result
-            outcome = self._do(step)
+            outcome = self._connections.do(step)
 
     def _iterate(self, plan: Consuming) -> Iterator[ReceivedMessage]:
         outcome: Outcome = None
         while True:
             try:
                 step = plan.send(outcome)
-                outcome = None if isinstance(step, Deliver) else self._do(step)
+                outcome = None if isinstance(step, Deliver) else self._connections.do(step)
             except (StopIteration, Closed):
                 return
             if isinstance(step, Deliver):
-                if self._closed.is_set():
+                if self._connections.closed:
                     return
                 yield step.message
 
-    def _do(self, step: Send | Pause) -> Outcome:
+
+class _Connections:
+    """Does single steps over kept connections, which close when nobody uses them any more after `close`."""
+
+    def __init__(self, http: httpx.Client, endpoint: str) -> None:
+        self._http = http
+        self._endpoint = endpoint
+        self._closing = threading.Event()
+        self._lock = threading.RLock()  # a signal handler may close while its own thread holds it
+        self._sending = 0
+
+    @property
+    def closed(self) -> bool:
+        return self._closing.is_set()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closing.set()
+            if self._sending == 0:
+                self._http.close()
+
+    def do(self, step: Send | Pause) -> Outcome:
+        """Do a step; raise `Closed` when it can no longer be done."""
         if isinstance(step, Send):
             return self._send(step.call)
-        if self._closed.wait(step.seconds):
-            raise Closed(_CLOSED)
+        if self._closing.wait(step.seconds):
+            raise Closed(connecting.CLOSED)
         return None
 
     def _send(self, call: Call[object]) -> Outcome:
@@ -112,21 +134,21 @@ class Client:
                 call.method, call.path, params=dict(call.query), content=call.body, headers=dict(call.headers)
             )
         except httpx.HTTPError as error:
-            return connecting.failure(error, self.endpoint)
+            return connecting.failure(error, self._endpoint)
         finally:
             self._leave()
         return Answer(answer.status_code, answer.content, answer.headers.get("retry-after", ""))
 
     def _enter(self) -> None:
         with self._lock:
-            if self._closed.is_set():
-                raise Closed(_CLOSED)
+            if self.closed:
+                raise Closed(connecting.CLOSED)
             self._sending += 1
 
     def _leave(self) -> None:
         with self._lock:
             self._sending -= 1
-            if self._closed.is_set() and self._sending == 0:
+            if self.closed and self._sending == 0:
                 self._http.close()
 
 

@@ -15,6 +15,8 @@ CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0
 """How long an unused connection is kept: shorter than the service does, lest a call meet its end."""
 
+CLOSED = "the client is closed"
+
 _NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 
 

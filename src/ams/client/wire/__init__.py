@@ -37,6 +37,7 @@ from ams.client.wire.subscriptions import (
     modify_subscription_acl,
     pull,
     time_to_offset,
+    zulu,
 )
 from ams.client.wire.topics import (
     create_topic,
@@ -137,4 +138,5 @@ __all__ = [
     "update_member",
     "update_project",
     "update_user",
+    "zulu",
 ]

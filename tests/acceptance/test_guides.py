@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import ROOT, block, environment, follow, make_clone, run
+from tests.support.documents import ROOT, block, environment, follow, make_clone, run, run_examples, write_programs
 from tests.support.service import live_service
 
 pytestmark = pytest.mark.acceptance
 
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
+PYTHON = ROOT / "docs" / "tutorial" / "python.md"
+CLIENT = ROOT / "docs" / "reference" / "client.md"
 NEEDS_A_PROJECT = [ROOT / "docs" / "how-to" / f"{name}.md" for name in ("control-access", "replay")]
 
 
@@ -37,3 +39,22 @@ def test_the_commands_of_a_guide_work(guide: Path, tmp_path: Path) -> None:
         assert made.returncode == 0, made.stdout
 
         follow(guide, tmp_path, service.base_url)
+
+
+def test_the_programs_of_the_python_tutorial_work(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
+        write_programs(PYTHON, tmp_path, service.base_url)
+        made = run(".venv/bin/ams admin projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
+        assert made.returncode == 0, made.stdout
+
+        follow(PYTHON, tmp_path, service.base_url)
+
+
+def test_the_examples_of_the_client_run(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
+        made = run(".venv/bin/ams admin projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
+        assert made.returncode == 0, made.stdout
+
+        run_examples(CLIENT, tmp_path, service.base_url)

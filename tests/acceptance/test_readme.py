@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import ROOT, environment, follow, make_clone, run
+from tests.support.documents import ROOT, environment, follow, make_clone, run, run_examples
 
 pytestmark = pytest.mark.acceptance
 
@@ -48,6 +48,7 @@ def clone(tmp_path: Path) -> Iterator[Clone]:
 
 def test_every_command_of_the_readme_works_beside_make_run(clone: Clone) -> None:
     follow(ROOT / "README.md", clone.folder, clone.endpoint)
+    run_examples(ROOT / "README.md", clone.folder, clone.endpoint)
 
 
 def test_the_commands_make_run_shows_to_try_next_work_and_ctrl_c_ends_it_in_order(clone: Clone) -> None:

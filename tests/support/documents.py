@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 ENDPOINT = "https://localhost:8080"
 """Where documents say the service is; tests put the real place there."""
 
-_FENCE = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^ *```(?P<kind>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _CHECKER = doctest.OutputChecker()
 _LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -42,8 +43,32 @@ def steps(document: Path) -> list[Step]:
 
 def block(document: Path, kind: str) -> str:
     """Return the only block of this kind."""
-    [found] = [fence["text"] for fence in _FENCE.finditer(document.read_text()) if fence["kind"] == kind]
-    return str(found)
+    [found] = blocks(document, kind)
+    return found
+
+
+def blocks(document: Path, kind: str) -> list[str]:
+    """Return the blocks of this kind; those within a list are read without their indentation."""
+    return [textwrap.dedent(fence["text"]) for fence in _FENCE.finditer(document.read_text()) if fence["kind"] == kind]
+
+
+def write_programs(document: Path, folder: Path, endpoint: str) -> None:
+    """Put the blocks marked `python NAME` into the files that a reader would put them into."""
+    for fence in _FENCE.finditer(document.read_text()):
+        if fence["kind"].startswith("python "):
+            name = fence["kind"].removeprefix("python ")
+            (folder / name).write_text(fence["text"].replace(ENDPOINT, endpoint))
+
+
+def run_examples(document: Path, folder: Path, endpoint: str) -> None:
+    """Run the `python` blocks of a document as one program; it must print what the `text` blocks show."""
+    program = "\n".join(blocks(document, "python")).replace(ENDPOINT, endpoint)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder, env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "".join(blocks(document, "text"))
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -53,12 +78,17 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def make_clone(folder: Path) -> None:
-    """Give a folder what documents use of a clone: `.venv/bin/ams` and the Makefile."""
-    ams = folder / ".venv" / "bin" / "ams"
-    ams.parent.mkdir(parents=True)
-    ams.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ams.cli.main "$@"\n')
-    ams.chmod(0o755)
+    """Give a folder what documents use of a clone: `.venv/bin/ams`, its Python, and the Makefile."""
+    programs = folder / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    _program(programs / "python", "")
+    _program(programs / "ams", "-m ams.cli.main ")
     (folder / "Makefile").symlink_to(ROOT / "Makefile")
+
+
+def _program(path: Path, arguments: str) -> None:
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments}"$@"\n')
+    path.chmod(0o755)
 
 
 def follow(document: Path, clone: Path, endpoint: str) -> None:

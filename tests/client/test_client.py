@@ -5,10 +5,12 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+import ams.client
 from ams.client import Client, Message, Retry, wire
 from ams.client.errors import (
     ClientError,
@@ -213,3 +215,22 @@ def test_the_client_depends_on_the_wire_only() -> None:
     )
 
     assert [name for name in ran.stdout.split() if not name.startswith("ams.client")] == []
+
+
+def test_what_the_package_offers() -> None:
+    assert ams.client.__all__ == ["AsyncClient", "Client", "Message", "ReceivedMessage", "Retry"]
+    assert [name for name in ams.client.__all__ if getattr(ams.client, name).__name__ != name] == []
+    with pytest.raises(AttributeError, match="nothing"):
+        ams.client.nothing  # noqa: B018  # asking is the test
+
+
+def test_threads_may_share_a_client(stub: Stub) -> None:
+    stub.body = PUBLISHED
+
+    with Client(stub.url) as client, ThreadPoolExecutor(8) as threads:
+        topic = client.project("P").topic("T")
+        published = list(threads.map(topic.publish, [[Message(b"%d" % number)] for number in range(64)]))
+
+    assert published == [["0"]] * 64
+    assert len({headers["idempotency-key"] for _, _, headers, _ in stub.requests}) == 64
+    assert stub.connections <= 8

@@ -17,16 +17,16 @@ from ams.client.client import Client
 from ams.client.messages import Message, ReceivedMessage
 from ams.client.retry import Retry
 
-if TYPE_CHECKING:
-    from ams.client.async_client import AsyncClient
-
 __all__ = ["AsyncClient", "Client", "Message", "ReceivedMessage", "Retry"]
 
-
-def __getattr__(name: str) -> type["AsyncClient"]:
-    """Load the face for asyncio when it is asked for: a command line that never does starts faster without."""
-    if name != "AsyncClient":
-        raise AttributeError(name)
+if TYPE_CHECKING:
     from ams.client.async_client import AsyncClient
+else:
 
-    return AsyncClient
+    def __getattr__(name):
+        """Load the face for asyncio when it is asked for: a command line that never does starts faster without."""
+        if name != "AsyncClient":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from ams.client.async_client import AsyncClient
+
+        return AsyncClient

@@ -106,7 +106,7 @@ class _Connections:
         self._http = http
         self._endpoint = endpoint
         self._closing = threading.Event()
-        self._lock = threading.RLock()  # a signal handler may close while its own thread holds it
+        self._lock = threading.Lock()
         self._sending = 0
 
     @property

@@ -8,7 +8,7 @@ from bench import handshake, preparing
 from bench.callers import publish_body
 from bench.connection import request
 from bench.processes import Server, Service, service
-from bench.report import Result
+from bench.report import Result, at_least
 from bench.run import Bench
 from bench.stats import median
 
@@ -36,6 +36,7 @@ def _result(bench: Bench, secure: Service, bare: Server, topic: str) -> Result:
         {"calls_s": median(ours for ours, _ in pairs), "handshakes_s": median(theirs for _, theirs in pairs)},
         median(ours / theirs for ours, theirs in pairs),
         "bare handshakes/s with the same certificate",
+        at_least(0.8),
     )
 
 

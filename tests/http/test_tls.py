@@ -1,3 +1,4 @@
+import contextlib
 import os
 import shutil
 import socket
@@ -32,6 +33,23 @@ def served_certificate(certificate: Certificate, ca: str, host: str) -> bytes:
         thread.join()
     assert shown is not None
     return shown
+
+
+def test_no_tickets_are_made_for_clients_that_will_not_use_them(tmp_path: Path) -> None:
+    ca, chain, key = self_signed(str(tmp_path))
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = Certificate.load(chain, key).context.wrap_bio(to_server, to_client, server_side=True)
+    client = ssl.create_default_context(cafile=ca).wrap_bio(to_client, to_server, server_hostname="localhost")
+    for side in (client, server, client, server):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+
+    server.write(b"x")  # a ticket would come before it
+
+    assert client.read(1) == b"x"
+    assert client.version() == "TLSv1.3"
+    assert client.session is not None
+    assert not client.session.has_ticket
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1", socket.gethostname()])

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ams.client import Message, Retry, errors, wire
 from ams.client.plans import Answer, Deliver, Outcome, Pause, Planner, Send
@@ -221,3 +223,53 @@ def test_a_message_without_a_time_is_not_of_ams() -> None:
 
     with pytest.raises(errors.NotAms, match="without a time"):
         world.run(world.planner().pull("P", "S", 1, wait=False))
+
+
+LOST = "lost"
+"""The service does what is asked, and its answer does not arrive."""
+troubles = st.lists(st.sampled_from([None, DOWN, BUSY, LATE, LOST]), max_size=60)
+
+
+@dataclass
+class Subscribed(World):
+    """A subscription with messages, on a service and a network that have troubles."""
+
+    end: int = 0
+    troubles: list[Any] = field(default_factory=list)
+    position: int = 0
+    taken: int = 0
+    late: int = 0
+
+    def do(self, step: object, delivered: list[str]) -> Outcome:
+        if isinstance(step, Send):
+            return self.meet(step.call, self.troubles.pop(0) if self.troubles else None)
+        if isinstance(step, Deliver):
+            self.taken += 1
+        return super().do(step, delivered)
+
+    def meet(self, call: wire.Call[Any], trouble: Any) -> Outcome:
+        asked = json.loads(call.body or b"")
+        if trouble in (DOWN, BUSY):
+            return trouble  # type: ignore[no-any-return]  # one of the two
+        if "ackIds" not in asked:
+            answer = batch(*range(self.position, min(self.end, self.position + int(asked["maxMessages"]))))
+        elif trouble is LATE and self.late < 2:
+            self.late += 1
+            return LATE
+        else:
+            self.late = 0
+            self.position = max(self.position, int(asked["ackIds"][0].removeprefix("ack:")) + 1)
+            assert self.position <= self.taken, "acknowledged before it was dealt with"
+            answer = OK
+        return DOWN if trouble is LOST else answer
+
+
+@given(st.integers(0, 30), st.integers(1, 8), troubles)
+def test_a_loop_gets_everything_once_in_order_whatever_goes_wrong(end: int, size: int, met: list[Any]) -> None:
+    world = Subscribed([], end=end, troubles=list(met))
+    endless = Retry(attempts=None, total=1e9)
+
+    delivered = world.run(world.planner(endless).consume("P", "S", size, follow=False))
+
+    assert (delivered or []) == [str(number) for number in range(end)]
+    assert world.position == end

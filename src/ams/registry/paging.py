@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func
+from sqlalchemy import Column, Connection, Row, Select, func, select
 
 from ams.errors import InvalidInput
 
@@ -60,10 +60,15 @@ def page_start(token: str) -> int:
 
 
 def read_page(
-    connection: Connection, query: Select[Any], number: ColumnElement[int], page: PageRequest
+    connection: Connection, query: Select[Any], number: Column[int], page: PageRequest, *, total: int | None = None
 ) -> Page[Row[Any]]:
-    """Read a page of `query`, ordered by `number` from the newest down. Raises `InvalidInput`."""
-    total = connection.scalar(query.with_only_columns(func.count(), maintain_column_froms=True)) or 0
+    """Read a page of `query`, ordered by `number` from the newest down. Raises `InvalidInput`.
+
+    What the query joins must not change how many rows there are: they are counted in the table of `number` alone,
+    unless the caller knows their `total`.
+    """
+    if total is None:
+        total = _count(connection, query, number)
     cut = query.order_by(number.desc())
     if page.token:
         cut = cut.where(number <= page_start(page.token))
@@ -73,3 +78,10 @@ def read_page(
     if len(rows) <= page.size:
         return Page(rows, "", total)
     return Page(rows[: page.size], page_token(rows[page.size].number), total)
+
+
+def _count(connection: Connection, query: Select[Any], number: Column[int]) -> int:
+    count = select(func.count()).select_from(number.table)
+    if query.whereclause is not None:
+        count = count.where(query.whereclause)
+    return connection.scalar(count) or 0

@@ -115,6 +115,7 @@ topics = Table(
     Column("retention", BigInteger, comment="milliseconds; null: the project's, then the log's default"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     UniqueConstraint("project_id", "name"),
+    Index("topics_by_project", "project_id", "number"),
     sqlite_autoincrement=True,
 )
 
@@ -131,6 +132,7 @@ subscriptions = Table(
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     UniqueConstraint("project_id", "name"),
     Index("subscriptions_by_topic", "project_id", "topic"),
+    Index("subscriptions_by_project", "project_id", "number"),
     sqlite_autoincrement=True,
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, func, select
 
 from ams.errors import Damaged
 from ams.names import ProjectId, UserId
@@ -30,6 +30,9 @@ Place = tuple[UserId, ProjectId]
 _CHUNK = 500
 """Users asked about in one statement: databases limit how many values one may hold."""
 
+_MANY = 1000
+"""A project with more members has some among any few users."""
+
 _CREATOR = users.alias("creator")
 _USERS: Select[Any] = select(users, _CREATOR.c.name.label("creator")).outerjoin(
     _CREATOR, _CREATOR.c.id == users.c.created_by
@@ -45,14 +48,17 @@ def one(connection: Connection, secrets: Secrets, condition: ColumnElement[bool]
 def page(
     connection: Connection,
     secrets: Secrets,
-    condition: ColumnElement[bool] | None,
+    project: ProjectId | None,
     request: PageRequest,
     *,
     details: bool,
 ) -> Page[User]:
-    """Return a page of the users that meet a condition, with memberships if `details`. Raises `InvalidInput`."""
-    query = _USERS if condition is None else _USERS.where(condition)
-    rows = read_page(connection, query, users.c.number, request)
+    """Return a page of all users, or of a project's members, with memberships if `details`. Raises `InvalidInput`."""
+    query, total = _USERS, None
+    if project is not None:
+        total = _count_members(connection, project)
+        query = _USERS.where(_is_one_of_many(project) if total > _MANY else _is_one_of_few(project))
+    rows = read_page(connection, query, users.c.number, request, total=total)
     found = _memberships(connection, [row.id for row in rows.items] if details else [])
     return rows.map(lambda row: _user(row, secrets, found[row.id]))
 
@@ -69,6 +75,21 @@ def principal(connection: Connection, digest: str) -> Principal | None:
     )
     roles = {ProjectId(place.project_id): frozenset(json.loads(place.roles)) for place in places}
     return Principal(row.id, row.name, frozenset(json.loads(row.service_roles)), roles)
+
+
+def _count_members(connection: Connection, project: ProjectId) -> int:
+    count = select(func.count()).select_from(memberships).where(memberships.c.project_id == project)
+    return connection.scalar(count) or 0
+
+
+def _is_one_of_few(project: ProjectId) -> ColumnElement[bool]:
+    """Find the members and put them in order: best when they are few."""
+    return users.c.id.in_(select(memberships.c.user_id).where(memberships.c.project_id == project))
+
+
+def _is_one_of_many(project: ProjectId) -> ColumnElement[bool]:
+    """Go through the users in order until there are enough members: best when many are."""
+    return exists().where(memberships.c.project_id == project, memberships.c.user_id == users.c.id)
 
 
 def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserId, Sequence[Membership]]:
@@ -100,13 +121,14 @@ def _listed(
 ) -> defaultdict[Place, list[Any]]:
     """Return the short names of the resources whose access lists hold these users, oldest first."""
     query = (
-        select(access.c.user_id, resources.c.project_id, resources.c.name)
+        select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
         .join(resources, resources.c.id == access.c.resource_id)
         .where(access.c.user_id.in_(ids))
-        .order_by(resources.c.number)
     )
+    # Put in order here: asked for the order, SQLite goes through all resources rather than the few on the lists.
+    rows = sorted(connection.execute(query).all(), key=lambda row: row.number)
     found: defaultdict[Place, list[Any]] = defaultdict(list)
-    for row in connection.execute(query):
+    for row in rows:
         found[row.user_id, row.project_id].append(row.name)
     return found
 

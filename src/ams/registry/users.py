@@ -56,11 +56,8 @@ class UserRecords:
 
         Raises `InvalidInput` "Invalid page token".
         """
-        condition = None
-        if project is not None:
-            condition = users.c.id.in_(select(memberships.c.user_id).where(memberships.c.project_id == project))
         return await self._database.read(
-            lambda connection: user_rows.page(connection, self._secrets, condition, page, details=details)
+            lambda connection: user_rows.page(connection, self._secrets, project, page, details=details)
         )
 
     async def hold(self, service_role: str) -> bool:

@@ -19,6 +19,9 @@ def upgrade() -> None:
         ),
     )
     op.drop_column("topics", "schema")
+    # Pages of a project's resources, newest first, without sorting all of them.
+    op.create_index("topics_by_project", "topics", ["project_id", "number"])
+    op.create_index("subscriptions_by_project", "subscriptions", ["project_id", "number"])
 
 
 def _schemas() -> None:

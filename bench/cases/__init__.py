@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from bench.cases.acknowledge import acknowledge
 from bench.cases.backlog import backlog
+from bench.cases.backup import backup
 from bench.cases.lists import lists
 from bench.cases.open_loop import open_loop
 from bench.cases.publish import publish
@@ -25,6 +26,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "start": start,
     "topics": topics,
     "lists": lists,
+    "backup": backup,
     "backlog": backlog,
     "tenants": tenants,
     "open": open_loop,

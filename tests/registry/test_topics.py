@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from sqlalchemy import Connection, select
 
 from ams.clock import ManualClock
 from ams.errors import AlreadyExists, NotFound
@@ -8,6 +9,7 @@ from ams.names import ProjectId, TopicName, new_topic_id
 from ams.registry.paging import PageRequest
 from ams.registry.records import Project, Topic
 from ams.registry.registry import Registry
+from ams.registry.tables import topics
 from tests.support.administration import make_project, make_user
 
 T = TopicName("T")
@@ -121,3 +123,12 @@ async def test_identities_of_all_projects_are_known(registry: Registry, project:
     await registry.topics.create(identity, project.id, T)
 
     assert await registry.topics.ids() == {identity}
+
+
+async def test_a_page_is_read_by_index_without_sorting_all_topics(registry: Registry) -> None:
+    def plan(connection: Connection) -> str:
+        query = select(topics).where(topics.c.project_id == "p").order_by(topics.c.number.desc())
+        text = str(query.compile(connection, compile_kwargs={"literal_binds": True}))
+        return "; ".join(row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}"))
+
+    assert await registry._database.read(plan) == "SEARCH topics USING INDEX topics_by_project (project_id=?)"

@@ -217,6 +217,22 @@ async def test_pages_come_newest_first_with_memberships_only_when_asked(registry
     assert (first.total, second.total, second.next_token) == (3, 3, "")
 
 
+@pytest.mark.parametrize("many", [0, 1000])
+async def test_pages_of_few_members_and_of_many_are_alike(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    monkeypatch.setattr("ams.registry.user_rows._MANY", many)
+    project = await make_project(registry)
+    for number in range(6):
+        await make_user(registry, f"u{number}", {project.id: ()} if number % 2 else {})
+
+    first = await registry.users.page(PageRequest(2), project=project.id)
+    second = await registry.users.page(PageRequest(2, first.next_token), project=project.id)
+
+    assert [user.name for page in (first, second) for user in page.items] == ["u5", "u3", "u1"]
+    assert (first.total, second.total, second.next_token) == (3, 3, "")
+
+
 async def test_a_page_of_members_holds_members_only(registry: Registry) -> None:
     project = await make_project(registry)
     await make_user(registry, "member", {project.id: ()})

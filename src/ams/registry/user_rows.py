@@ -1,5 +1,6 @@
 """Reading users from their tables: rows to values, a few statements for a whole page."""
 
+import functools
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -73,8 +74,8 @@ def principal(connection: Connection, digest: str) -> Principal | None:
     places = connection.execute(
         select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
     )
-    roles = {ProjectId(place.project_id): frozenset(json.loads(place.roles)) for place in places}
-    return Principal(row.id, row.name, frozenset(json.loads(row.service_roles)), roles)
+    roles = {ProjectId(place.project_id): frozenset(_roles(place.roles)) for place in places}
+    return Principal(row.id, row.name, frozenset(_roles(row.service_roles)), roles)
 
 
 def _count_members(connection: Connection, project: ProjectId) -> int:
@@ -98,12 +99,10 @@ def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserI
         chunk = ids[start : start + _CHUNK]
         of_topics = _listed(connection, topics, topic_access, chunk)
         of_subscriptions = _listed(connection, subscriptions, subscription_access, chunk)
-        for row in connection.execute(_members(chunk)):
+        for row in connection.execute(_members(chunk)).all():
             place = (row.user_id, row.project_id)
-            roles = tuple(json.loads(row.roles))
-            found[row.user_id].append(
-                Membership(row.name, roles, tuple(of_topics[place]), tuple(of_subscriptions[place]))
-            )
+            lists = tuple(of_topics[place]), tuple(of_subscriptions[place])
+            found[row.user_id].append(Membership(row.name, _roles(row.roles), *lists))
     return found
 
 
@@ -142,7 +141,7 @@ def _user(row: Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> Use
         last_name=row.last_name,
         organization=row.organization,
         description=row.description,
-        service_roles=tuple(json.loads(row.service_roles)),
+        service_roles=_roles(row.service_roles),
         memberships=tuple(entries),
         created_on=row.created_on,
         modified_on=row.modified_on,
@@ -158,3 +157,9 @@ def _token(row: Row[Any], secrets: Secrets) -> str | None:
     except Damaged as error:
         logger.error("user.token_damaged", user=row.name, reason=error.message)
         return None
+
+
+@functools.lru_cache(1024)
+def _roles(text: str) -> tuple[str, ...]:
+    """Read a column of roles; there are few different ones, and a page of users has hundreds."""
+    return tuple(json.loads(text))

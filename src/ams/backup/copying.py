@@ -12,9 +12,8 @@ from ams.backup.manifest import Entry
 from ams.errors import Unusable
 from ams.files import Disk, make_private
 
-SLICE = 1 << 20
-SYNC_EVERY = 8 << 20
-"""Bytes of a copy that may wait for the disk: more would keep the service's own syncs waiting behind them."""
+SLICE = 2 << 20
+"""Bytes of a copy that wait for the disk at once: more would keep the service's own syncs waiting behind them."""
 LOCK_SECONDS = 10
 """How long a database may be locked by somebody else."""
 
@@ -70,10 +69,8 @@ def copy_file(source: str, folder: str, name: str, length: int | None = None) ->
         while data := reader.read(SLICE if length is None else min(SLICE, length - copied)):
             digest.update(data)
             Disk().write(writer.fileno(), data, copied)
-            if copied // SYNC_EVERY != (copied + len(data)) // SYNC_EVERY:
-                os.fdatasync(writer.fileno())
+            os.fdatasync(writer.fileno())
             copied += len(data)
-        os.fdatasync(writer.fileno())
     if length is not None and copied < length:
         raise Unusable(f"{source} ends at {copied} instead of {length}; `ams check` tells more")
     return Entry(name, copied, digest.hexdigest())

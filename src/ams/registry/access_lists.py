@@ -1,8 +1,9 @@
 """Access lists of topics and subscriptions (HTTP contract 3.5): users in the order they were given."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, delete, insert, select
 
 from ams.errors import NotFound
 from ams.names import ProjectId, UserId, UserName
@@ -51,3 +52,13 @@ def replace(connection: Connection, access: Table, resource: str, listed: Sequen
     rows = [{"resource_id": resource, "position": position, "user_id": user} for position, user in enumerate(listed)]
     if rows:
         connection.execute(insert(access), rows)
+
+
+def holding(resources: Table, access: Table, user: UserId) -> Select[Any]:
+    """Return the query for the numbers of the resources whose access lists hold a user.
+
+    By number, as these are few of many: a page then begins with them instead of going through all of a project.
+    """
+    listed = resources.alias("listed")
+    on_list = access.c.resource_id == listed.c.id
+    return select(listed.c.number).join(access, on_list).where(access.c.user_id == user)

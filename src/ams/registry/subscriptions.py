@@ -37,8 +37,8 @@ class SubscriptionRecords:
         """
         query = select(subscriptions).where(subscriptions.c.project_id == project)
         if listed is not None:
-            on_lists = select(subscription_access.c.resource_id).where(subscription_access.c.user_id == listed)
-            query = query.where(subscriptions.c.id.in_(on_lists))
+            on_lists = access_lists.holding(subscriptions, subscription_access, listed)
+            query = query.where(subscriptions.c.number.in_(on_lists))
         rows = await self._database.read(lambda connection: read_page(connection, query, subscriptions.c.number, page))
         return rows.map(_subscription)
 

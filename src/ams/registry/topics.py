@@ -37,8 +37,7 @@ class TopicRecords:
         """
         query = _SELECT.where(topics.c.project_id == project)
         if listed is not None:
-            on_lists = select(topic_access.c.resource_id).where(topic_access.c.user_id == listed)
-            query = query.where(topics.c.id.in_(on_lists))
+            query = query.where(topics.c.number.in_(access_lists.holding(topics, topic_access, listed)))
         rows = await self._database.read(lambda connection: read_page(connection, query, topics.c.number, page))
         return rows.map(_topic)
 

@@ -150,7 +150,7 @@ def test_a_backup_that_is_killed_leaves_nothing_that_looks_like_one_and_the_serv
 def test_a_service_that_is_killed_meanwhile_ends_the_backup_and_starts_again(tmp_path: Path) -> None:
     with live_service(tmp_path / "data") as live:
         with (tmp_path / "data" / "large.pem").open("wb") as large:
-            large.truncate(32 << 20)
+            large.truncate(16 << 20)
         process = backup_process(live.data, tmp_path / "b")
         until(tmp_path / "b.partial", process)
         live.kill()

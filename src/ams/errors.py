@@ -98,7 +98,7 @@ class Overloaded(AmsError):
 
 
 class RateLimited(Overloaded):
-    """A user or a project asks more often than the operator allows; a second later there is room again."""
+    """A user, or all users of a project, ask more often than the operator allows; nothing was done."""
 
     def __init__(self, message: str = "Too many requests") -> None:
         super().__init__(message)

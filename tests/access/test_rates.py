@@ -1,9 +1,9 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.access.admission import Caller
-from ams.access.rates import Rate, Rates
+from ams.access.rates import Rate, Rates, SharedRate
 from ams.clock import ManualClock
 from ams.errors import RateLimited
 from ams.names import ProjectId, ProjectName, UserId, UserName
@@ -111,6 +111,91 @@ def test_what_is_full_again_is_forgotten() -> None:
     assert len(rate) < 3000
     rate.take("last")
     assert not rate.allows("last")
+
+
+def asked(rate: SharedRate, user: str, project: str = "P") -> bool:
+    """Ask once, and take what is allowed."""
+    if not rate.allows(project, user):
+        return False
+    rate.take(project, user)
+    return True
+
+
+@given(st.integers(1, 20), STEPS)
+def test_who_is_alone_in_a_project_has_all_of_its_rate(per_second: int, steps: list[tuple[int, int]]) -> None:
+    clock = ManualClock()
+    whole, shared = Rate(per_second, clock), SharedRate(per_second, clock)
+    for milliseconds, wanted in steps:
+        clock.advance(milliseconds)
+        assert taken(whole, "P", wanted) == sum(asked(shared, "only") for _ in range(wanted))
+
+
+@given(st.integers(1, 20), st.lists(st.tuples(st.integers(0, 500), st.sampled_from("abc")), max_size=200))
+def test_all_users_together_never_have_more_than_the_rate(per_second: int, steps: list[tuple[int, str]]) -> None:
+    clock = ManualClock()
+    shared = SharedRate(per_second, clock)
+    grants = []
+    for milliseconds, user in steps:
+        clock.advance(milliseconds)
+        grants.append((clock.monotonic(), int(asked(shared, user))))
+
+    for first, (began, _) in enumerate(grants):
+        for ended, total in running_sums(grants[first:]):
+            assert total <= per_second + (ended - began) * per_second / 1000
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 20), st.integers(1, 1000))
+def test_who_comes_back_when_told_gets_in_whatever_a_flood_asks(per_second: int, begin: int) -> None:
+    clock = ManualClock()
+    shared = SharedRate(per_second, clock)
+    comes, refused, got_in = begin, 0, 0
+    for moment in range(0, 15_000, 5):
+        asked(shared, "flood")
+        asked(shared, "flood")
+        if moment >= comes:
+            comes = moment + 1000
+            is_in = asked(shared, "polite")
+            refused, got_in = (0, got_in + 1) if is_in else (refused + 1, got_in)
+            assert refused <= 2
+        clock.advance(5)
+
+    assert got_in >= 6
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 30), st.integers(2, 5))
+def test_users_who_all_ask_without_pause_get_the_same(per_second: int, users: int) -> None:
+    clock = ManualClock()
+    shared = SharedRate(per_second, clock)
+    got = dict.fromkeys(range(users), 0)
+    for _ in range(0, 20_000, 10):
+        for user in got:
+            got[user] += asked(shared, str(user))
+        clock.advance(10)
+
+    fair = 20 * per_second / users
+    assert all(abs(each - fair) <= per_second + 2 for each in got.values())
+    assert sum(got.values()) >= 0.9 * 20 * per_second - users
+
+
+def test_projects_do_not_share() -> None:
+    shared = SharedRate(1, ManualClock())
+
+    assert asked(shared, "a", "P")
+    assert not asked(shared, "a", "P")
+    assert asked(shared, "a", "Q")
+
+
+def test_projects_that_nobody_asks_are_forgotten() -> None:
+    clock = ManualClock()
+    shared = SharedRate(1, clock)
+    for second in range(20):
+        for number in range(1000):
+            asked(shared, "a", f"{second}-{number}")
+        clock.advance(1000)
+
+    assert len(shared) < 7000
 
 
 def caller(user: str | None, project: str | None) -> Caller:

@@ -27,7 +27,7 @@ def admin(service: Served) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=base, headers=headers, trust_env=False) as client:
         client.post("/projects/P", json={}, headers={"x-api-key": SERVICE_TOKEN})
         client.put("/projects/P/topics/t", headers={"x-api-key": SERVICE_TOKEN})
-        service.clock.advance(1000)
+        service.clock.advance(3000)  # until nobody else asks at the same time
         yield client
 
 
@@ -69,10 +69,10 @@ def test_what_is_refused_is_not_done(service: Served, admin: httpx.Client) -> No
     assert after.json() == {"messageIds": [str(last + 1)]}
 
 
-def test_a_project_has_a_rate_for_all_who_ask_it(admin: httpx.Client) -> None:
+def test_a_project_has_a_rate_that_all_who_ask_it_share(admin: httpx.Client) -> None:
     with httpx.Client(base_url=admin.base_url, headers={"x-api-key": SERVICE_TOKEN}, trust_env=False) as everybody:
         assert answers(admin, "GET", "/projects/P", 2) == [200, 200]
-        assert answers(everybody, "GET", "/projects/P/topics", 4) == [200, 200, 200, 429]
+        assert answers(everybody, "GET", "/projects/P/topics", 3) == [200, 200, 429]
         assert everybody.get("/projects/P").json() == OF_PROJECT
         assert answers(everybody, "GET", "/users", 10) == [200] * 10
 

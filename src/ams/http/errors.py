@@ -36,7 +36,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
 INTERNAL = Status(500, "INTERNAL_SERVER_ERROR")
 RETRY_AFTER_SECONDS = 2
 RATE_SECONDS = 1
-"""When to come back after a 429: every rate has a request free again within a second."""
+"""When to come back after a 429: every rate earns a request within a second."""
 
 
 def status_of(kind: type[errors.AmsError]) -> Status:

@@ -92,3 +92,13 @@ def test_what_is_shown_can_be_set_again() -> None:
 
 def test_every_setting_says_what_it_is_for() -> None:
     assert all(each.metadata["help"].endswith(".") for each in FIELDS)
+
+
+def test_a_secret_that_cannot_be_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "ams.toml"
+    file.write_text("service_token = 314159\n")
+
+    with pytest.raises(Unusable, match="service_token") as stopped:
+        loaded(config=file)
+
+    assert "314159" not in stopped.value.message

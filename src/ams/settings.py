@@ -188,7 +188,8 @@ def _value(name: str, value: object, source: str) -> Any:
     try:
         read = _read(setting, value)
     except (ValueError, TypeError, KeyError):
-        raise Unusable(f"{source}: {value!r} is not a good value; {setting.metadata['help']}") from None
+        shown = "***" if setting.metadata["secret"] else repr(value)
+        raise Unusable(f"{source}: {shown} is not a good value; {setting.metadata['help']}") from None
     choices = setting.metadata["choices"]
     if choices and read not in choices:
         raise Unusable(f"{source}: {value!r} is none of {', '.join(choices)}")

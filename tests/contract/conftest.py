@@ -11,7 +11,6 @@ from tests.support.served import Served, served
 SETTINGS: dict[str, dict[str, object]] = {
     "usual": {},
     "header only": {"auth_option": "header"},
-    "query only": {"auth_option": "key"},
     "without access lists": {"per_resource_auth": False},
     "lenient": {"lenient_data": True},
     "small": {"max_body_bytes": 20_000, "max_message_bytes": 1000, "max_pull_messages": 3},

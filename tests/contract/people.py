@@ -142,6 +142,8 @@ PROJECTS = [
 ]  # fmt: skip
 
 MEMBERSHIP = [
+    Row("7.1, 3.6", "the service token sees tokens and all projects", get(MEMBERS + "/$P-pub", by="service"),
+        Answer(Has(token="$token_pub", projects=[HERE, Has(project="$P-2")])), (PUB, *ELSEWHERE)),
     Row("7.1, 3.6", "the list for a project admin, with details, shows this project only",
         get(MEMBERS + "?details=true&pageSize=1", by="adm"),
         Answer(Has(users=[Has(name="$P-pub", token=None, created_by=None, service_roles=[], projects=[HERE])])),

@@ -1,0 +1,37 @@
+"""Where the token of a request is read (contract 3.1)."""
+
+from typing import Any
+
+import pytest
+
+from ams.http.gate import Gate
+
+NOBODY: Any = None
+"""Reading a token asks nobody."""
+HEADER, EMPTY_HEADER = [(b"x-api-key", b"h")], [(b"x-api-key", b"")]
+
+
+@pytest.mark.parametrize(
+    ("option", "headers", "query", "token"),
+    [
+        ("both", HEADER, b"key=q", "h"),
+        ("both", HEADER, b"", "h"),
+        ("both", EMPTY_HEADER, b"key=q", "q"),
+        ("both", [], b"key=q", "q"),
+        ("both", [], b"", None),
+        ("both", [(b"authorization", b"h")], b"Key=q", None),
+        ("header", HEADER, b"key=q", "h"),
+        ("header", [], b"key=q", None),
+        ("header", EMPTY_HEADER, b"key=q", None),
+        ("key", HEADER, b"key=q", "q"),
+        ("key", HEADER, b"", None),
+        ("key", [], b"a=1&key=q&key=r", "q"),
+        ("key", [], b"key=", None),
+        ("key", [], b"key=a%2Bb", "a+b"),
+        ("key", [], b"?&key=q", "q"),
+    ],
+)
+def test_3_1_where_the_token_is_read(
+    option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None
+) -> None:
+    assert Gate(NOBODY, option).token(headers, query) == token

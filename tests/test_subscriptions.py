@@ -10,6 +10,7 @@ from ams.access.admission import Caller
 from ams.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
 from ams.messages import message
 from ams.names import Offset, SubscriptionName, TopicName
+from ams.push_config import AskedPush
 from ams.registry.paging import PageRequest
 from ams.registry.records import Subscription
 from tests.support.administration import admitted, make_project, make_user
@@ -17,6 +18,7 @@ from tests.support.engines import Engines, open_engines
 
 S, T = SubscriptionName("S"), TopicName("T")
 REFERENCE = "projects/P/topics/T"
+PUSH = AskedPush(endpoint="https://receiver.example/in")
 BAD_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments"
 
 
@@ -60,7 +62,7 @@ async def test_a_deadline_out_of_range_is_told_first(engines: Engines, caller: C
     await engines.subscriptions.create(caller, S, REFERENCE)
 
     with pytest.raises(InvalidInput) as creating:
-        await engines.subscriptions.create(caller, S, "nonsense", seconds, push=True)
+        await engines.subscriptions.create(caller, S, "nonsense", seconds, push=PUSH)
     with pytest.raises(InvalidInput) as modifying:
         await engines.subscriptions.modify_ack_deadline(caller, SubscriptionName("unknown"), seconds)
 
@@ -73,16 +75,16 @@ async def test_a_deadline_out_of_range_is_told_first(engines: Engines, caller: C
 async def test_a_bad_reference_is_told_before_all_else(engines: Engines, caller: Caller, reference: str) -> None:
     """A7."""
     with pytest.raises(InvalidInput, match=r"^Invalid Topic name$"):
-        await engines.subscriptions.create(caller, S, reference, push=True)
+        await engines.subscriptions.create(caller, S, reference, push=PUSH)
 
 
 async def test_the_other_checks_come_in_their_order(engines: Engines, caller: Caller) -> None:
     await engines.subscriptions.create(caller, S, REFERENCE)
 
     with pytest.raises(NotFound, match=r"^Topic doesn't exist$"):
-        await engines.subscriptions.create(caller, S, "projects/P/topics/unknown", push=True)
+        await engines.subscriptions.create(caller, S, "projects/P/topics/unknown", push=PUSH)
     with pytest.raises(Conflict, match=r"^Push functionality is currently disabled$"):
-        await engines.subscriptions.create(caller, S, REFERENCE, push=True)
+        await engines.subscriptions.create(caller, S, REFERENCE, push=PUSH)
     with pytest.raises(AlreadyExists, match=r"^Subscription already exists$"):
         await engines.subscriptions.create(caller, S, REFERENCE)
 

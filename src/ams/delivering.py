@@ -41,12 +41,14 @@ class Deliverer:
     max_bytes: int
     wait_seconds: float
     """How long a pull that waits does so (contract 17.1, M9)."""
+    push_enabled: bool = False
+    """Whether workers may pull what is to be pushed (contract 10.3)."""
     _waiting: set[asyncio.Task[bool]] = field(default_factory=set)
     _stopping: bool = False
 
     async def subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return what the caller may pull from now, checked in the order of contract 10.3."""
-        subscription = await self._subscription(caller, name)
+        subscription = await self._subscription(caller, name, pulls=True)
         await topic_of(self.registry, subscription)
         return subscription
 
@@ -95,11 +97,14 @@ class Deliverer:
         """How many pulls wait now."""
         return len(self._waiting)
 
-    async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
+    async def _subscription(self, caller: Caller, name: SubscriptionName, *, pulls: bool = False) -> Subscription:
         """Return a subscription the caller may consume; one with push belongs to its worker (17.2, A5)."""
         subscription = await find_subscription(self.registry, caller, name)
-        if subscription.push is not None and not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
-            raise NotAllowed
+        if subscription.push is not None:
+            if pulls and not self.push_enabled and PUSH_WORKER in caller.roles:
+                raise Conflict("Push functionality is currently disabled")
+            if not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
+                raise NotAllowed
         caller.require_listed(subscription.authorized, CONSUMER)
         return subscription
 

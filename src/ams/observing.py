@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+import logging.handlers
 import sys
 from collections.abc import Iterator
 from typing import Protocol, TextIO, cast
@@ -13,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ams.context import REQUEST
+from ams.errors import Unusable
 
 
 class Stderr(io.TextIOBase):
@@ -30,13 +32,64 @@ class Stderr(io.TextIOBase):
             sys.stderr.flush()
 
 
-def configure_logs(level: str, form: str) -> None:
-    """Send log lines to stderr, as JSON or for people; one event name per thing that happens."""
+SYSLOG = "/dev/log"
+
+
+class Syslog(io.TextIOBase):
+    """The machine's syslog, as another place for log lines."""
+
+    def __init__(self, address: str = SYSLOG) -> None:
+        try:
+            self._handler = logging.handlers.SysLogHandler(address, logging.handlers.SysLogHandler.LOG_DAEMON)
+        except OSError as error:
+            raise Unusable(f"log_facilities: no syslog at {address} ({error.strerror})") from error
+        self._handler.ident = "ams: "
+
+    def write(self, text: str, /) -> int:
+        """Send a line, or forget it."""
+        self._handler.emit(logging.makeLogRecord({"msg": text.rstrip(), "levelname": "INFO"}))
+        return len(text)
+
+    def close(self) -> None:
+        """Let go of the syslog."""
+        self._handler.close()
+        super().close()
+
+
+class Both(io.TextIOBase):
+    """Two places for log lines."""
+
+    def __init__(self, *places: io.TextIOBase) -> None:
+        self._places = places
+
+    def write(self, text: str, /) -> int:
+        """Write to each."""
+        for place in self._places:
+            place.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush each."""
+        for place in self._places:
+            place.flush()
+
+
+def _place(facilities: str) -> io.TextIOBase:
+    if facilities == "console":
+        return Stderr()
+    return Both(Stderr(), Syslog()) if "console" in facilities else Syslog()
+
+
+def configure_logs(level: str, form: str, facilities: str = "console") -> None:
+    """Send log lines to stderr, syslog or both, as JSON or for people; one event name per thing that happens.
+
+    Raises `Unusable` when syslog is wanted and there is none.
+    """
     renderer: structlog.typing.Processor
     if form == "json":
         renderer = structlog.processors.JSONRenderer()
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+        renderer = structlog.dev.ConsoleRenderer(colors=facilities == "console" and sys.stderr.isatty(), pad_event_to=0)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -46,7 +99,7 @@ def configure_logs(level: str, form: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", Stderr())),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _place(facilities))),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")

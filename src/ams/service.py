@@ -6,10 +6,33 @@ from dataclasses import dataclass
 import ams
 from ams.access.admission import Admission
 from ams.access.roles import ADMIN_VIEWER, SERVICE_ADMIN
-from ams.errors import NotAllowed, NotAuthenticated
+from ams.errors import NotAllowed, NotAuthenticated, RegistryUnavailable
+from ams.pushing import Pushing
 from ams.registry.records import Principal
+from ams.registry.registry import Registry
 
 _VIEWERS = frozenset({SERVICE_ADMIN, ADMIN_VIEWER})
+
+
+OK, WARNING = "ok", "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class PushServerState:
+    """A push server and how it is."""
+
+    endpoint: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """How the service is (contract 14.5)."""
+
+    status: str
+    """`ok`, or `warning` when something needs an operator."""
+    push_server: PushServerState | None
+    """None while push is disabled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +40,11 @@ class About:
     """What the service says about itself."""
 
     admission: Admission
+    registry: Registry
     proxy_hostname: str
+    pushing: Pushing
+    push_server: str
+    """Where the push server is, `HOST:PORT` or `internal`."""
 
     async def require_viewer(self, token: str | None) -> None:
         """Let in who may see details: raise `NotAuthenticated` or `NotAllowed` (17.4, O6)."""
@@ -27,9 +54,20 @@ class About:
         if not _may_view(principal):
             raise NotAllowed
 
-    def status(self) -> dict[str, str]:
-        """Return the status; push delivery is not part of this service yet."""
-        return {"status": "ok", "push_functionality": "disabled"}
+    async def status(self, *, details: bool) -> ServiceState:
+        """Return how the service is; a registry that cannot answer is told here too (17.4, O9)."""
+        status = OK if await self._is_well() else WARNING
+        if not self.pushing.enabled:
+            return ServiceState(status, None)
+        health = await self.pushing.server.health(details=details)
+        return ServiceState(status, PushServerState(self.push_server, health))
+
+    async def _is_well(self) -> bool:
+        try:
+            await self.registry.users.exist()
+            return not self.pushing.enabled or await self.pushing.worker() is not None
+        except RegistryUnavailable:
+            return False
 
     async def version(self, token: str | None) -> dict[str, str]:
         """Return what runs here; the release only for those who may view. An unknown token is no error."""

@@ -96,9 +96,29 @@ class Settings:
     max_pull_bytes: Bytes = _setting(Bytes(16 * 2**20), "Most bytes of messages a pull answers, but one at least.")
     pull_wait: Seconds = _setting(Seconds(3.0), "How long a pull waits for a first message; 0 answers at once.")
     lenient_data: bool = _setting(False, "Store message data that is not base64 as it is.")
+    push_enabled: bool = _setting(False, "Whether subscriptions may have a push configuration.")
+    push_worker_token: str = _setting(
+        "", "Token of the user who delivers; a start with push enabled makes user push_worker_0 if it is nobody's.",
+        secret=True,
+    )  # fmt: skip
+    push_server_host: str = _setting("", "Host of a push server of its own; empty = none.")
+    push_server_port: int = _setting(0, "Port of that push server.")
+    push_tls_enabled: bool = _setting(True, "Whether that push server is spoken to over TLS.")
+    verify_push_server: bool = _setting(True, "Whether the certificate of that push server is checked.")
+    certificate_authorities_dir: str = _setting(
+        "", "Folder of CA certificates (*.pem) that the push server is checked by; empty = the system's."
+    )
+    push_allow: str = _setting(
+        "", "Networks that push endpoints may be in, besides public addresses: 127.0.0.0/8,::1/128."
+    )
+    push_ca_file: str = _setting("", "CA certificates (PEM) that push endpoints are checked by, besides the system's.")
     proxy_hostname: str = _setting("", "Host name shown by /v1/version when behind a proxy.")
     log_level: str = _setting("info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
-    log_format: str = _setting("console", "How log lines look, on stderr.", choices=("console", "json"))
+    log_format: str = _setting("console", "How log lines look.", choices=("console", "json"))
+    log_facilities: str = _setting(
+        "console", "Where log lines go: to stderr (console), to the machine's syslog, or to both.",
+        choices=("console", "syslog", "console,syslog"),
+    )  # fmt: skip
 
 
 FIELDS = dataclasses.fields(Settings)
@@ -125,6 +145,13 @@ def load(
     values |= _from_environment(environment, warn)
     values |= {name: _value(name, value, flag(name)) for name, value in flags.items() if value is not None}
     settings = Settings(**values)
+    _check(settings)
+    return settings
+
+
+def checked(values: Mapping[str, object], source: str) -> Settings:
+    """Return settings of `values` and defaults; raise `Unusable` with one line for what cannot be."""
+    settings = Settings(**{name: _value(name, value, f"{name} in {source}") for name, value in values.items()})
     _check(settings)
     return settings
 
@@ -231,7 +258,7 @@ def _check(settings: Settings) -> None:
         raise Unusable("--cert and --key go together")
     if settings.cert and settings.tls_self_signed:
         raise Unusable("--tls-self-signed and --cert exclude each other")
-    if not all(0 <= port <= 65535 for port in (settings.port, settings.ops_port)):
+    if not all(0 <= port <= 65535 for port in (settings.port, settings.ops_port, settings.push_server_port)):
         raise Unusable("a port is a number from 0 to 65535")
     if settings.max_pull_messages < 1 or settings.max_connections < 1 or settings.retention <= 0:
         raise Unusable("max_pull_messages, max_connections and retention must be positive")
@@ -246,6 +273,16 @@ def _check(settings: Settings) -> None:
         raise Unusable(f"max_data_bytes must be 0 or at least {_size_text(least)}: the reserve and four segments")
     if settings.token_key and not re.fullmatch(r"[0-9a-fA-F]{64}", settings.token_key):
         raise Unusable("token_key must be 64 hex digits")
+    _check_push(settings)
+
+
+def _check_push(settings: Settings) -> None:
+    if bool(settings.push_server_host) != bool(settings.push_server_port):
+        raise Unusable("push_server_host and push_server_port go together")
+    if not settings.push_worker_token.isascii():
+        raise Unusable("push_worker_token must be ASCII")
+    if settings.push_worker_token and settings.push_worker_token == settings.service_token:
+        raise Unusable("push_worker_token and service_token must differ: one is a user's, the other is nobody's")
 
 
 def environment() -> Mapping[str, str]:

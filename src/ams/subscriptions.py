@@ -7,9 +7,11 @@ import structlog
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.cursors.base import Cursors
-from ams.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from ams.errors import AlreadyExists, InvalidInput, NotFound
 from ams.log.base import Log
 from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
+from ams.push_config import AskedPush
+from ams.pushing import Pushing
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Subscription, Topic
 from ams.registry.registry import Registry
@@ -30,38 +32,45 @@ logger = structlog.get_logger("ams.subscriptions")
 class Subscriptions:
     """What can be done with the subscriptions of the caller's project."""
 
-    def __init__(self, registry: Registry, log: Log, cursors: Cursors) -> None:
+    def __init__(self, registry: Registry, log: Log, cursors: Cursors, pushing: Pushing | None = None) -> None:
         self._registry = registry
         self._log = log
         self._cursors = cursors
+        self._pushing = pushing or Pushing(registry)
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Subscription]:
         """Return a page of subscriptions, newest first; a consumer sees those whose access list holds it (3.5).
 
         Raises `InvalidInput` "Invalid page token".
         """
-        return await self._registry.subscriptions.page(caller.here.id, page, listed=caller.filters_by(CONSUMER))
+        found = await self._registry.subscriptions.page(caller.here.id, page, listed=caller.filters_by(CONSUMER))
+        return found.map(caller.view_push)
 
     async def show(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription, also one whose topic is gone; raise `NotFound` when there is none."""
         subscription = await self._registry.subscriptions.find(caller.here.id, name)
         if subscription is None:
             raise NotFound("Subscription doesn't exist")
-        return subscription
+        return caller.view_push(subscription)
 
     async def create(
-        self, caller: Caller, name: SubscriptionName, topic: str, ack_deadline_seconds: int = 0, *, push: bool = False
+        self,
+        caller: Caller,
+        name: SubscriptionName,
+        topic: str,
+        ack_deadline_seconds: int = 0,
+        *,
+        push: AskedPush | None = None,
     ) -> Subscription:
         """Make a subscription at the present end of a topic.
 
-        `topic` is a reference `projects/P/topics/T`; `ack_deadline_seconds` in seconds, 0 for the default; `push` says
-        whether a push configuration was asked for. Raises, in this order: `InvalidInput` for the deadline, then for
-        the reference; `NotFound` "Topic doesn't exist"; `Conflict` for push; `AlreadyExists`.
+        `topic` is a reference `projects/P/topics/T`; `ack_deadline_seconds` in seconds, 0 for the default; `push` the
+        configuration asked for, None for a pull subscription. Raises, in this order: `InvalidInput` for the deadline,
+        then for the reference; `NotFound` "Topic doesn't exist"; what `Pushing.for_creation` does; `AlreadyExists`.
         """
         _check_deadline(ack_deadline_seconds)
         target = await self._topic(caller, topic)
-        if push:
-            raise Conflict("Push functionality is currently disabled")
+        config, worker = await self._pushing.for_creation(push) if push else (None, None)
         if await self._registry.subscriptions.find(caller.here.id, name) is not None:
             raise AlreadyExists("Subscription already exists")
         identity = SubscriptionId(new_uuid())
@@ -69,19 +78,29 @@ class Subscriptions:
         await self._cursors.create(identity, target.id, await self._end(target.id))
         try:
             return await self._registry.subscriptions.create(
-                identity, caller.here.id, name, target.name, ack_deadline_seconds or DEFAULT_ACK_DEADLINE
+                identity,
+                caller.here.id,
+                name,
+                target.name,
+                ack_deadline_seconds or DEFAULT_ACK_DEADLINE,
+                config,
+                worker,
             )
         except (AlreadyExists, NotFound):
             # Surely not registered. After any other failure the cursor is left to the sweep at the next start.
             await self._cursors.drop(identity)
             raise
 
-    async def delete(self, caller: Caller, name: SubscriptionName) -> None:
-        """Remove a subscription, its place in the topic and its access list; raise `NotFound`."""
-        identity = await self._registry.subscriptions.delete(caller.here.id, name)
-        if identity is None:
+    async def delete(self, caller: Caller, name: SubscriptionName) -> str:
+        """Remove a subscription, its place in the topic and its access list; raise `NotFound`.
+
+        Returns what becomes of its delivery, empty for one that was not delivered (contract 9.2).
+        """
+        removed = await self._registry.subscriptions.delete(caller.here.id, name)
+        if removed is None:
             raise NotFound("Subscription doesn't exist")
-        await self._cursors.drop(identity)
+        await self._cursors.drop(removed.id)
+        return await self._pushing.deleted(caller.here.name, removed)
 
     async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> None:
         """Change the deadline, also of what is handed out now.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from ams.access.admission import Caller
-from ams.access.roles import ROLES, SERVICE_ADMIN, check_project_roles, check_service_roles
+from ams.access.roles import PUSH_WORKER, ROLES, SERVICE_ADMIN, check_project_roles, check_service_roles
 from ams.errors import AlreadyExists, InvalidInput, NotAuthenticated, NotFound
 from ams.names import ProjectId, UserId, UserName, checked_name
 from ams.registry.paging import Page, PageRequest
@@ -15,6 +15,8 @@ from ams.registry.registry import Registry
 from ams.registry.secrets import new_token
 
 FIRST_ADMIN = UserName("admin")
+FIRST_WORKER = UserName("push_worker_0")
+"""By convention (contract 13.5)."""
 
 logger = structlog.get_logger("ams.users")
 
@@ -146,6 +148,20 @@ async def first_admin(registry: Registry, keep: Callable[[str], None]) -> bool:
     token = new_token()
     await asyncio.to_thread(keep, token)
     await registry.users.create(FIRST_ADMIN, UserDetails(service_roles=(SERVICE_ADMIN,)), {}, None, token=token)
+    return True
+
+
+async def push_worker(registry: Registry, token: str) -> bool:
+    """Make the user `push_worker_0` with role push_worker when `token` is nobody's.
+
+    Returns whether it is somebody's now; it is not when that name is taken by somebody with another token.
+    """
+    if await registry.users.principal(token) is not None:
+        return True
+    try:
+        await registry.users.create(FIRST_WORKER, UserDetails(service_roles=(PUSH_WORKER,)), {}, None, token=token)
+    except AlreadyExists:
+        return False
     return True
 
 

@@ -27,6 +27,9 @@ from ams.members import Members
 from ams.names import Offset, TopicId, topic_id_text
 from ams.projects import Projects
 from ams.publishing import Publisher
+from ams.push.endpoint import EndpointCheck
+from ams.push.guard import Guard, networks, trust
+from ams.pushing import Pushing
 from ams.registrations import Registrations
 from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
@@ -37,7 +40,7 @@ from ams.service import About
 from ams.settings import Settings
 from ams.subscriptions import Subscriptions
 from ams.topics import Topics
-from ams.users import Users, first_admin
+from ams.users import Users, first_admin, push_worker
 
 logger = structlog.get_logger("ams")
 
@@ -65,6 +68,7 @@ async def service(
     """
     clock, files = clock or SystemClock(), files or Disk()
     table = role_table(settings.roles_file)
+    endpoints = _endpoint_check(settings)
     async with contextlib.AsyncExitStack() as stack:
         folder = Folder.take(settings.data)
         stack.callback(folder.release)
@@ -82,10 +86,11 @@ async def service(
             folder.cursors, ends=await _ends(log), clock=clock, on_full=log.release_reserve
         )
         stack.push_async_callback(cursors.close)
-        made = _assemble(settings, table, clock, folder, log, registry, cursors)
+        made = _assemble(settings, table, clock, folder, log, registry, cursors, endpoints)
         await Projects(registry, log, cursors).sweep()
         await Subscriptions(registry, log, cursors).give_cursors()
         await _first_start(registry, folder)
+        await _push_worker(settings, registry)
         yield made
 
 
@@ -97,6 +102,7 @@ def _assemble(
     log: EmbeddedLog,
     registry: Registry,
     cursors: Cursors,
+    endpoints: EndpointCheck | None,
 ) -> Service:
     admission = Admission(
         registry,
@@ -108,17 +114,20 @@ def _assemble(
     bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
     publisher = Publisher(registry, log, settings.max_message_bytes)
     deliverer = Deliverer(
-        registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait
-    )
+        registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
+        push_enabled=settings.push_enabled,
+    )  # fmt: skip
+    pushing = Pushing(registry, settings.push_enabled, settings.push_worker_token, endpoints)
     routes = rows(
         projects=Projects(registry, log, cursors),
         members=Members(registry),
         topics=Topics(registry, log),
-        subscriptions=Subscriptions(registry, log, cursors),
+        subscriptions=Subscriptions(registry, log, cursors, pushing),
         users=Users(registry, table.roles),
         registrations=Registrations(registry),
         seeker=Seeker(registry, log, cursors),
-        about=About(admission, settings.proxy_hostname),
+        pushing=pushing,
+        about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
     )
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
     app = App(gate, bodies, fast, routes)
@@ -129,6 +138,24 @@ def _assemble(
 def _rates(settings: Settings, clock: Clock) -> Rates | None:
     users, projects = settings.user_requests_per_second, settings.project_requests_per_second
     return Rates.of(users=users, projects=projects, clock=clock)
+
+
+def _endpoint_check(settings: Settings) -> EndpointCheck | None:
+    """Return what asks push endpoints for their hash, None while push is disabled. Raises `Unusable`."""
+    guard = Guard(networks(settings.push_allow))
+    return EndpointCheck(guard, trust(settings.push_ca_file)) if settings.push_enabled else None
+
+
+def _push_server(settings: Settings) -> str:
+    """Return what `/status` calls the push server (contract 14.5)."""
+    return f"{settings.push_server_host}:{settings.push_server_port}" if settings.push_server_host else "internal"
+
+
+async def _push_worker(settings: Settings, registry: Registry) -> None:
+    if not settings.push_enabled:
+        return
+    if not settings.push_worker_token or not await push_worker(registry, settings.push_worker_token):
+        logger.warning("push.no_worker", setting="push_worker_token")
 
 
 def _log_options(settings: Settings, folder: Folder) -> LogOptions:

@@ -41,6 +41,8 @@ PATHS = {
     "subscriptions:delete": ("DELETE", SUBSCRIPTION),
     "subscriptions:pull": ("POST", SUBSCRIPTION + ":pull"),
     "subscriptions:acknowledge": ("POST", SUBSCRIPTION + ":acknowledge"),
+    "subscriptions:verifyPushEndpoint": ("POST", SUBSCRIPTION + ":verifyPushEndpoint"),
+    "subscriptions:modifyPushConfig": ("POST", SUBSCRIPTION + ":modifyPushConfig"),
     "subscriptions:modifyAckDeadline": ("POST", SUBSCRIPTION + ":modifyAckDeadline"),
     "subscriptions:modifyOffset": ("POST", SUBSCRIPTION + ":modifyOffset"),
     "subscriptions:modifyAcl": ("POST", SUBSCRIPTION + ":modifyAcl"),

@@ -5,8 +5,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.contract.endpoints import Endpoints, open_endpoints
 from tests.contract.runner import Runner
-from tests.support.served import Served, served
+from tests.support.served import WORKER_TOKEN, Served, served
+
+PUSH = {"push_enabled": True, "push_worker_token": WORKER_TOKEN, "push_allow": "127.0.0.0/8"}
 
 SETTINGS: dict[str, dict[str, object]] = {
     "usual": {},
@@ -16,12 +19,21 @@ SETTINGS: dict[str, dict[str, object]] = {
     "small": {"max_body_bytes": 20_000, "max_message_bytes": 1000, "max_pull_messages": 3},
     "with a roles file": {"roles_file": str(Path(__file__).with_name("roles.toml"))},
     "behind a proxy": {"proxy_hostname": "ams.example"},
+    "push": {**PUSH, "push_server_host": "push.example", "push_server_port": 5555},
+    "push, its worker lost": {**PUSH},
+    "push without a worker": {"push_enabled": True},
 }
 """The services that rows are asked of."""
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Served]]:
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
+    with open_endpoints(tmp_path_factory.mktemp("endpoints")) as endpoints:
+        yield endpoints
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints) -> Iterator[Callable[[str], Served]]:
     """Give services by the name of their settings, each started once when it is first wanted."""
     running: dict[str, Served] = {}
     with contextlib.ExitStack() as stack:
@@ -29,7 +41,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
         def find(name: str) -> Served:
             if name not in running:
                 folder = tmp_path_factory.mktemp("service") / "ams-data"
-                running[name] = stack.enter_context(served(folder, **SETTINGS[name]))
+                running[name] = stack.enter_context(served(folder, push_ca_file=endpoints.ca, **SETTINGS[name]))
             return running[name]
 
         yield find
@@ -42,6 +54,6 @@ def client() -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def runner(service: Callable[[str], Served], client: httpx.Client) -> Callable[[str], Runner]:
+def runner(service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints) -> Callable[[str], Runner]:
     """Give the runner of one row, for a service by the name of its settings."""
-    return lambda name: Runner(service(name), client)
+    return lambda name: Runner(service(name), client, endpoints)

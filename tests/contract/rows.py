@@ -2,8 +2,10 @@
 
 A row is one line of a contract: what is there before, one request, its answer, and what is seen afterwards. Every row
 has a project of its own, `$P`; `$P-x` are the names of its users, `$token_x`, `$uuid_x` and `$made_x` what they were
-given and when, `$activation_x` the activation token of a registration, `$next` is the last page token. Paths are those
-under `/v1`. The time, `$now`, stands still unless a row lets it pass.
+given and when, `$activation_x` the activation token of a registration, `$next` is the last page token, `$receiver`,
+`$other` and `$broken` are push endpoints (`endpoints.py`), `$hash` and `$header` are the secrets shown last,
+`$hash_before` and `$header_before` those shown before them. Paths are those under `/v1`. The time, `$now`, stands still
+unless a row lets it pass.
 """
 
 import re
@@ -85,6 +87,19 @@ class Holding:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, list) and self.item in other
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Another:
+    """A fresh secret: not this one."""
+
+    old: str
+
+    def __eq__(self, other: object) -> bool:
+        return other == TOKEN and other != self.old
 
     def __hash__(self) -> int:
         return 0
@@ -223,6 +238,8 @@ def filled(value: Any, names: Mapping[str, str]) -> Any:
         return Template(value).safe_substitute(names)
     if isinstance(value, Has):
         return Has(**filled(value.members, names))
+    if isinstance(value, Another):
+        return Another(filled(value.old, names))
     if isinstance(value, Holding):
         return Holding(filled(value.item, names))
     if isinstance(value, Mapping):

@@ -9,8 +9,9 @@ from urllib.parse import quote
 import httpx
 
 from ams.clock import resource_date
+from tests.contract.endpoints import Endpoints
 from tests.contract.rows import Answer, Ask, Row, Wait, filled
-from tests.support.served import SERVICE_TOKEN, Served
+from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served
 
 JSON = "application/json; charset=utf-8"
 
@@ -20,11 +21,13 @@ _count = itertools.count(1)
 class Runner:
     """One row's own project in a running service."""
 
-    def __init__(self, served: Served, client: httpx.Client) -> None:
+    def __init__(self, served: Served, client: httpx.Client, endpoints: Endpoints) -> None:
         self._served = served
         self._client = client
-        self._names = {"P": f"project-{next(_count)}"}
+        self._endpoints = endpoints
+        self._names = {"P": f"project-{next(_count)}", "token_worker": WORKER_TOKEN, **endpoints.names}
         self._tokens = {"admin": served.token, "service": SERVICE_TOKEN, "stranger": "0" * 64, "nobody": ""}
+        self._tokens["worker"] = WORKER_TOKEN
 
     def run(self, row: Row) -> None:
         """Do what a row says; fail at the first answer that is another."""
@@ -49,7 +52,20 @@ class Runner:
             self._remember(ask.remember, answer.json())
         if b'"nextPageToken"' in answer.content:
             self._names["next"] = quote(answer.json()["nextPageToken"], safe="")
+        if b'"verificationHash"' in answer.content:
+            self._show_hash(answer.json())
         return answer
+
+    def _show_hash(self, answer: Mapping[str, Any]) -> None:
+        """Remember the secrets of a push configuration; `$receiver` shows its hash from now on."""
+        config = answer.get("pushConfig", {})
+        for name, shown in (
+            ("hash", config.get("verificationHash")),
+            ("header", config.get("authorizationHeader", {}).get("value")),
+        ):
+            self._names[name + "_before"] = self._names.get(name, "")
+            self._names[name] = shown or self._names.get(name, "")
+        self._endpoints.hash = self._names["hash"]
 
     def _expect(self, step: Ask | Wait, wanted: Answer | None) -> None:
         if isinstance(step, Wait):

@@ -2,12 +2,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.contract import access, clients, delivery, people, registrations, resources, service, transport, users
+from tests.contract import access, clients, delivery, people, push, registrations, resources, service, transport, users
 from tests.contract.lines import LINES
 from tests.contract.rows import Row
 from tests.contract.runner import Runner
 
-ROOMS = (transport, access, users, people, registrations, resources, delivery, service, clients)
+ROOMS = (transport, access, users, people, registrations, resources, delivery, push, service, clients)
 ROWS = [row for room in ROOMS for row in room.ROWS]
 
 

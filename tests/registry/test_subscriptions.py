@@ -62,7 +62,7 @@ async def test_what_is_deleted_is_gone_at_once(registry: Registry, project: Proj
     made = await make(registry, project.id)
     await registry.subscriptions.find(project.id, S)
 
-    assert await registry.subscriptions.delete(project.id, S) == made.id
+    assert await registry.subscriptions.delete(project.id, S) == made
     assert await registry.subscriptions.find(project.id, S) is None
     assert await registry.subscriptions.delete(project.id, S) is None
 

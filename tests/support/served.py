@@ -15,6 +15,7 @@ from ams.serving import Running, running
 from ams.settings import Settings
 
 SERVICE_TOKEN = "the-service-token"
+WORKER_TOKEN = "the-token-of-the-push-worker"
 START_SECONDS = 20
 
 

@@ -12,7 +12,7 @@ from ams.access.permissions import PERMISSIONS
 from ams.access.roles import PROJECT_ADMIN, PROJECT_ROLES, PUSH_WORKER, SERVICE_ADMIN
 from ams.errors import NotAllowed, NotAuthenticated, NotFound
 from ams.names import ProjectName, UserId, UserName
-from ams.registry.records import Principal, Project, User
+from ams.registry.records import Principal, Project, Subscription, User
 from ams.registry.registry import Registry
 
 _SEES_ALL = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
@@ -58,6 +58,12 @@ class Caller:
         here = self.project.name if self.project else None
         entries = tuple(entry for entry in user.memberships if entry.project == here)
         return replace(user, token=None, created_by=None, service_roles=(), memberships=entries)
+
+    def view_push(self, subscription: Subscription) -> Subscription:
+        """Return what of `subscription` the caller may see: consumers no push secrets (17.2, A14)."""
+        if subscription.push is None or self.roles & _NOT_LISTED:
+            return subscription
+        return replace(subscription, push=subscription.push.without_secrets())
 
 
 class Admission:

@@ -26,7 +26,7 @@ SERVICE_COMMANDS = {
 """Commands that work on a data folder; each target makes a command that reads its own arguments."""
 
 COMMANDS = {
-    "settings": Entry("ams.cli.settings:settings", "List the settings of the service."),
+    "settings": Entry("ams.cli.settings:app", "List the settings of the service, or import others."),
     "backup": Entry("ams.cli.backup:backup", "Copy a data folder, also while its service runs."),
     "restore": Entry("ams.cli.backup:restore_command", "Make a data folder of a backup."),
     "admin": Entry("ams.cli.admin:app", "Users, projects, members and tokens."),

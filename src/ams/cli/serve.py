@@ -60,5 +60,5 @@ def run(settings: Settings) -> None:
     from ams.observing import configure_logs
     from ams.serving import serve
 
-    configure_logs(settings.log_level, settings.log_format)
+    configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
     uvloop.run(serve(settings))

@@ -1,7 +1,7 @@
 """`ams sub`: subscriptions, where they stand, and who may consume."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -103,6 +103,48 @@ def set_acl(session: Session, subscription: SubscriptionName, users: Users = Non
     session.done(f"access list of subscription {subscription} replaced")
 
 
+@app.command()
+@with_session
+def push_config(
+    session: Session,
+    subscription: SubscriptionName,
+    url: Annotated[str, typer.Option(help="https URL to deliver to.")] = "",
+    mattermost: Annotated[str, typer.Option(help="URL of a Mattermost hook to deliver to instead.")] = "",
+    username: Annotated[str, typer.Option(help="Name to post under in Mattermost.")] = "",
+    channel: Annotated[str, typer.Option(help="Channel to post to in Mattermost.")] = "",
+    max_messages: Annotated[int, typer.Option(min=0, help="Messages in one delivery; the service's is 1.")] = 0,
+    retry: Annotated[str, typer.Option(help="linear (the service's) or slowstart.")] = "",
+    period: Annotated[int, typer.Option(min=0, help="Milliseconds between tries; the service's is 3000.")] = 0,
+    authorization: Annotated[str, typer.Option(help="autogen (a new secret) or disabled; else as it is.")] = "",
+    base64_decode: Annotated[bool | None, typer.Option(help="Deliver the data decoded; else as it is.")] = None,
+    none: Annotated[bool, typer.Option("--none", help="Deliver no more: make it a pull subscription.")] = False,
+) -> None:
+    """Say where the service delivers messages to; this replaces the push configuration."""
+    if sum(map(bool, (url, mattermost, none))) != 1:
+        raise Usage("give one of --url, --mattermost and --none")
+    wanted = wire.PushConfig(
+        type="mattermost" if mattermost else "http_endpoint",
+        push_endpoint=url,
+        max_messages=max_messages,
+        authorization_header=wire.AuthorizationHeader(type=authorization),
+        retry_policy=wire.RetryPolicy(type=retry, period=period),
+        mattermost_url=mattermost,
+        mattermost_username=username,
+        mattermost_channel=channel,
+        base64_decode=base64_decode,
+    )
+    session.call(wire.modify_push_config(session.project, subscription, None if none else wanted))
+    _show(session, session.call(wire.get_subscription(session.project, subscription)))
+
+
+@app.command()
+@with_session
+def verify_push(session: Session, subscription: SubscriptionName) -> None:
+    """Let the service ask the endpoint for the verification hash; then delivery begins."""
+    session.call(wire.verify_push_endpoint(session.project, subscription))
+    session.done(f"push endpoint of subscription {subscription} verified")
+
+
 def moment(text: str) -> datetime:
     """Read a time as people write it: ISO 8601, a day alone is its midnight, without a zone it is UTC."""
     try:
@@ -127,7 +169,17 @@ def _show(session: Session, subscription: wire.Subscription) -> None:
         "topic": short_name(subscription.topic),
         "deadline": f"{subscription.ack_deadline_seconds}s",
         "created": subscription.created_on,
-        "push": str(subscription.push_config.get("pushEndpoint") or ""),
+        **_push(subscription.push_config),
         "push status": subscription.push_status,
     }
     session.show(subscription, fields(values))
+
+
+def _push(config: dict[str, Any]) -> dict[str, str]:
+    """Return what people want to know of a push configuration; the header value is for programs (-o json)."""
+    waits = bool(config.get("pushEndpoint")) and not config.get("verified")
+    return {
+        "push": str(config.get("pushEndpoint") or config.get("mattermostUrl") or ""),
+        "verified": "no: serve the hash, then ams sub verify-push" if waits else "",
+        "hash": str(config.get("verificationHash", "")) if waits else "",
+    }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, select
 
 from ams.errors import NotFound
 from ams.names import ProjectId, UserId, UserName
@@ -62,3 +62,18 @@ def holding(resources: Table, access: Table, user: UserId) -> Select[Any]:
     listed = resources.alias("listed")
     on_list = access.c.resource_id == listed.c.id
     return select(listed.c.number).join(access, on_list).where(access.c.user_id == user)
+
+
+def add(connection: Connection, access: Table, resource: str, user: UserId) -> None:
+    """Put a user at the end of a resource's list, if it is not on it."""
+    of_resource = access.c.resource_id == resource
+    if connection.scalar(select(access.c.user_id).where(of_resource, access.c.user_id == user)) is not None:
+        return
+    last = connection.scalar(select(func.max(access.c.position)).where(of_resource))
+    position = 0 if last is None else last + 1
+    connection.execute(insert(access).values(resource_id=resource, position=position, user_id=user))
+
+
+def remove(connection: Connection, access: Table, resource: str, user: UserId) -> None:
+    """Take a user off a resource's list, if it is on it."""
+    connection.execute(delete(access).where(access.c.resource_id == resource, access.c.user_id == user))

@@ -15,6 +15,7 @@ from ams.names import (
     UserId,
     UserName,
 )
+from ams.push_config import PushConfig
 
 NOBODY: frozenset[UserId] = frozenset()
 
@@ -103,8 +104,8 @@ class Subscription:
     topic: TopicName
     ack_deadline_seconds: int
     """Seconds, 0 to 600."""
-    push: str | None
-    """Push configuration as JSON text; None: a pull subscription."""
+    push: PushConfig | None
+    """None: a pull subscription."""
     created_on: Milliseconds
     authorized: frozenset[UserId] = NOBODY
     """Its access list, as in `Topic`."""

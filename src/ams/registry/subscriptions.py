@@ -1,19 +1,30 @@
 """Subscriptions in the registry."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
 from ams.clock import Clock
 from ams.errors import NotFound
 from ams.names import ProjectId, SubscriptionId, SubscriptionName, TopicName, UserId, UserName
-from ams.registry import access_lists
+from ams.push_config import PushConfig
+from ams.registry import access_lists, push
 from ams.registry.cache import Cache
 from ams.registry.database import Database
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import NOBODY, Subscription
 from ams.registry.tables import subscription_access, subscriptions
+
+PushChange = Callable[[PushConfig | None], PushConfig | None]
+"""Makes a new push configuration of the present one; what it raises leaves everything as it was."""
+
+
+class PushChanged(NamedTuple):
+    """Push configurations before and after a change."""
+
+    before: PushConfig | None
+    after: PushConfig | None
 
 
 class SubscriptionRecords:
@@ -69,10 +80,12 @@ class SubscriptionRecords:
         name: SubscriptionName,
         topic: TopicName,
         ack_deadline_seconds: int,
+        config: PushConfig | None = None,
+        worker: UserId | None = None,
     ) -> Subscription:
         """Register a subscription; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone.
 
-        `ack_deadline_seconds` is in seconds.
+        `ack_deadline_seconds` is in seconds; `worker` is who delivers, if `config` is to be delivered from now on.
         """
         now = self._clock.wall()
         row = insert(subscriptions).values(
@@ -81,10 +94,17 @@ class SubscriptionRecords:
             name=name,
             topic=topic,
             ack_deadline_seconds=ack_deadline_seconds,
+            push=push.stored(config),
             created_on=now,
         )
-        await self._database.write(lambda connection: connection.execute(row))
-        return Subscription(identity, project, name, topic, ack_deadline_seconds, None, now)
+
+        def work(connection: Connection) -> None:
+            connection.execute(row)
+            if config is not None and config.verified:
+                push.place_worker(connection, project, identity, worker, delivered=True)
+
+        await self._database.write(work)
+        return Subscription(identity, project, name, topic, ack_deadline_seconds, config, now)
 
     async def set_ack_deadline(self, project: ProjectId, name: SubscriptionName, seconds: int) -> bool:
         """Change the deadline; False when there is no such subscription."""
@@ -94,13 +114,37 @@ class SubscriptionRecords:
         )
         return changed > 0
 
-    async def delete(self, project: ProjectId, name: SubscriptionName) -> SubscriptionId | None:
-        """Remove a subscription and its access list; return its identity, None when there was none."""
-        removal = delete(subscriptions).where(_is(project, name)).returning(subscriptions.c.id)
-        identity: SubscriptionId | None = await self._database.write(
-            lambda connection: connection.scalar(removal), lambda: self._by_name.forget((project, name))
-        )
-        return identity
+    async def change_push(
+        self, project: ProjectId, name: SubscriptionName, change: PushChange, worker: UserId | None
+    ) -> PushChanged:
+        """Replace the push configuration in one step, and put the worker where it has to deliver now.
+
+        Raises `NotFound` "Subscription doesn't exist", then whatever `change` raises.
+        """
+
+        def work(connection: Connection) -> PushChanged:
+            row = connection.execute(select(subscriptions).where(_is(project, name)).with_for_update()).first()
+            if row is None:
+                raise NotFound("Subscription doesn't exist")
+            before = push.read(row.push)
+            after = change(before)
+            connection.execute(update(subscriptions).where(_is(project, name)).values(push=push.stored(after)))
+            if (before and before.verified) or (after and after.verified):
+                delivered = after is not None and after.verified
+                push.place_worker(connection, project, row.id, worker, delivered=delivered)
+            return PushChanged(before, after)
+
+        return await self._database.write(work, lambda: self._by_name.forget((project, name)))
+
+    async def delete(self, project: ProjectId, name: SubscriptionName) -> Subscription | None:
+        """Remove a subscription and its access list; return what it was, None when there was none."""
+        removal = delete(subscriptions).where(_is(project, name)).returning(*subscriptions.c)
+
+        def work(connection: Connection) -> Subscription | None:
+            row = connection.execute(removal).first()
+            return _subscription(row) if row else None
+
+        return await self._database.write(work, lambda: self._by_name.forget((project, name)))
 
     async def access_list(self, project: ProjectId, name: SubscriptionName) -> Sequence[UserName]:
         """Return the names on a subscription's access list, in stored order."""
@@ -131,6 +175,7 @@ def _find(connection: Connection, project: ProjectId, name: SubscriptionName) ->
 
 
 def _subscription(row: Row[Any], authorized: frozenset[UserId] = NOBODY) -> Subscription:
+    config = push.read(row.push)
     return Subscription(
-        row.id, row.project_id, row.name, row.topic, row.ack_deadline_seconds, row.push, row.created_on, authorized
+        row.id, row.project_id, row.name, row.topic, row.ack_deadline_seconds, config, row.created_on, authorized
     )

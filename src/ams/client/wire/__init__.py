@@ -34,9 +34,11 @@ from ams.client.wire.subscriptions import (
     list_subscriptions,
     modify_ack_deadline,
     modify_offset,
+    modify_push_config,
     modify_subscription_acl,
     pull,
     time_to_offset,
+    verify_push_endpoint,
     zulu,
 )
 from ams.client.wire.topics import (
@@ -61,12 +63,15 @@ from ams.client.wire.users import (
     update_user,
 )
 from ams.client.wire.values import (
+    AuthorizationHeader,
     Membership,
     Message,
     Project,
+    PushConfig,
     ReceivedMessage,
     Registration,
     Registrations,
+    RetryPolicy,
     Subscription,
     Topic,
     User,
@@ -76,13 +81,16 @@ from ams.client.wire.values import (
 )
 
 __all__ = [
+    "AuthorizationHeader",
     "Call",
     "Membership",
     "Message",
     "Project",
+    "PushConfig",
     "ReceivedMessage",
     "Registration",
     "Registrations",
+    "RetryPolicy",
     "Subscription",
     "Topic",
     "User",
@@ -127,6 +135,7 @@ __all__ = [
     "message",
     "modify_ack_deadline",
     "modify_offset",
+    "modify_push_config",
     "modify_subscription_acl",
     "modify_topic_acl",
     "publish",
@@ -138,5 +147,6 @@ __all__ = [
     "update_member",
     "update_project",
     "update_user",
+    "verify_push_endpoint",
     "zulu",
 ]

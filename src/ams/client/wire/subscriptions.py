@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, subscriptions_path
-from ams.client.wire.values import Acl, OffsetAt, Offsets, Received, Subscription, Subscriptions
+from ams.client.wire.values import Acl, OffsetAt, Offsets, PushConfig, Received, Subscription, Subscriptions
 
 _acl = reader(Acl)
 _offset_at = reader(OffsetAt)
@@ -25,12 +25,14 @@ def get_subscription(project: str, subscription: str) -> Call[Subscription]:
 
 
 def create_subscription(
-    project: str, subscription: str, topic: str, *, ack_deadline: int | None = None
+    project: str, subscription: str, topic: str, *, ack_deadline: int | None = None, push: PushConfig | None = None
 ) -> Call[Subscription]:
     """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10."""
-    body: dict[str, str | int] = {"topic": f"projects/{project}/topics/{segment('topic', topic)}"}
+    body: dict[str, str | int | PushConfig] = {"topic": f"projects/{project}/topics/{segment('topic', topic)}"}
     if ack_deadline is not None:
         body["ackDeadlineSeconds"] = ack_deadline
+    if push is not None:
+        body["pushConfig"] = push
     return Call("PUT", subscriptions_path(project, subscription), _subscription, json_body(body))
 
 
@@ -54,6 +56,17 @@ def modify_ack_deadline(project: str, subscription: str, seconds: int) -> Call[N
     """Change how long after a pull an acknowledgement is taken, 0 to 600 seconds."""
     body = json_body({"ackDeadlineSeconds": seconds})
     return Call("POST", subscriptions_path(project, subscription, "modifyAckDeadline"), nothing, body)
+
+
+def modify_push_config(project: str, subscription: str, push: PushConfig | None) -> Call[None]:
+    """Replace the push configuration; None makes it a pull subscription."""
+    body = json_body({"pushConfig": push or {}})
+    return Call("POST", subscriptions_path(project, subscription, "modifyPushConfig"), nothing, body)
+
+
+def verify_push_endpoint(project: str, subscription: str) -> Call[None]:
+    """Let the service ask the push endpoint for its verification hash; delivery begins when it has it."""
+    return Call("POST", subscriptions_path(project, subscription, "verifyPushEndpoint"), nothing)
 
 
 def get_offsets(project: str, subscription: str) -> Call[Offsets]:

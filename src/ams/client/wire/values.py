@@ -128,6 +128,34 @@ class Topics(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     total_size: int
 
 
+class AuthorizationHeader(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """The kind of `Authorization` a push delivery carries: autogen or disabled."""
+
+    type: str = ""
+
+
+class RetryPolicy(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """When a push delivery is tried again: linear or slowstart, the period in milliseconds."""
+
+    type: str = ""
+    period: int = 0
+
+
+class PushConfig(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """A push configuration to be set (contract 13.1); what is left out gets the service's default."""
+
+    type: str = ""
+    """http_endpoint or mattermost."""
+    push_endpoint: str = ""
+    max_messages: int = 0
+    authorization_header: AuthorizationHeader = AuthorizationHeader()
+    retry_policy: RetryPolicy = RetryPolicy()
+    mattermost_url: str = ""
+    mattermost_username: str = ""
+    mattermost_channel: str = ""
+    base64_decode: bool | None = None
+
+
 class Subscription(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """A subscription (contract 9.1); `name` and `topic` are resource names."""
 

@@ -3,6 +3,7 @@
 from ams.http.routes.members import MemberRoutes
 from ams.http.routes.offsets import OffsetRoutes
 from ams.http.routes.projects import ProjectRoutes
+from ams.http.routes.push import PushRoutes
 from ams.http.routes.registrations import RegistrationRoutes
 from ams.http.routes.service import ServiceRoutes
 from ams.http.routes.subscriptions import SubscriptionRoutes
@@ -11,6 +12,7 @@ from ams.http.routes.users import UserRoutes
 from ams.http.routing import Row
 from ams.members import Members
 from ams.projects import Projects
+from ams.pushing import Pushing
 from ams.registrations import Registrations
 from ams.seeking import Seeker
 from ams.service import About
@@ -28,6 +30,7 @@ def rows(
     seeker: Seeker,
     users: Users,
     registrations: Registrations,
+    pushing: Pushing,
     about: About,
 ) -> list[Row]:
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
@@ -37,7 +40,8 @@ def rows(
         *RegistrationRoutes(registrations).rows(),
         *MemberRoutes(members).rows(),
         *OffsetRoutes(seeker, subscriptions).rows(),
-        *SubscriptionRoutes(subscriptions).rows(),
+        *PushRoutes(pushing).rows(),
+        *SubscriptionRoutes(subscriptions, pushing).rows(),
         *TopicRoutes(topics).rows(),
         *ProjectRoutes(projects).rows(),
     ]

@@ -4,10 +4,11 @@ A field with a default is left out when it is empty; all others are always there
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from ams import push_config
 from ams.clock import resource_date
 from ams.names import subscription_path, topic_path
 from ams.registry import records
@@ -18,21 +19,6 @@ T = TypeVar("T")
 EMPTY = b""
 """The body of answers that say nothing but their 200."""
 EMPTY_OBJECT = b"{}"
-
-PULL_CONFIG: dict[str, Any] = {
-    "type": "",
-    "pushEndpoint": "",
-    "maxMessages": 0,
-    "authorizationHeader": {},
-    "retryPolicy": {},
-    "verificationHash": "",
-    "verified": False,
-    "mattermostUrl": "",
-    "mattermostUsername": "",
-    "mattermostChannel": "",
-    "base64Decode": False,
-}
-"""`pushConfig` of a pull subscription: all fields are always there (contract 9.1)."""
 
 
 class Project(msgspec.Struct, omit_defaults=True):
@@ -80,14 +66,45 @@ class Topic(msgspec.Struct, omit_defaults=True):
     schema: str = ""
 
 
-class Subscription(msgspec.Struct, rename="camel"):
+class AuthorizationHeader(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a delivery carries in `Authorization` (contract 9.1)."""
+
+    type: str = ""
+    value: str = ""
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a failed delivery is tried again; the period in milliseconds (contract 9.1)."""
+
+    type: str = ""
+    period: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class PushConfig(msgspec.Struct, rename="camel"):
+    """A push configuration: all fields are always there, empty ones for a pull subscription (contract 9.1)."""
+
+    type: str = ""
+    push_endpoint: str = ""
+    max_messages: int = 0
+    authorization_header: AuthorizationHeader = AuthorizationHeader()
+    retry_policy: RetryPolicy = RetryPolicy()
+    verification_hash: str = ""
+    verified: bool = False
+    mattermost_url: str = ""
+    mattermost_username: str = ""
+    mattermost_channel: str = ""
+    base64_decode: bool = False
+
+
+class Subscription(msgspec.Struct, rename="camel", omit_defaults=True):
     """A subscription (contract 9.1)."""
 
     name: str
     topic: str
-    push_config: dict[str, Any]
+    push_config: PushConfig
     ack_deadline_seconds: int
     created_on: str
+    push_status: str = ""
 
 
 class Projects(msgspec.Struct):
@@ -184,12 +201,36 @@ def topic(project: str, topic: records.Topic) -> Topic:
     return Topic(topic_path(project, topic.name), resource_date(topic.created_on), schema)
 
 
-def subscription(project: str, subscription: records.Subscription) -> Subscription:
+def subscription(project: str, subscription: records.Subscription, push_status: str = "") -> Subscription:
     """Show a subscription of a project, also when its topic is gone."""
     return Subscription(
         name=subscription_path(project, subscription.name),
         topic=topic_path(project, subscription.topic),
-        push_config=PULL_CONFIG,
+        push_config=push(subscription.push) if subscription.push else PushConfig(),
         ack_deadline_seconds=subscription.ack_deadline_seconds,
         created_on=resource_date(subscription.created_on),
+        push_status=push_status,
     )
+
+
+def push(config: push_config.PushConfig) -> PushConfig:
+    """Show a push configuration."""
+    return PushConfig(
+        type=config.type,
+        push_endpoint=config.endpoint,
+        max_messages=config.max_messages,
+        authorization_header=AuthorizationHeader(config.header_type, config.header_value),
+        retry_policy=_retry(config),
+        verification_hash=config.verification_hash,
+        verified=config.verified,
+        mattermost_url=config.mattermost_url,
+        mattermost_username=config.mattermost_username,
+        mattermost_channel=config.mattermost_channel,
+        base64_decode=config.base64_decode,
+    )
+
+
+def _retry(config: push_config.PushConfig) -> RetryPolicy:
+    """Show a retry policy: where there is an endpoint, the official library wants a period (clients.md, A8)."""
+    shows_period = bool(config.retry_period or config.endpoint)
+    return RetryPolicy(config.retry_policy, config.retry_period if shows_period else msgspec.UNSET)

@@ -7,6 +7,21 @@ from ams.http.routing import Call, Row
 from ams.service import About
 
 
+class PushServer(msgspec.Struct):
+    """A push server and how it is: SERVING, NOT_SERVING, UNKNOWN, or what went wrong."""
+
+    endpoint: str
+    status: str
+
+
+class Status(msgspec.Struct, omit_defaults=True):
+    """How the service is (contract 14.5)."""
+
+    status: str
+    push_servers: list[PushServer] | msgspec.UnsetType = msgspec.UNSET
+    push_functionality: str = ""
+
+
 class Version(msgspec.Struct, omit_defaults=True):
     """What runs here (contract 14.6); the release only for those who may see it."""
 
@@ -30,15 +45,20 @@ class ServiceRoutes:
     def rows(self) -> list[Row]:
         """Return the room's part of the route table."""
         return [
-            Row("GET", "/status", None, self.status),
+            Row("GET", "/status", None, self.status, answers=Status, parameters=("details",)),
             Row("GET", "/version", None, self.version, answers=Version),
         ]
 
     async def status(self, call: Call) -> bytes:
         """Whether all is well."""
-        if call.parameter("details") == "true":
+        details = call.parameter("details") == "true"
+        if details:
             await self._about.require_viewer(call.token)
-        return msgspec.json.encode(self._about.status())
+        state = await self._about.status(details=details)
+        if state.push_server is None:
+            return msgspec.json.encode(Status(state.status, push_functionality="disabled"))
+        server = PushServer(state.push_server.endpoint, state.push_server.status)
+        return msgspec.json.encode(Status(state.status, [server]))
 
     async def version(self, call: Call) -> bytes:
         """What runs here."""

@@ -1,44 +1,14 @@
 """Subscriptions over HTTP, but for pull and acknowledge, which are hot routes (contract 9)."""
 
-import msgspec
-
 from ams.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routes.bodies import NewAccessList, access_list_reader
+from ams.http.routes.push import PushConfigBody, asked
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
 from ams.names import SubscriptionName
+from ams.pushing import Pushing
 from ams.subscriptions import Subscriptions
-
-
-class AuthorizationHeaderBody(Shape):
-    """How deliveries are signed: `autogen` or `disabled`; a value is ignored."""
-
-    type: str | None = None
-    value: str | None = None
-
-
-class RetryPolicyBody(Shape):
-    """`linear` or `slowstart`; the period in milliseconds."""
-
-    type: str | None = None
-    period: int | None = None
-
-
-class PushConfigBody(Shape, rename="camel"):
-    """Where and how to deliver (contract 13.1)."""
-
-    type: str | None = None
-    push_endpoint: str | None = None
-    max_messages: int | None = None
-    authorization_header: AuthorizationHeaderBody | None = None
-    retry_policy: RetryPolicyBody | None = None
-    verification_hash: str | None = None
-    verified: bool | None = None
-    mattermost_url: str | None = None
-    mattermost_username: str | None = None
-    mattermost_channel: str | None = None
-    base64_decode: bool | None = None
 
 
 class NewSubscription(Shape, rename="camel"):
@@ -65,8 +35,9 @@ _access_list = access_list_reader("Invalid Subscription ACL Arguments")
 class SubscriptionRoutes:
     """The room of subscriptions."""
 
-    def __init__(self, subscriptions: Subscriptions) -> None:
+    def __init__(self, subscriptions: Subscriptions, pushing: Pushing) -> None:
         self._subscriptions = subscriptions
+        self._pushing = pushing
 
     def rows(self) -> list[Row]:
         """Return the routes of this room."""
@@ -99,9 +70,10 @@ class SubscriptionRoutes:
         )
 
     async def show(self, call: Call) -> bytes:
-        """Answer a subscription."""
+        """Answer a subscription; here alone with the state of its delivery."""
         subscription = await self._subscriptions.show(call.caller, _name(call))
-        return answers.encode(answers.subscription(call.caller.here.name, subscription))
+        status = await self._pushing.status(call.caller.here.name, subscription)
+        return answers.encode(answers.subscription(call.caller.here.name, subscription, status))
 
     async def create(self, call: Call) -> bytes:
         """Make a subscription at the present end of its topic."""
@@ -111,14 +83,14 @@ class SubscriptionRoutes:
             _name(call),
             wanted.topic or "",
             wanted.ack_deadline_seconds or 0,
-            push=not _is_empty(wanted.push_config),
+            push=asked(wanted.push_config),
         )
         return answers.encode(answers.subscription(call.caller.here.name, subscription))
 
     async def delete(self, call: Call) -> bytes:
-        """Delete a subscription."""
-        await self._subscriptions.delete(call.caller, _name(call))
-        return answers.EMPTY
+        """Delete a subscription; one that was delivered answers what becomes of that."""
+        message = await self._subscriptions.delete(call.caller, _name(call))
+        return answers.encode({"message": message}) if message else answers.EMPTY
 
     async def modify_ack_deadline(self, call: Call) -> bytes:
         """Change the acknowledgement deadline; an absent one is 0."""
@@ -138,10 +110,3 @@ class SubscriptionRoutes:
 
 def _name(call: Call) -> SubscriptionName:
     return SubscriptionName(call.names["subscription"])
-
-
-def _is_empty(value: object) -> bool:
-    """Whether a push configuration says nothing: absent, or with only empty values (contract 9.3)."""
-    if isinstance(value, Shape):
-        return all(_is_empty(member) for member in msgspec.structs.astuple(value))
-    return not value

@@ -1,0 +1,108 @@
+"""Push configurations over HTTP (contract 13)."""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from ams.errors import InvalidInput
+from ams.http.routes import answers
+from ams.http.routing import Call, Row
+from ams.http.wire import Reader, Shape
+from ams.names import SubscriptionName
+from ams.push_config import AskedPush
+from ams.pushing import Pushing
+
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""What known clients can read."""
+
+
+class AuthorizationHeaderBody(Shape):
+    """`authorizationHeader` in a body; the value is ignored."""
+
+    type: str | None = None
+    value: str | None = None
+
+
+class RetryPolicyBody(Shape):
+    """`retryPolicy` in a body; the period in milliseconds."""
+
+    type: str | None = None
+    period: Integer | None = None
+
+
+class PushConfigBody(Shape, rename="camel"):
+    """`pushConfig` in a body (contract 13.1); the hash and `verified` are ignored, but they are not nothing."""
+
+    type: str | None = None
+    push_endpoint: str | None = None
+    max_messages: Integer | None = None
+    authorization_header: AuthorizationHeaderBody | None = None
+    retry_policy: RetryPolicyBody | None = None
+    verification_hash: str | None = None
+    verified: bool | None = None
+    mattermost_url: str | None = None
+    mattermost_username: str | None = None
+    mattermost_channel: str | None = None
+    base64_decode: bool | None = None
+
+
+class NewPushConfig(Shape, rename="camel"):
+    """The body of modifyPushConfig."""
+
+    push_config: PushConfigBody | None = None
+
+
+_modify = Reader(NewPushConfig, lambda: InvalidInput("Invalid Subscription Arguments"))
+
+
+class PushRoutes:
+    """The room of push configurations."""
+
+    def __init__(self, pushing: Pushing) -> None:
+        self._pushing = pushing
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        one = "/projects/{project}/subscriptions/{subscription}"
+        modify, verify = "subscriptions:modifyPushConfig", "subscriptions:verifyPushEndpoint"
+        return [
+            Row("POST", one + ":modifyPushConfig", modify, self.modify, reads=NewPushConfig),
+            Row("POST", one + ":verifyPushEndpoint", verify, self.verify),
+        ]
+
+    async def modify(self, call: Call) -> bytes:
+        """Replace a push configuration; an empty one makes it a pull subscription."""
+        wanted = asked(_modify.read(await call.body()).push_config)
+        await self._pushing.modify(call.caller, SubscriptionName(call.names["subscription"]), wanted)
+        return answers.EMPTY
+
+    async def verify(self, call: Call) -> bytes:
+        """Ask the endpoint whether it wants the messages; what the body says does not matter."""
+        await self._pushing.verify(call.caller, SubscriptionName(call.names["subscription"]))
+        return answers.EMPTY
+
+
+def asked(config: PushConfigBody | None) -> AskedPush | None:
+    """Return what a body asks for; None when it is absent, or has only empty values (contract 9.3)."""
+    if config is None or _is_empty(config):
+        return None
+    header = config.authorization_header or AuthorizationHeaderBody()
+    retry = config.retry_policy or RetryPolicyBody()
+    return AskedPush(
+        type=config.type or "",
+        endpoint=config.push_endpoint or "",
+        max_messages=config.max_messages or 0,
+        header_type=header.type or "",
+        retry_policy=retry.type or "",
+        retry_period=retry.period or 0,
+        mattermost_url=config.mattermost_url or "",
+        mattermost_username=config.mattermost_username or "",
+        mattermost_channel=config.mattermost_channel or "",
+        base64_decode=config.base64_decode,
+    )
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, Shape):
+        return all(_is_empty(member) for member in msgspec.structs.astuple(value))
+    return not value

@@ -1,0 +1,1 @@
+"""Push: reaching endpoints of others over https, safely."""

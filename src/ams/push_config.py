@@ -1,0 +1,209 @@
+"""Push configuration: where a subscription's messages are delivered to, and the rules by which it changes.
+
+Pure values; the rules are those of HTTP contract 13.1 to 13.3. A verified configuration is one that shall be delivered:
+there is no second mark for it, so what is wanted and what is stored cannot differ.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from ams.errors import InvalidInput
+
+HTTP_ENDPOINT, MATTERMOST = "http_endpoint", "mattermost"
+AUTOGEN, DISABLED = "autogen", "disabled"
+LINEAR, SLOWSTART = "linear", "slowstart"
+
+DEFAULT_PERIOD = 3000
+"""Milliseconds between two tries."""
+MAX_MESSAGES = 10_000
+"""Most messages one delivery may hold (push contract 15, P32)."""
+
+BAD_URL = "Push endpoint should be addressed by a valid https url"
+BAD_HEADER = "Authorization header type can only be of 'autogen' or 'disabled' type"
+BAD_TYPE = "Push configuration type can only be of 'http_endpoint' or 'mattermost'"
+BAD_RETRY = "Retry policy can only be of 'linear' or 'slowstart' type"
+NO_MATTERMOST_URL = "Field mattermostUrl cannot be empty"
+BAD_COUNT = f"Field maxMessages should be between 1 and {MAX_MESSAGES}"
+
+Secret = Callable[[], str]
+"""Makes a fresh text nobody can guess, for a verification hash or a header value."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPush:
+    """What a request says about push; empty text, 0 and None mean: not said."""
+
+    type: str = ""
+    endpoint: str = ""
+    max_messages: int = 0
+    header_type: str = ""
+    retry_policy: str = ""
+    retry_period: int = 0
+    """Milliseconds."""
+    mattermost_url: str = ""
+    mattermost_username: str = ""
+    mattermost_channel: str = ""
+    base64_decode: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PushConfig:
+    """A push configuration as it is stored; what belongs to the other type is empty."""
+
+    type: str
+    endpoint: str = ""
+    max_messages: int = 1
+    header_type: str = ""
+    """Empty for mattermost, and in records that came from elsewhere."""
+    header_value: str = field(default="", repr=False)
+    """What deliveries carry in `Authorization`; empty: no such header."""
+    retry_policy: str = LINEAR
+    retry_period: int = DEFAULT_PERIOD
+    """Milliseconds; 0 for slowstart, which finds its own."""
+    verification_hash: str = field(default="", repr=False)
+    """What the endpoint has to answer to show that its owner wants the messages."""
+    verified: bool = False
+    """Whether messages shall be delivered: an endpoint that was verified, or any mattermost."""
+    mattermost_url: str = field(default="", repr=False)
+    mattermost_username: str = ""
+    mattermost_channel: str = ""
+    base64_decode: bool = False
+
+    def without_secrets(self) -> "PushConfig":
+        """Return what those may see who only consume (contract 17.2, A14)."""
+        return replace(self, header_value="", verification_hash="")
+
+
+class Header(NamedTuple):
+    """Type and value of the authorization header."""
+
+    type: str
+    value: str
+
+
+def created(asked: AskedPush, secret: Secret) -> PushConfig:
+    """Return the configuration of a new subscription; raise `InvalidInput` in the order of contract 13.2."""
+    asked = _typed(asked)
+    _check_target(asked)
+    _check_retry(asked)
+    return _configured(None, asked, secret)
+
+
+def modified(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
+    """Return what takes the place of `existing`, None for a pull subscription (contract 13.3).
+
+    Raises `InvalidInput`, for the retry policy first.
+    """
+    asked = _typed(asked)
+    _check_retry(asked)
+    _check_target(asked)
+    return _configured(existing, asked, secret)
+
+
+def verified(config: PushConfig) -> PushConfig:
+    """Return the configuration of an endpoint that showed its hash; nothing else changes (17.2, A10)."""
+    return replace(config, verified=True)
+
+
+def _typed(asked: AskedPush) -> AskedPush:
+    """Name the type that the official client library leaves out (push contract 13.5)."""
+    if asked.type:
+        return asked
+    if asked.endpoint:
+        return replace(asked, type=HTTP_ENDPOINT)
+    return replace(asked, type=MATTERMOST) if asked.mattermost_url else asked
+
+
+def _check_target(asked: AskedPush) -> None:
+    if asked.type == HTTP_ENDPOINT:
+        _check_endpoint(asked)
+    elif asked.type == MATTERMOST:
+        if not asked.mattermost_url:
+            raise InvalidInput(NO_MATTERMOST_URL)
+    else:
+        raise InvalidInput(BAD_TYPE)
+
+
+def _check_endpoint(asked: AskedPush) -> None:
+    if not is_https(asked.endpoint):
+        raise InvalidInput(BAD_URL)
+    if asked.header_type not in ("", AUTOGEN, DISABLED):
+        raise InvalidInput(BAD_HEADER)
+    if not 0 <= asked.max_messages <= MAX_MESSAGES:
+        raise InvalidInput(BAD_COUNT)
+
+
+def _check_retry(asked: AskedPush) -> None:
+    if asked.retry_policy not in ("", LINEAR, SLOWSTART):
+        raise InvalidInput(BAD_RETRY)
+
+
+def _configured(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
+    policy = asked.retry_policy or LINEAR
+    period = asked.retry_period if asked.retry_period > 0 else DEFAULT_PERIOD
+    common = PushConfig(
+        asked.type,
+        retry_policy=policy,
+        retry_period=period if policy == LINEAR else 0,
+        base64_decode=_kept_decoding(existing, asked),
+    )
+    return _mattermost(common, asked) if asked.type == MATTERMOST else _endpoint(common, existing, asked, secret)
+
+
+def _kept_decoding(existing: PushConfig | None, asked: AskedPush) -> bool:
+    """Return whether data is decoded: as asked, else as it was (17.2, A10)."""
+    if asked.base64_decode is None:
+        return existing is not None and existing.base64_decode
+    return asked.base64_decode
+
+
+def _mattermost(common: PushConfig, asked: AskedPush) -> PushConfig:
+    return replace(
+        common,
+        verified=True,
+        mattermost_url=asked.mattermost_url,
+        mattermost_username=asked.mattermost_username,
+        mattermost_channel=asked.mattermost_channel,
+    )
+
+
+def _endpoint(common: PushConfig, existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
+    header = _header(existing, asked.header_type, secret)
+    same = existing is not None and existing.type == HTTP_ENDPOINT and existing.endpoint == asked.endpoint
+    return replace(
+        common,
+        endpoint=asked.endpoint,
+        max_messages=asked.max_messages or (existing.max_messages if existing else 1),
+        header_type=header.type,
+        header_value=header.value,
+        verification_hash=existing.verification_hash if existing and same else secret(),
+        verified=existing is not None and same and existing.verified,
+    )
+
+
+def _header(existing: PushConfig | None, asked: str, secret: Secret) -> Header:
+    """Return the header by the table of contract 13.3; mattermost has none to keep (17.2, A11)."""
+    if asked == DISABLED:
+        return Header(DISABLED, "")
+    if asked == AUTOGEN or existing is None or existing.type == MATTERMOST:
+        return Header(AUTOGEN, secret())
+    return Header(AUTOGEN, existing.header_value) if existing.header_type == AUTOGEN else Header(DISABLED, "")
+
+
+def is_https(url: str) -> bool:
+    """Whether this is an absolute https URL with a host, spelled so that no two programs read another host in it."""
+    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, half an IPv6 address
+        return False
+
+
+def authority(url: str) -> tuple[str, int]:
+    """Return host and port of an https URL."""
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or 443

@@ -1,0 +1,156 @@
+"""Push as state: configurations are checked, stored and verified here; delivering is done by a push server.
+
+What is stored is what is wanted (contract 13, 17.2 A13): whoever delivers follows it, after any failure on either side.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ams.access.admission import Caller
+from ams.errors import Conflict, NotAuthenticated, NotFound, Unavailable
+from ams.names import SubscriptionName, UserId, subscription_path
+from ams.push.endpoint import CheckFailed, EndpointCheck
+from ams.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
+from ams.registry.records import Subscription
+from ams.registry.registry import Registry
+from ams.registry.secrets import new_token
+
+DISABLED = "Push functionality is currently disabled"
+NO_WORKER = "Push functionality is currently unavailable"
+UNREACHABLE = "Push server is currently unavailable"
+"""What is told of a push server that does not answer (contract 13.6)."""
+
+
+class PushServer(Protocol):
+    """Who delivers. Every call ends within a few seconds and tells what it found as a text of contract 13.6."""
+
+    async def status(self, path: str) -> str:
+        """Return how the delivery of a subscription goes; `path` is its resource name."""
+        ...
+
+    async def deactivated(self, path: str) -> str:
+        """Return what becomes of the delivery of a subscription that was deleted."""
+        ...
+
+    async def health(self, *, details: bool) -> str:
+        """Return the health of the server itself; with `details`, as its transport words it (contract 14.5)."""
+        ...
+
+
+class NoPushServer:
+    """Stands where no push server is connected: nothing is delivered, and everybody is told so."""
+
+    async def status(self, path: str) -> str:
+        """Return that nobody delivers."""
+        return UNREACHABLE
+
+    async def deactivated(self, path: str) -> str:
+        """Return that nobody delivers."""
+        return UNREACHABLE
+
+    async def health(self, *, details: bool) -> str:
+        """Return that nobody delivers."""
+        return "No push server is connected" if details else UNREACHABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Pushing:
+    """What can be done with the push configurations of subscriptions."""
+
+    registry: Registry
+    enabled: bool = False
+    """Setting `push_enabled`."""
+    worker_token: str = ""
+    """The token of the user who delivers (contract 13.5)."""
+    endpoints: EndpointCheck | None = None
+    """Asks endpoints for their hash; always there when push is enabled."""
+    server: PushServer = NoPushServer()
+
+    async def for_creation(self, asked: AskedPush) -> tuple[PushConfig, UserId]:
+        """Return the configuration of a new subscription, and who delivers it.
+
+        Raises, in the order of contract 13.2: `Conflict`, `Unavailable`, `InvalidInput`.
+        """
+        worker = self._required(await self.worker() if self.enabled else None)
+        return created(asked, new_token), worker
+
+    async def modify(self, caller: Caller, name: SubscriptionName, asked: AskedPush | None) -> None:
+        """Replace a push configuration; None makes it a pull subscription, also while push is disabled.
+
+        Raises, in the order of contract 13.3: `NotFound`, `Conflict`, `Unavailable`, `InvalidInput`.
+        """
+        worker = await self.worker()
+
+        def change(existing: PushConfig | None) -> PushConfig | None:
+            if asked is None:
+                return None
+            self._required(worker)
+            return modified(existing, asked, new_token)
+
+        await self.registry.subscriptions.change_push(caller.here.id, name, change, worker)
+
+    async def verify(self, caller: Caller, name: SubscriptionName) -> None:
+        """Ask the endpoint for its hash; from then on its messages shall be delivered.
+
+        Raises, in the order of contract 13.4: `Conflict`, `Unavailable`, `NotFound`, `Conflict`, `NotAuthenticated`.
+        """
+        worker = self._required(await self.worker() if self.enabled else None)
+        subscription = await self.registry.subscriptions.find(caller.here.id, name)
+        if subscription is None:
+            raise NotFound("Subscription doesn't exist")
+        asked = _unverified(subscription.push)
+        await self._check(asked)
+
+        def change(present: PushConfig | None) -> PushConfig:
+            # The configuration may have changed while the endpoint was asked: what it showed must be the present hash.
+            config = _unverified(present)
+            if config.verification_hash != asked.verification_hash:
+                raise _failed("Wrong verification hash")
+            return verified(config)
+
+        await self.registry.subscriptions.change_push(caller.here.id, name, change, worker)
+
+    async def status(self, project: str, subscription: Subscription) -> str:
+        """Return how delivery goes; empty for what is not to be delivered (contract 9.1)."""
+        if subscription.push is None or not subscription.push.verified:
+            return ""
+        return await self.server.status(subscription_path(project, subscription.name))
+
+    async def deleted(self, project: str, subscription: Subscription) -> str:
+        """Return what becomes of the delivery of a deleted subscription; empty if there was none (contract 9.2)."""
+        if subscription.push is None or not subscription.push.verified:
+            return ""
+        return await self.server.deactivated(subscription_path(project, subscription.name))
+
+    async def worker(self) -> UserId | None:
+        """Return the user who delivers; None when the token is nobody's."""
+        principal = await self.registry.users.principal(self.worker_token) if self.worker_token else None
+        return principal.id if principal else None
+
+    def _required(self, worker: UserId | None) -> UserId:
+        if not self.enabled:
+            raise Conflict(DISABLED)
+        if worker is None:
+            raise Unavailable(NO_WORKER)
+        return worker
+
+    async def _check(self, config: PushConfig) -> None:
+        assert self.endpoints is not None
+        host, port = authority(config.endpoint)
+        try:
+            await self.endpoints.check(host, port, config.verification_hash)
+        except CheckFailed as error:
+            raise _failed(str(error)) from error
+
+
+def _unverified(config: PushConfig | None) -> PushConfig:
+    """Return a configuration that may be verified; raise `Conflict` for any other."""
+    if config is None or config.type != HTTP_ENDPOINT:
+        raise Conflict("Subscription is not in http push mode")
+    if config.verified:
+        raise Conflict("Push endpoint is already verified")
+    return config
+
+
+def _failed(reason: str) -> NotAuthenticated:
+    return NotAuthenticated(f"Endpoint verification failed.{reason}")

@@ -1,0 +1,53 @@
+"""Push configurations in the registry, and the places of the worker that delivers.
+
+Where a subscription is delivered, the worker is on its access list and a member of its project: that is how it finds
+what to deliver (contract 13.5). Both change with the configuration, in one transaction.
+"""
+
+import json
+
+import msgspec
+from sqlalchemy import Connection, insert, select
+
+from ams.names import ProjectId, SubscriptionId, UserId
+from ams.push_config import PushConfig
+from ams.registry import access_lists
+from ams.registry.tables import memberships, subscription_access
+
+_decoder = msgspec.json.Decoder(PushConfig)
+
+
+def stored(config: PushConfig | None) -> str | None:
+    """Return a configuration as the table holds it."""
+    return None if config is None else msgspec.json.encode(config).decode()
+
+
+def read(text: str | None) -> PushConfig | None:
+    """Read what the table holds."""
+    return None if text is None else _decoder.decode(text)
+
+
+def place_worker(
+    connection: Connection,
+    project: ProjectId,
+    subscription: SubscriptionId,
+    worker: UserId | None,
+    *,
+    delivered: bool,
+) -> None:
+    """Put the worker where the subscription is, or take it off its list; without a worker nobody moves (17.3, U2)."""
+    if worker is None:
+        return
+    if not delivered:
+        access_lists.remove(connection, subscription_access, subscription, worker)
+        return
+    _link(connection, project, worker)
+    access_lists.add(connection, subscription_access, subscription, worker)
+
+
+def _link(connection: Connection, project: ProjectId, worker: UserId) -> None:
+    """Make the worker a member, without roles; one that is a member already stays as it is (17.3, U14)."""
+    known = select(memberships.c.number).where(memberships.c.user_id == worker, memberships.c.project_id == project)
+    if connection.scalar(known) is None:
+        row = insert(memberships).values(user_id=worker, project_id=project, roles=json.dumps(()))
+        connection.execute(row)

@@ -1,0 +1,97 @@
+"""An https receiver on loopback, in threads of its own, with a certificate of a CA made for the tests."""
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ams.http.tls import self_signed
+
+Behaviour = Callable[[ssl.SSLSocket], None]
+"""What is done once a request has come."""
+
+
+@dataclass
+class Receiver:
+    """A running receiver; it does what `behaviour` says, which may be changed."""
+
+    port: int
+    ca: str
+    behaviour: Behaviour
+    heads: list[bytes] = field(default_factory=list)
+    """The requests that came."""
+
+
+@contextlib.contextmanager
+def receiver(folder: Path, behaviour: Behaviour) -> Iterator[Receiver]:
+    """Receive until the block ends; `folder` holds the CA and the certificate, made when they are not there."""
+    ca, chain, key = self_signed(str(folder))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain, key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        running = Receiver(listener.getsockname()[1], ca, behaviour)
+        thread = threading.Thread(target=_accept, args=(listener, context, running), daemon=True)
+        thread.start()
+        try:
+            yield running
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def _accept(listener: socket.socket, context: ssl.SSLContext, running: Receiver) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=_serve, args=(connection, context, running), daemon=True).start()
+
+
+def _serve(connection: socket.socket, context: ssl.SSLContext, running: Receiver) -> None:
+    with contextlib.suppress(OSError), connection, context.wrap_socket(connection, server_side=True) as secure:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            part = secure.recv(4096)
+            if not part:
+                return
+            head += part
+        running.heads.append(head)
+        running.behaviour(secure)
+
+
+def answers(body: str, status: str = "200 OK", *headers: str) -> Behaviour:
+    """Answer with a body."""
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body.encode())}", *headers, "", body]
+    return sends("\r\n".join(lines).encode())
+
+
+def sends(raw: bytes) -> Behaviour:
+    """Send bytes as they are."""
+    return lambda secure: secure.sendall(raw)
+
+
+def is_silent(secure: ssl.SSLSocket) -> None:
+    """Say nothing until the other side has enough."""
+    secure.recv(1)
+
+
+def drips(secure: ssl.SSLSocket) -> None:
+    """Answer a byte at a time, as long as anybody listens."""
+    secure.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\n")
+    secure.settimeout(0.02)
+    while True:
+        secure.sendall(b"a")
+        try:
+            if not secure.recv(1):
+                return
+        except TimeoutError:
+            continue
+
+
+def floods(secure: ssl.SSLSocket) -> None:
+    """Send a body without an end."""
+    secure.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        secure.sendall(b"10000\r\n" + b"a" * 65536 + b"\r\n")

@@ -1,0 +1,253 @@
+"""Push configurations as values: HTTP contract 13.1 to 13.3, and 17.2 (A10, A11)."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.errors import InvalidInput
+from ams.push_config import (
+    BAD_COUNT,
+    BAD_HEADER,
+    BAD_RETRY,
+    BAD_TYPE,
+    BAD_URL,
+    NO_MATTERMOST_URL,
+    AskedPush,
+    PushConfig,
+    authority,
+    created,
+    is_https,
+    modified,
+    verified,
+)
+
+URL = "https://receiver.example/in"
+
+
+def fresh() -> Callable[[], str]:
+    """Return a maker of secrets that are all different."""
+    numbers = itertools.count()
+    return lambda: f"secret-{next(numbers)}"
+
+
+types = st.sampled_from(["", "http_endpoint", "mattermost", "smtp"])
+urls = st.sampled_from(["", URL, "https://other.example:8443/", "http://receiver.example/in"])
+asks = st.builds(
+    AskedPush,
+    type=types,
+    endpoint=urls,
+    max_messages=st.sampled_from([0, 1, 100, -1, 10_001]),
+    header_type=st.sampled_from(["", "autogen", "disabled", "basic"]),
+    retry_policy=st.sampled_from(["", "linear", "slowstart", "never"]),
+    retry_period=st.integers(-5, 5000),
+    mattermost_url=st.sampled_from(["", "https://chat.example/hooks/x"]),
+    mattermost_username=st.sampled_from(["", "bot"]),
+    mattermost_channel=st.sampled_from(["", "town"]),
+    base64_decode=st.sampled_from([None, False, True]),
+)
+
+
+common = {
+    "retry_policy": st.sampled_from(["", "linear", "slowstart"]),
+    "retry_period": st.integers(-5, 5000),
+    "mattermost_username": st.sampled_from(["", "bot"]),
+    "base64_decode": st.sampled_from([None, False, True]),
+}
+good = st.builds(
+    AskedPush,
+    type=st.sampled_from(["", "http_endpoint"]),
+    endpoint=st.sampled_from([URL, "https://other.example:8443/"]),
+    max_messages=st.sampled_from([0, 1, 100]),
+    header_type=st.sampled_from(["", "autogen", "disabled"]),
+    **common,
+) | st.builds(
+    AskedPush,
+    type=st.just("mattermost"),
+    endpoint=st.sampled_from(["", URL]),
+    mattermost_url=st.just("https://chat.example/hooks/x"),
+    **common,
+)
+"""Configurations that can be."""
+
+
+def is_good(asked: AskedPush) -> bool:
+    try:
+        created(asked, fresh())
+    except InvalidInput:
+        return False
+    return True
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> PushConfig | None:
+    """What a subscription may have come to: any number of changes, verified in between or not."""
+    config: PushConfig | None = None
+    secret = fresh()
+    for asked, verify in draw(st.lists(st.tuples(good, st.booleans()), max_size=4)):
+        config = modified(config, asked, secret)
+        if verify:
+            config = verified(config)
+    return config
+
+
+@given(histories(), good)
+def test_what_belongs_to_the_other_type_is_not_stored(existing: PushConfig | None, asked: AskedPush) -> None:
+    config = modified(existing, asked, fresh())
+
+    if config.type == "http_endpoint":
+        assert (config.mattermost_url, config.mattermost_username, config.mattermost_channel) == ("", "", "")
+        assert config.endpoint == asked.endpoint
+        assert config.verification_hash
+    else:
+        assert (config.endpoint, config.verification_hash, config.header_value) == ("", "", "")
+        assert (config.max_messages, config.verified) == (1, True)
+
+
+@given(histories(), good)
+def test_only_an_endpoint_that_was_verified_stays_verified(existing: PushConfig | None, asked: AskedPush) -> None:
+    config = modified(existing, asked, lambda: "new")
+    same = existing is not None and existing.endpoint != "" and existing.endpoint == config.endpoint
+
+    if config.type == "http_endpoint":
+        assert config.verified == (same and existing is not None and existing.verified)
+        assert (config.verification_hash != "new") == same
+
+
+@given(histories(), good)
+def test_the_header_has_a_value_if_and_only_if_it_is_autogen(existing: PushConfig | None, asked: AskedPush) -> None:
+    config = modified(existing, asked, fresh())
+
+    assert (config.header_value != "") == (config.header_type == "autogen")
+
+
+@given(histories(), good)
+def test_a_period_is_for_linear_only(existing: PushConfig | None, asked: AskedPush) -> None:
+    config = modified(existing, asked, fresh())
+
+    wanted = asked.retry_period if asked.retry_period > 0 else 3000
+    assert config.retry_period == (wanted if config.retry_policy == "linear" else 0)
+
+
+@given(histories(), good)
+def test_decoding_and_count_stay_when_nothing_is_said_of_them(existing: PushConfig | None, asked: AskedPush) -> None:
+    """A10."""
+    config = modified(existing, replace(asked, base64_decode=None, max_messages=0), fresh())
+
+    assert config.base64_decode == (existing is not None and existing.base64_decode)
+    if config.type == "http_endpoint":
+        assert config.max_messages == (existing.max_messages if existing else 1)
+
+
+@given(histories(), good)
+def test_the_same_again_changes_nothing_but_a_header_asked_for(existing: PushConfig | None, asked: AskedPush) -> None:
+    secret = fresh()
+    once = modified(existing, asked, secret)
+    twice = modified(once, asked, secret)
+
+    assert replace(twice, header_value="") == replace(once, header_value="")
+    assert (twice.header_value != once.header_value) == (asked.header_type == "autogen" and once.endpoint != "")
+
+
+@given(good)
+def test_creating_is_changing_a_pull_subscription(asked: AskedPush) -> None:
+    assert created(asked, fresh()) == modified(None, asked, fresh())
+
+
+@given(asks, histories())
+def test_both_refuse_the_same(asked: AskedPush, existing: PushConfig | None) -> None:
+    if is_good(asked):
+        modified(existing, asked, fresh())
+    else:
+        with pytest.raises(InvalidInput):
+            modified(existing, asked, fresh())
+
+
+@given(histories())
+def test_verifying_changes_nothing_else(existing: PushConfig | None) -> None:
+    """A10."""
+    if existing is not None:
+        assert verified(existing) == replace(existing, verified=True)
+
+
+PULL = None
+AUTO = created(AskedPush(endpoint=URL), lambda: "old")
+OFF = created(AskedPush(endpoint=URL, header_type="disabled"), lambda: "old")
+OLD = replace(OFF, header_type="")
+CHAT = created(AskedPush(mattermost_url="https://chat.example/hooks/x"), lambda: "old")
+
+
+@pytest.mark.parametrize(
+    ("asked", "existing", "result"),
+    [
+        *(("autogen", existing, ("autogen", "new")) for existing in (PULL, AUTO, OFF, OLD, CHAT)),
+        *(("disabled", existing, ("disabled", "")) for existing in (PULL, AUTO, OFF, OLD, CHAT)),
+        ("", PULL, ("autogen", "new")),
+        ("", OLD, ("disabled", "")),
+        ("", OFF, ("disabled", "")),
+        ("", AUTO, ("autogen", "old")),
+        ("", CHAT, ("autogen", "new")),  # A11
+    ],
+)
+def test_the_header_follows_the_table(asked: str, existing: PushConfig | None, result: tuple[str, str]) -> None:
+    config = modified(existing, AskedPush(endpoint=URL, header_type=asked), lambda: "new")
+
+    assert (config.header_type, config.header_value) == result
+
+
+@pytest.mark.parametrize(
+    ("asked", "at_creation", "at_change"),
+    [
+        (AskedPush(type="smtp", retry_policy="never"), BAD_TYPE, BAD_RETRY),
+        (AskedPush(retry_policy="never"), BAD_TYPE, BAD_RETRY),
+        (AskedPush(base64_decode=True), BAD_TYPE, BAD_TYPE),
+        (AskedPush(endpoint="http://x", header_type="basic", retry_policy="never"), BAD_URL, BAD_RETRY),
+        (AskedPush(endpoint=URL, header_type="basic", max_messages=-1), BAD_HEADER, BAD_HEADER),
+        (AskedPush(endpoint=URL, max_messages=-1, retry_policy="never"), BAD_COUNT, BAD_RETRY),
+        (AskedPush(endpoint=URL, max_messages=10_001), BAD_COUNT, BAD_COUNT),
+        (AskedPush(type="mattermost", endpoint=URL, retry_policy="never"), NO_MATTERMOST_URL, BAD_RETRY),
+        (AskedPush(type="http_endpoint", mattermost_url="https://chat.example/hooks/x"), BAD_URL, BAD_URL),
+    ],
+)
+def test_the_first_mistake_is_told(asked: AskedPush, at_creation: str, at_change: str) -> None:
+    with pytest.raises(InvalidInput) as creating:
+        created(asked, fresh())
+    with pytest.raises(InvalidInput) as changing:
+        modified(AUTO, asked, fresh())
+
+    assert (creating.value.message, changing.value.message) == (at_creation, at_change)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a", "HTTPS://A.example", "https://a:8443/x?y=z#f", "https://[2001:db8::1]:1/", "https://u:p@a/"]
+)
+def test_https_urls_with_a_host_are_good(url: str) -> None:
+    assert is_https(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "a", "/in", "http://a", "ftp://a", "https:", "https://", "https:///in", "https://:443", "https://a:x",
+     "https://a:65536", "https://a:0", "https://[::1", "https://a b", "https://a\n", "\thttps://a", "https://a\\@b",
+     "https://ü.example", "https://a\x7f", "https://?x", "//a"],
+)  # fmt: skip
+def test_others_are_not(url: str) -> None:
+    assert not is_https(url)
+
+
+@given(st.text())
+def test_any_text_is_a_url_or_not(text: str) -> None:
+    if is_https("https://" + text):
+        host, port = authority("https://" + text)
+        assert host
+        assert 0 < port < 65536
+
+
+def test_secrets_are_not_in_what_is_printed() -> None:
+    shown = repr(created(AskedPush(endpoint=URL), lambda: "s3cret"))
+
+    assert "s3cret" not in shown
+    assert created(AskedPush(endpoint=URL), lambda: "s3cret").without_secrets().verification_hash == ""

@@ -52,6 +52,12 @@ def test_durations_are_written_with_units(text: str, seconds: float) -> None:
         {"pull_wait": "60s"},
         {"max_buffered_bytes": "1MB"},
         {"max_data_bytes": "50MB"},
+        {"push_server_host": "push.example"},
+        {"push_server_port": "5555"},
+        {"push_server_host": "push.example", "push_server_port": "70000"},
+        {"push_worker_token": "ü"},
+        {"push_worker_token": "same", "service_token": "same"},
+        {"log_facilities": "kafka"},
     ],
 )
 def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> None:
@@ -78,9 +84,16 @@ def test_an_unknown_variable_only_warns() -> None:
 
 
 def test_secrets_are_never_shown() -> None:
-    rows = shown(loaded({"service_token": "s3cret", "token_key": "ab" * 32}))
+    rows = shown(loaded({"service_token": "s3cret", "token_key": "ab" * 32, "push_worker_token": "w0rker"}))
 
-    assert not any("s3cret" in cell or "abab" in cell for row in rows for cell in row)
+    assert not any(secret in cell for row in rows for cell in row for secret in ("s3cret", "abab", "w0rker"))
+
+
+@pytest.mark.parametrize("option", ["", "cookie", "KEY", "none"])
+def test_an_unknown_auth_option_stops_the_start(option: str) -> None:
+    """17.4 O13: it never silently means the query parameter."""
+    with pytest.raises(Unusable, match="is none of both, header, key"):
+        loaded({"auth_option": option})
 
 
 def test_what_is_shown_can_be_set_again() -> None:

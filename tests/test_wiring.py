@@ -55,3 +55,45 @@ async def test_in_a_folder_that_all_may_read_only_the_certificate_is_for_all(tmp
     assert run.base_url.startswith("https")
     assert {"cursors.db", "registry.db", "log", "7d", "control"} <= {each.name for each in places}
     assert readable == {"ca.pem", "server.pem"}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"push_allow": "localhost"}, {"push_enabled": True, "push_ca_file": "/nowhere/ca.pem"}]
+)
+async def test_bad_settings_of_push_stop_the_start_before_anything_is_made(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    with pytest.raises(Unusable, match="^push_"):
+        async with running_service(tmp_path / "data", **settings):
+            raise AssertionError("it started")
+
+    assert not (tmp_path / "data").exists()
+
+
+async def test_a_start_with_push_makes_the_worker_beside_the_first_administrator(tmp_path: Path) -> None:
+    for _ in range(2):
+        async with (
+            running_service(tmp_path / "data", push_enabled=True, push_worker_token="w0rker") as (run, token),
+            httpx.AsyncClient(base_url=run.base_url + "/v1", headers={"x-api-key": token}) as client,
+        ):
+            names = [user["name"] for user in (await client.get("/users")).json()["users"]]
+            assert names == ["push_worker_0", "admin"]
+            assert (await client.get("/users/profile", headers={"x-api-key": "w0rker"})).status_code == 200
+
+
+async def test_what_was_configured_survives_a_restart(tmp_path: Path) -> None:
+    push = {"type": "mattermost", "mattermostUrl": "https://chat.example/hooks/x", "base64Decode": True}
+    data, settings = tmp_path / "data", {"push_enabled": True, "push_worker_token": "w0rker"}
+    seen = []
+    for _ in range(2):
+        async with (
+            running_service(data, **settings) as (run, token),
+            httpx.AsyncClient(base_url=run.base_url + "/v1/projects/P", headers={"x-api-key": token}) as client,
+        ):
+            await client.post(run.base_url + "/v1/projects/P", json={})
+            await client.put("/topics/t")
+            await client.put("/subscriptions/s", json={"topic": "projects/P/topics/t", "pushConfig": push})
+            seen.append((await client.get("/subscriptions/s")).json())
+
+    assert seen[0]["pushConfig"]["base64Decode"]
+    assert seen[0] == seen[1]

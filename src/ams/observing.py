@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import logging.handlers
+import os
 import sys
 from collections.abc import Iterator
 from typing import Protocol, TextIO, cast
@@ -39,10 +40,9 @@ class Syslog(io.TextIOBase):
     """The machine's syslog, as another place for log lines."""
 
     def __init__(self, address: str = SYSLOG) -> None:
-        try:
-            self._handler = logging.handlers.SysLogHandler(address, logging.handlers.SysLogHandler.LOG_DAEMON)
-        except OSError as error:
-            raise Unusable(f"log_facilities: no syslog at {address} ({error.strerror})") from error
+        if not os.path.exists(address):  # the handler would only try again at every line
+            raise Unusable(f"log_facilities: no syslog at {address}")
+        self._handler = logging.handlers.SysLogHandler(address, logging.handlers.SysLogHandler.LOG_DAEMON)
         self._handler.ident = "ams: "
 
     def write(self, text: str, /) -> int:

@@ -81,7 +81,9 @@ def imported(text: str) -> Imported:
         elif key != "bind_ip":
             notes.append(f"{key} has no counterpart" + (f": {_WITHOUT[key]}" if key in _WITHOUT else ""))
     checked(values, "the imported settings")
-    return Imported("".join(f"{name} = {_toml(value)}\n" for name, value in values.items()), tuple(notes))
+    toml = "".join(f"{name} = {_toml(value)}\n" for name, value in values.items())
+    _check_text(toml)
+    return Imported(toml, tuple(notes))
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -117,7 +119,12 @@ def _auth_option(value: Any) -> tuple[object, list[str]]:
 
 
 def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    # A JSON string is a TOML string, but for a character that JSON may leave as it is.
-    return json.dumps(value).replace("\x7f", "\\u007f")
+    """Write a value; a JSON string is a TOML string, but for a character that JSON may leave as it is."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _check_text(toml: str) -> None:
+    try:
+        toml.encode()
+    except UnicodeEncodeError:
+        raise Unusable("a text in it is not Unicode (half a surrogate pair)") from None

@@ -29,7 +29,8 @@ SECONDS = 30
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """Run one service for all tests of the command line; they work in projects of their own."""
     data = tmp_path_factory.mktemp("service") / "ams-data"
-    with live_service(data, "--tls-self-signed", "--min-free-bytes", "0", "--reserve-bytes", "0") as service:
+    push = ("--push-enabled", "--push-worker-token", "the-token-of-the-push-worker")
+    with live_service(data, "--tls-self-signed", "--min-free-bytes", "0", "--reserve-bytes", "0", *push) as service:
         yield service
 
 

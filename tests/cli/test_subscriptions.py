@@ -61,3 +61,45 @@ def test_a_place_that_is_not_there_moves_nothing(ams: Ams, sub: str) -> None:
     assert ams("sub", "seek", sub, "--to", "4").returncode == 1
     assert ams("sub", "seek", sub, "--to", "2999-01-01").returncode == 5
     assert ams("sub", "offsets", sub).stdout.split() == ["oldest", "0", "next", "0", "end", "3", "backlog", "3"]
+
+
+def test_push_is_configured_and_taken_back(ams: Ams, sub: str) -> None:
+    url = "https://127.0.0.1:1/in"
+    asked = ams("sub", "push-config", sub, "--url", url, "--retry", "slowstart", "--base64-decode", "-o", "json")
+
+    config = json.loads(asked.stdout)["pushConfig"]
+    assert (config["pushEndpoint"], config["retryPolicy"]) == (url, {"type": "slowstart", "period": 0})
+    assert config["base64Decode"]
+    shown = ams("sub", "show", sub).stdout
+    assert config["verificationHash"] in shown
+    assert config["authorizationHeader"]["value"] not in shown
+    assert ams("sub", "push-config", sub, "--none").returncode == 0
+    assert "push" not in ams("sub", "show", sub).stdout
+
+
+def test_an_endpoint_that_cannot_be_verified_is_told(ams: Ams, sub: str) -> None:
+    ams("sub", "push-config", sub, "--url", "https://127.0.0.1:1/in")
+
+    verified = ams("sub", "verify-push", sub)
+
+    assert verified.returncode == 3
+    assert verified.stderr == "ams: Endpoint verification failed.127.0.0.1 is not a public address\n"
+
+
+def test_mattermost_needs_no_verifying(ams: Ams, sub: str) -> None:
+    ams("sub", "push-config", sub, "--mattermost", "https://chat.example/hooks/x", "--username", "bot")
+
+    shown = ams("sub", "show", sub).stdout.splitlines()
+    assert "push          https://chat.example/hooks/x" in shown
+    assert "push status   Push server is currently unavailable" in shown
+    assert ams("sub", "verify-push", sub).returncode == 5
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--none", "--url", "https://a"], ["--url", "https://a", "--mattermost", "https://b"]]
+)
+def test_a_push_configuration_says_one_thing(ams: Ams, sub: str, options: list[str]) -> None:
+    asked = ams("sub", "push-config", sub, *options)
+
+    assert asked.returncode == 2
+    assert "give one of --url, --mattermost and --none" in asked.stderr

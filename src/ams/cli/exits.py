@@ -63,6 +63,6 @@ def line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if code is Exit.FAULT:
         return f"unexpected {type(error).__name__}: {text} (a fault in ams; AMS_DEBUG=1 shows where)"
-    if isinstance(error, errors.NotAuthenticated):
+    if isinstance(error, errors.NotAuthenticated) and text == "Unauthorized":
         return f"{text} (the token is missing, unknown, or has no role here)"
     return text or type(error).__name__

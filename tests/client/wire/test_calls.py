@@ -106,6 +106,41 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
         f"{P}/subscriptions/S:modifyAckDeadline",
         {"ackDeadlineSeconds": 60},
     ),
+    # contract 13
+    (
+        wire.modify_push_config(
+            "P", "S", wire.PushConfig(push_endpoint="https://r.example/", retry_policy=wire.RetryPolicy(period=300))
+        ),
+        "POST",
+        f"{P}/subscriptions/S:modifyPushConfig",
+        {"pushConfig": {"pushEndpoint": "https://r.example/", "retryPolicy": {"period": 300}}},
+    ),
+    (
+        wire.modify_push_config(
+            "P", "S", wire.PushConfig(type="mattermost", mattermost_url="https://c.example/", base64_decode=False)
+        ),
+        "POST",
+        f"{P}/subscriptions/S:modifyPushConfig",
+        {"pushConfig": {"type": "mattermost", "mattermostUrl": "https://c.example/", "base64Decode": False}},
+    ),
+    (wire.modify_push_config("P", "S", None), "POST", f"{P}/subscriptions/S:modifyPushConfig", {"pushConfig": {}}),
+    (wire.verify_push_endpoint("P", "S"), "POST", f"{P}/subscriptions/S:verifyPushEndpoint", EMPTY),
+    (
+        wire.create_subscription(
+            "P",
+            "S",
+            "T",
+            push=wire.PushConfig(
+                push_endpoint="https://r.example/", authorization_header=wire.AuthorizationHeader(type="disabled")
+            ),
+        ),
+        "PUT",
+        f"{P}/subscriptions/S",
+        {
+            "topic": "projects/P/topics/T",
+            "pushConfig": {"pushEndpoint": "https://r.example/", "authorizationHeader": {"type": "disabled"}},
+        },
+    ),
     # contract 10 and 11; both values of a pull are strings (clients.md, R3)
     (wire.pull("P", "S"), "POST", f"{P}/subscriptions/S:pull", {"maxMessages": "1", "returnImmediately": "false"}),
     (

@@ -1,0 +1,38 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from ams.errors import Unusable
+from ams.observing import Both, Stderr, Syslog
+
+
+def test_a_line_goes_to_the_syslog_as_this_program_s(tmp_path: Path) -> None:
+    address = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address)
+        with Syslog(address) as syslog:
+            syslog.write("10% of it\n")
+        said = listener.recv(1000)
+
+    assert said == b"<30>ams: 10% of it\x00"
+
+
+def test_a_line_goes_to_both_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address)
+        with Syslog(address) as syslog:
+            both = Both(Stderr(), syslog)
+            both.write("a line\n")
+            both.flush()
+        assert b"a line" in listener.recv(1000)
+
+    assert capsys.readouterr().err == "a line\n"
+
+
+def test_without_a_syslog_the_start_stops_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="log_facilities: no syslog at") as stopped:
+        Syslog(str(tmp_path / "none"))
+
+    assert "\n" not in stopped.value.message

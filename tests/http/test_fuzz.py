@@ -15,13 +15,15 @@ from tests.support.served import SERVICE_TOKEN, Served, served
 FIELDS = [
     "ackIds", "messages", "data", "attributes", "messageId", "key", "value", "maxMessages", "returnImmediately", "x",
     "offset", "ackDeadlineSeconds", "topic", "pushConfig", "retryPolicy", "authorizationHeader", "base64Decode", "name",
-    "pushEndpoint", "mattermostUrl", "type", "period", "schema", "description", "projects", "project", "roles", "service_roles", "email", "first_name", "authorized_users",
+    "schema", "description", "projects", "project", "roles", "service_roles", "email", "first_name", "authorized_users",
+    "pushEndpoint", "mattermostUrl", "type", "period",
 ]  # fmt: skip
 WORDS = [
     "", "P", "T", "S", "u", "publisher", "service_admin", "aGk=", "aG\nk=", "aGk", "msg 1", "10", "-1", "1e3", "true",
     "projects/P/topics/T", "/projects/P/topics/T", "projects/P/subscriptions/S:0", "projects/P/subscriptions/S:x",
     "projects/P/subscriptions/S:9223372036854775807", "projects/P/subscriptions/S:99999999999999999999", "\0", "\ud800",
-    "http_endpoint", "mattermost", "slowstart", "https://10.0.0.1/in", "https://[::1", "%", "projects/P/schemas/X", "a/b", "ü", "' OR 1=1 --", "{{7*7}}", "x" * 300,
+    "%", "projects/P/schemas/X", "a/b", "ü", "' OR 1=1 --", "{{7*7}}", "x" * 300,
+    "http_endpoint", "mattermost", "slowstart", "https://10.0.0.1/in", "https://[::1",
 ]  # fmt: skip
 ACTIONS = [(method, path.replace("$P-x", "u").replace("$P", "P")) for method, path in PATHS.values()]
 ACTIONS += [("GET", "/status"), ("GET", "/version"), ("GET", "/users/profile")]

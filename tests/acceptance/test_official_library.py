@@ -21,8 +21,8 @@ from tests.support.service import LiveService, live_service
 
 pytestmark = pytest.mark.acceptance
 
-NOT_YET = {"pushconfig_sub", "metrics", "va_metrics", "usage_report"}
-"""Methods for what this service does not have yet: push and metrics."""
+NOT_YET = {"metrics", "va_metrics", "usage_report"}
+"""Methods for what this service does not have yet: metrics."""
 WITHOUT_REQUESTS = {"assign_token", "auth_via_cert", "get_pullopt", "set_pullopt"} | {
     f"do_{method}" for method in ("get", "put", "post", "delete")
 }
@@ -33,7 +33,8 @@ WITHOUT_REQUESTS = {"assign_token", "auth_via_cert", "get_pullopt", "set_pullopt
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     data = tmp_path_factory.mktemp("library") / "ams-data"
     flags = ("--tls-self-signed", "--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "100ms")
-    with live_service(data, *flags) as service:
+    push = ("--push-enabled", "--push-worker-token", "the-token-of-the-push-worker")
+    with live_service(data, *flags, *push) as service:
         yield service
 
 
@@ -257,3 +258,24 @@ def test_errors_are_those_of_the_library(ams: ArgoMessagingService, tls: dict[st
 def test_status_and_version(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     assert ams.status(**tls)["status"] == "ok"
     assert ams.version(**tls)["release"]
+
+
+def test_push_is_configured_shown_in_every_list_and_taken_back(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
+    ams.create_topic("t", **tls)
+    made = ams.create_sub("s", "t", push_endpoint="https://receiver.example/in", retobj=True, **tls)
+    assert (made.push_endpoint, made.retry_policy_type, made.retry_policy_period) == (
+        "https://receiver.example/in", "linear", 300,
+    )  # fmt: skip
+
+    ams.pushconfig_sub("s", "https://receiver.example/in", "slowstart", **tls)
+
+    for shown in (ams.get_sub("s", **tls), ams.list_subs(**tls)["subscriptions"][0]):
+        assert shown["pushConfig"]["type"] == "http_endpoint"
+        assert shown["pushConfig"]["retryPolicy"] == {"type": "slowstart", "period": 0}
+    assert ams.has_sub("s", **tls)
+    assert [each.retry_policy_type for each in ams.iter_subs(**tls)] == ["slowstart"]
+    assert refused(ams.pushconfig_sub, "s", "http://receiver.example/in", **tls).code == 400
+
+    ams.pushconfig_sub("s", **tls)
+
+    assert ams.get_sub("s", **tls)["pushConfig"]["pushEndpoint"] == ""

@@ -2,12 +2,24 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.contract import access, clients, delivery, people, push, registrations, resources, service, transport, users
+from tests.contract import (
+    access,
+    clients,
+    delivered,
+    delivery,
+    people,
+    push,
+    registrations,
+    resources,
+    service,
+    transport,
+    users,
+)
 from tests.contract.lines import LINES
 from tests.contract.rows import Row
 from tests.contract.runner import Runner
 
-ROOMS = (transport, access, users, people, registrations, resources, delivery, push, service, clients)
+ROOMS = (transport, access, users, people, registrations, resources, delivery, push, delivered, service, clients)
 ROWS = [row for room in ROOMS for row in room.ROWS]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contract.actions import PATHS
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served, served
 
 FIELDS = [
     "ackIds", "messages", "data", "attributes", "messageId", "key", "value", "maxMessages", "returnImmediately", "x",
@@ -125,7 +125,9 @@ requests = st.builds(
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("fuzz") / "ams-data", pull_wait=0) as service:
+    with served(
+        tmp_path_factory.mktemp("fuzz") / "ams-data", pull_wait=0, push_enabled=True, push_worker_token=WORKER_TOKEN
+    ) as service:
         yield service
 
 

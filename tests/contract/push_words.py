@@ -1,0 +1,97 @@
+"""What the rows of push share (`push.py`, `delivered.py`)."""
+
+from typing import Any
+
+from tests.contract.rows import (
+    A_TOPIC,
+    MEMBERS,
+    SUBSCRIPTION,
+    TOKEN,
+    Answer,
+    Ask,
+    Has,
+    Holding,
+    Row,
+    error,
+    get,
+    member,
+    post,
+    put,
+)
+
+URL = "https://receiver.example/in"
+HOOK = "https://chat.example/hooks/x"
+REFERENCE = "projects/$P/topics/T"
+MODIFY, VERIFY = SUBSCRIPTION + ":modifyPushConfig", SUBSCRIPTION + ":verifyPushEndpoint"
+SHOW = get(SUBSCRIPTION)
+AN_ENDPOINT = {"type": "http_endpoint", "pushEndpoint": URL}
+A_HOOK = {"type": "mattermost", "mattermostUrl": HOOK}
+
+DISABLED = error("CO", "Push functionality is currently disabled")
+NO_WORKER = error("IE", "Push functionality is currently unavailable", retry_after="2")
+BAD_ARGUMENTS = error("IA", "Invalid Subscription Arguments")
+BAD_URL = error("IA", "Push endpoint should be addressed by a valid https url")
+BAD_HEADER = error("IA", "Authorization header type can only be of 'autogen' or 'disabled' type")
+BAD_TYPE = error("IA", "Push configuration type can only be of 'http_endpoint' or 'mattermost'")
+BAD_RETRY = error("IA", "Retry policy can only be of 'linear' or 'slowstart' type")
+BAD_COUNT = error("IA", "Field maxMessages should be between 1 and 10000")
+NO_HOOK = error("IA", "Field mattermostUrl cannot be empty")
+TAKEN = error("AE", "Subscription already exists")
+UNREACHABLE = "Push server is currently unavailable"
+
+PULL_CONFIG = {
+    "type": "", "pushEndpoint": "", "maxMessages": 0, "authorizationHeader": {}, "retryPolicy": {},
+    "verificationHash": "", "verified": False, "mattermostUrl": "", "mattermostUsername": "", "mattermostChannel": "",
+    "base64Decode": False,
+}  # fmt: skip
+ENDPOINT_CONFIG = {
+    **PULL_CONFIG, **AN_ENDPOINT, "maxMessages": 1, "authorizationHeader": {"type": "autogen", "value": TOKEN},
+    "retryPolicy": {"type": "linear", "period": 3000}, "verificationHash": TOKEN,
+}  # fmt: skip
+HOOK_CONFIG = {
+    **PULL_CONFIG, **A_HOOK, "maxMessages": 1, "retryPolicy": {"type": "linear", "period": 3000}, "verified": True,
+}  # fmt: skip
+CONSUMER, ADMIN = member("con", "consumer"), member("adm", "project_admin")
+
+
+def create(config: object, **body: object) -> Ask:
+    return put(SUBSCRIPTION, {"topic": REFERENCE, "pushConfig": config, **body})
+
+
+def modify(config: object, by: str = "admin") -> Ask:
+    return post(MODIFY, {"pushConfig": config}, by)
+
+
+def endpoint(**fields: object) -> dict[str, object]:
+    return {**AN_ENDPOINT, **fields}
+
+
+def hook(**fields: object) -> dict[str, object]:
+    return {**A_HOOK, **fields}
+
+
+def config(**fields: Any) -> Answer:
+    """A subscription with these among its push configuration."""
+    return Answer(Has(pushConfig=Has(**fields)))
+
+
+def kept(answer: Answer) -> tuple[tuple[Ask, Answer], ...]:
+    return ((SHOW, answer),)
+
+
+def places(*subscriptions: str, roles: tuple[str, ...] = ()) -> Answer:
+    """The worker with one membership here, on these access lists."""
+    here = {"project": "$P", "roles": list(roles), "topics": [], "subscriptions": list(subscriptions)}
+    return Answer(Has(name="push_worker_0", service_roles=["push_worker"], projects=Holding(here)))
+
+
+OF_WORKER = get("/users:byToken/$token_worker", by="worker")
+OF_MEMBER = get(MEMBERS + "/push_worker_0", by="adm")
+GOOD = endpoint(pushEndpoint="https://$receiver/in")
+BEFORE = (A_TOPIC, create(AN_ENDPOINT), SHOW)
+VERIFIED = (A_TOPIC, create(GOOD), SHOW, post(VERIFY))
+WITH_HOOK = (A_TOPIC, create(A_HOOK))
+
+
+def row(line: str, says: str, ask: Ask, gets: Answer, *more: Any, served: str = "push") -> Row:
+    return Row(line, says, ask, gets, *more, served=served)

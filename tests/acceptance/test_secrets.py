@@ -16,6 +16,7 @@ pytestmark = pytest.mark.acceptance
 
 SERVICE_TOKEN = "service-token-0123456789"
 TOKEN_KEY = "5a" * 32
+WORKER_TOKEN = "worker-token-0123456789"
 UNKNOWN_TOKEN = "f00d" * 16
 PAYLOAD = b"the payload nobody else may read"
 ATTRIBUTE = "the-attribute-nobody-else-may-read"
@@ -29,15 +30,16 @@ class Day:
 
     def __init__(self, live: LiveService) -> None:
         self.live = live
-        self.tokens = {live.token, SERVICE_TOKEN, UNKNOWN_TOKEN}
+        self.tokens = {live.token, SERVICE_TOKEN, WORKER_TOKEN, UNKNOWN_TOKEN}
         self.activations: set[str] = set()
+        self.of_push: set[str] = set()
         self._others = {TOKEN_KEY, PAYLOAD.decode(), HEADER, *IN_LOG}
         self._client = httpx.Client(base_url=live.base_url + "/v1", trust_env=False, timeout=20)
 
     @property
     def others(self) -> set[str]:
         """What is no token of a user."""
-        return self._others | self.activations
+        return self._others | self.activations | self.of_push
 
     def ask(
         self, method: str, path: str, body: object = None, *, token: str | None = None, **more: Any
@@ -54,12 +56,14 @@ class Day:
     def _remember(self, made: dict[str, Any]) -> None:
         self.tokens |= {made["token"]} if "token" in made else set()
         self.activations |= {made["activation_token"]} if "activation_token" in made else set()
+        push = made.get("pushConfig", {})
+        self.of_push |= {push["verificationHash"], push["authorizationHeader"]["value"]} if push.get("type") else set()
 
 
 @pytest.fixture
 def day(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Day]:
-    secrets = {"AMS_SERVICE_TOKEN": SERVICE_TOKEN, "AMS_TOKEN_KEY": TOKEN_KEY}
-    flags = ["--log-level", "debug", "--log-format", request.param, "--max-body-bytes", "10000"]
+    secrets = {"AMS_SERVICE_TOKEN": SERVICE_TOKEN, "AMS_TOKEN_KEY": TOKEN_KEY, "AMS_PUSH_WORKER_TOKEN": WORKER_TOKEN}
+    flags = ["--push-enabled", "--log-level", "debug", "--log-format", request.param, "--max-body-bytes", "10000"]
     flags += ["--max-message-bytes", "1000", "--min-free-bytes", "0", "--reserve-bytes", "0"]
     with live_service(tmp_path / "data", *flags, environment=secrets) as live:
         day = Day(live)
@@ -85,6 +89,10 @@ def go_well(day: Day) -> str:
     asked = day.ask("POST", "/registrations", {"name": "new"}, token=SERVICE_TOKEN).json()
     assert day.ask("GET", f"/registrations?activation_token={asked['activation_token']}").status_code == 200
     assert day.ask("POST", f"/registrations/{asked['uuid']}:accept").json()["token"]
+    push = {"pushConfig": {"pushEndpoint": "https://127.0.0.1:1/in"}}
+    assert day.ask("POST", "/projects/P/subscriptions/s:modifyPushConfig", push).status_code == 200
+    assert day.ask("GET", "/projects/P/subscriptions/s").json()["pushConfig"]["verificationHash"] in day.of_push
+    assert day.ask("POST", "/projects/P/subscriptions/s:verifyPushEndpoint").status_code == 401
     return str(day.ask("POST", "/users/u:refreshToken").json()["token"])
 
 
@@ -157,7 +165,7 @@ def found_in(path: Path, day: Day) -> list[str]:
     if path.parent.parent == day.live.data / "log":
         secrets -= IN_LOG
     if path.name.startswith("registry.db"):
-        secrets -= day.activations  # they open nothing
+        secrets -= day.activations | day.of_push  # they open nothing here
     content = path.read_bytes()
     return [secret for secret in secrets if secret.encode() in content]
 

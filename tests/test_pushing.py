@@ -199,6 +199,35 @@ async def test_a_worker_of_another_token_is_left_alone(house: House) -> None:
     assert (await worker(house)).name == FIRST_WORKER
 
 
+async def test_a_worker_that_is_missing_somewhere_is_put_there_at_the_start(house: House, pushing: Pushing) -> None:
+    """Contract 13.5: its list is where a push server begins again."""
+    await pushing.modify(house.caller, SUB, HOOK)
+    await house.engines.registry.users.remove_member((await worker(house)).id, house.caller.here.id)
+    await house.engines.subscriptions.set_access_list(house.caller, SUB, [])
+
+    assert await pushing.place_worker()
+    assert await pushing.place_worker()
+
+    assert (await worker(house)).memberships == (Membership(house.caller.here.name, (), (), (SUB,)),)
+
+
+async def test_another_worker_takes_over_all_that_is_delivered_and_no_more(
+    house: House, pushing: Pushing, asked: AskedPush
+) -> None:
+    engines = house.engines
+    subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, pushing)
+    await pushing.modify(house.caller, SUB, HOOK)
+    await subscriptions.create(house.caller, SubscriptionName("waits"), "projects/P/topics/t", push=asked)
+    await subscriptions.create(house.caller, SubscriptionName("pull"), "projects/P/topics/t")
+    await engines.registry.users.delete((await worker(house)).id)
+    assert not await pushing.place_worker()
+
+    assert await push_worker(engines.registry, TOKEN)
+    assert await pushing.place_worker()
+
+    assert (await worker(house)).memberships == (Membership(house.caller.here.name, (), (), (SUB,)),)
+
+
 async def test_any_user_may_be_the_worker(house: House) -> None:
     anna = await make_user(house.engines.registry, "anna", None, "push_worker")
     assert anna.token is not None

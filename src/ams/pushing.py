@@ -122,6 +122,16 @@ class Pushing:
             return ""
         return await self.server.deactivated(subscription_path(project, subscription.name))
 
+    async def place_worker(self) -> bool:
+        """Put the worker where it has to deliver (contract 13.5); False when there is none. For the start.
+
+        It is missing where somebody else's access list took its place, or when another user is the worker now.
+        """
+        worker = await self.worker()
+        if worker is not None:
+            await self.registry.subscriptions.place_worker(worker)
+        return worker is not None
+
     async def worker(self) -> UserId | None:
         """Return the user who delivers; None when the token is nobody's."""
         principal = await self.registry.users.principal(self.worker_token) if self.worker_token else None

@@ -136,6 +136,18 @@ class SubscriptionRecords:
 
         return await self._database.write(work, lambda: self._by_name.forget((project, name)))
 
+    async def place_worker(self, worker: UserId) -> None:
+        """Put the worker where it has to deliver, wherever it is missing. For the start, before anything is cached."""
+        query = select(subscriptions).where(subscriptions.c.push.is_not(None))
+
+        def work(connection: Connection) -> None:
+            for row in connection.execute(query).all():
+                config = push.read(row.push)
+                if config is not None and config.verified:
+                    push.place_worker(connection, row.project_id, row.id, worker, delivered=True)
+
+        await self._database.write(work)
+
     async def delete(self, project: ProjectId, name: SubscriptionName) -> Subscription | None:
         """Remove a subscription and its access list; return what it was, None when there was none."""
         removal = delete(subscriptions).where(_is(project, name)).returning(*subscriptions.c)

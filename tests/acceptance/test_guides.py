@@ -35,7 +35,7 @@ def test_the_tutorial_works_line_by_line(tmp_path: Path) -> None:
 def test_the_commands_of_a_guide_work(guide: Path, tmp_path: Path) -> None:
     make_clone(tmp_path)
     with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
-        made = run(".venv/bin/ams admin projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
+        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
         assert made.returncode == 0, made.stdout
 
         follow(guide, tmp_path, service.base_url)

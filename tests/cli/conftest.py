@@ -101,6 +101,6 @@ def environment(service: LiveService, tmp_path: Path) -> dict[str, str]:
 def project(ams: Ams, environment: dict[str, str]) -> str:
     """Make the test's project and return its name."""
     name = environment["AMS_PROJECT"]
-    ran = ams("admin", "projects", "create", name)
+    ran = ams("projects", "create", name)
     assert ran.returncode == 0, ran.stderr
     return name

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from ams.cli.connection import Source, connection, profiles_path, read_profile
+from ams.cli.connection import connection
 from ams.cli.exits import Usage
+from ams.cli.profile_file import Source, profiles_path, read_profile
 
 NOTHING = Source()
 ELSEWHERE = "https://ams.example"
@@ -43,6 +44,22 @@ def test_the_environment_may_choose_the_profile(folder: Path) -> None:
     environment = profiles(folder, '[site]\nendpoint = "https://profile.example"') | {"AMS_PROFILE": "site"}
 
     assert connection(NOTHING, None, environment).endpoint == "https://profile.example"
+
+
+def test_the_profile_in_use_is_taken_when_nobody_names_one(folder: Path) -> None:
+    text = 'current = "site"\n[site]\nendpoint = "https://profile.example"\ntoken = "c"\n[other]\nproject = "p"'
+    environment = profiles(folder, text)
+
+    assert connection(NOTHING, None, environment).token == "c"
+    with pytest.raises(Usage, match="no service"):
+        connection(NOTHING, "other", environment)
+
+
+def test_the_token_of_the_profile_in_use_never_goes_to_a_service_named_elsewhere(folder: Path) -> None:
+    environment = profiles(folder, 'current = "site"\n[site]\nendpoint = "https://profile.example"\ntoken = "c"')
+
+    assert connection(Source(endpoint=ELSEWHERE), None, environment).token == ""
+    assert connection(NOTHING, None, environment | {"AMS_ENDPOINT": ELSEWHERE}).token == ""
 
 
 def test_an_empty_variable_says_nothing() -> None:

@@ -15,6 +15,9 @@ from ams.cli.main import COMMANDS, SERVICE_COMMANDS, main, program
 from tests.cli.conftest import Ams, exit_code_of
 from tests.support.service import LiveService
 
+BY_DOCSTRING = ("publish", "pull", "ack", "tail", "settings", "completion")
+"""Commands without others below them; their help is their own."""
+
 HEAVY = {"httpx", "rich", "sqlalchemy", "uvicorn", "uvloop"}
 
 
@@ -73,7 +76,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     code, out, _ = run([name, "--help"], capsys)
 
     assert code == 0
-    assert COMMANDS[name].help.rstrip(".") in out or name in ("publish", "pull", "ack", "tail", "settings")
+    assert COMMANDS[name].help.rstrip(".") in out or name in BY_DOCSTRING
 
 
 def test_every_command_and_option_is_in_the_reference() -> None:
@@ -92,18 +95,34 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 
 def leaves(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
-    for child, below in getattr(command, "commands", {}).items():
+    shown = {child: below for child, below in getattr(command, "commands", {}).items() if not below.hidden}
+    for child, below in shown.items():
         yield from leaves(f"{name} {child}", below)
     if not hasattr(command, "commands"):
         options = [option for each in command.params for option in (*each.opts, *each.secondary_opts)]
         yield name, [option for option in options if option.startswith("-") and option != "--help"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (["topic", "list"], ["topics", "list"]),
+        (["sub", "list"], ["subs", "list"]),
+        (["admin", "members", "list"], ["members", "list"]),
+    ],
+)
+def test_older_spellings_do_the_same(ams: Ams, project: str, old: list[str], new: list[str]) -> None:
+    assert ams(*old) == ams(*new)
+    assert ams(*old).returncode == 0
+
+
 def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"], capsys) == (0, f"ams {__version__}\n", "")
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["topic", "nonsense"], ["topic", "create"], ["status", "--port"]])
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["topics", "nonsense"], ["topics", "create"], ["status", "--port"]]
+)
 def test_a_mistake_of_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(arguments, capsys)
 
@@ -112,7 +131,7 @@ def test_a_mistake_of_usage_ends_with_2(arguments: list[str], capsys: pytest.Cap
 
 
 def test_without_a_service_to_talk_to_the_way_out_is_said(unset: None, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(["topic", "list"], capsys)
+    code, out, err = run(["topics", "list"], capsys)
 
     assert (code, out) == (2, "")
     assert err == "ams: no service to talk to: give --endpoint, set AMS_ENDPOINT, or use --profile\n"
@@ -155,22 +174,22 @@ def test_a_certificate_that_is_not_trusted_ends_with_6(ams: Ams) -> None:
 
 def test_what_the_service_refuses_is_one_line_and_the_code_of_its_kind(ams: Ams, project: str) -> None:
     user = f"{project}-c"
-    ams("admin", "members", "create", user, "--role", "consumer")
+    ams("members", "create", user, "--role", "consumer")
     made = ams("admin", "tokens", "refresh", user).stdout
     token = next(line.split()[1] for line in made.splitlines() if line.startswith("token"))
 
     refused = {
-        1: ams("topic", "create", "not a name"),
-        3: ams("topic", "create", "jobs", "--token", token),
-        4: ams("topic", "show", "jobs"),
-        5: ams("admin", "projects", "create", project),
+        1: ams("topics", "create", "not a name"),
+        3: ams("topics", "create", "jobs", "--token", token),
+        4: ams("topics", "show", "jobs"),
+        5: ams("projects", "create", project),
     }
 
     for code, ran in refused.items():
         assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (code, "", 1), ran.stderr
         assert ran.stderr.startswith("ams: ")
         assert token not in ran.stderr
-    assert ams("topic", "list", "--token", "0" * 64).returncode == 3
+    assert ams("topics", "list", "--token", "0" * 64).returncode == 3
 
 
 def test_beside_the_data_folder_nothing_needs_to_be_said(
@@ -179,7 +198,7 @@ def test_beside_the_data_folder_nothing_needs_to_be_said(
     (tmp_path / "ams-data").symlink_to(service.data)
     local = service.base_url.replace("127.0.0.1", "localhost")
 
-    ran = ams_process("admin", "projects", "list", AMS_ENDPOINT=local, AMS_TOKEN="", AMS_CA="")
+    ran = ams_process("projects", "list", AMS_ENDPOINT=local, AMS_TOKEN="", AMS_CA="")
 
     assert ran.returncode == 0, ran.stderr
 

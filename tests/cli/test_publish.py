@@ -77,8 +77,8 @@ def test_a_line_that_could_never_be_a_message_is_refused() -> None:
 
 @pytest.fixture
 def topic(ams: Ams, project: str) -> str:
-    ams("topic", "create", "jobs")
-    ams("sub", "create", "reader", "--topic", "jobs")
+    ams("topics", "create", "jobs")
+    ams("subs", "create", "reader", "--topic", "jobs")
     return "jobs"
 
 

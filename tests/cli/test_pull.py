@@ -24,8 +24,8 @@ def test_a_message_is_shown_with_its_id_time_and_attributes() -> None:
 @pytest.fixture
 def sub(ams: Ams, project: str) -> str:
     """Make a topic with a subscription and three messages."""
-    ams("topic", "create", "jobs")
-    ams("sub", "create", "reader", "--topic", "jobs")
+    ams("topics", "create", "jobs")
+    ams("subs", "create", "reader", "--topic", "jobs")
     ams("publish", "jobs", stdin="one\ntwo\nthree\n")
     return "reader"
 
@@ -53,7 +53,7 @@ def test_a_message_is_acknowledged_by_its_id_or_its_ack_id(ams: Ams, sub: str, w
 
 
 def test_nothing_there_is_no_error(ams: Ams, sub: str) -> None:
-    ams("sub", "seek", sub, "--to", "end")
+    ams("subs", "seek", sub, "--to", "end")
 
     for_people = ams("pull", sub, "--no-wait")
     for_programs = ams("pull", sub, "--no-wait", "--ack", "-o", "json")

@@ -30,76 +30,76 @@ def test_what_is_no_place_in_a_topic_is_refused(text: str) -> None:
 @pytest.fixture
 def sub(ams: Ams, project: str) -> str:
     """Make a topic with a subscription and three messages."""
-    ams("topic", "create", "jobs")
-    assert ams("sub", "create", "reader", "--topic", "jobs", "--ack-deadline", "60").returncode == 0
+    ams("topics", "create", "jobs")
+    assert ams("subs", "create", "reader", "--topic", "jobs", "--ack-deadline", "60").returncode == 0
     assert ams("publish", "jobs", stdin="one\ntwo\nthree\n").stdout.split() == ["0", "1", "2"]
     return "reader"
 
 
 def test_a_subscription_is_listed_shown_changed_and_deleted(ams: Ams, sub: str) -> None:
-    assert ams("sub", "list").stdout.splitlines()[1].split()[:3] == ["reader", "jobs", "60s"]
-    assert ams("sub", "ack-deadline", sub, "20").returncode == 0
-    assert json.loads(ams("sub", "show", sub, "-o", "json").stdout)["ackDeadlineSeconds"] == 20
-    assert "deadline      20s" in ams("sub", "show", sub).stdout.splitlines()
-    assert ams("sub", "acl", sub).stdout.split() == ["USER"]
-    assert ams("sub", "set-acl", sub, "--none").returncode == 0
-    assert ams("sub", "delete", sub).returncode == 0
-    assert ams("sub", "offsets", sub).returncode == 4
+    assert ams("subs", "list").stdout.splitlines()[1].split()[:3] == ["reader", "jobs", "60s"]
+    assert ams("subs", "ack-deadline", sub, "20").returncode == 0
+    assert json.loads(ams("subs", "show", sub, "-o", "json").stdout)["ackDeadlineSeconds"] == 20
+    assert "deadline      20s" in ams("subs", "show", sub).stdout.splitlines()
+    assert ams("subs", "acl", sub).stdout.split() == ["USER"]
+    assert ams("subs", "set-acl", sub, "--none").returncode == 0
+    assert ams("subs", "delete", sub).returncode == 0
+    assert ams("subs", "offsets", sub).returncode == 4
 
 
 @pytest.mark.parametrize(("to", "offset"), [("end", 3), ("oldest", 0), ("2", 2), ("2024-03-05", 0)])
 def test_seeking_moves_the_subscription(ams: Ams, sub: str, to: str, offset: int) -> None:
-    ams("sub", "seek", sub, "--to", "1")
+    ams("subs", "seek", sub, "--to", "1")
 
-    sought = ams("sub", "seek", sub, "--to", to, "-o", "json")
+    sought = ams("subs", "seek", sub, "--to", to, "-o", "json")
 
     assert json.loads(sought.stdout) == {"offset": offset}
-    assert json.loads(ams("sub", "offsets", sub, "-o", "json").stdout) == {"max": 3, "min": 0, "current": offset}
+    assert json.loads(ams("subs", "offsets", sub, "-o", "json").stdout) == {"max": 3, "min": 0, "current": offset}
 
 
 def test_a_place_that_is_not_there_moves_nothing(ams: Ams, sub: str) -> None:
-    assert ams("sub", "seek", sub, "--to", "4").returncode == 1
-    assert ams("sub", "seek", sub, "--to", "2999-01-01").returncode == 5
-    assert ams("sub", "offsets", sub).stdout.split() == ["oldest", "0", "next", "0", "end", "3", "backlog", "3"]
+    assert ams("subs", "seek", sub, "--to", "4").returncode == 1
+    assert ams("subs", "seek", sub, "--to", "2999-01-01").returncode == 5
+    assert ams("subs", "offsets", sub).stdout.split() == ["oldest", "0", "next", "0", "end", "3", "backlog", "3"]
 
 
 def test_push_is_configured_and_taken_back(ams: Ams, sub: str) -> None:
     url = "https://127.0.0.1:1/in"
-    asked = ams("sub", "push-config", sub, "--url", url, "--retry", "slowstart", "--base64-decode", "-o", "json")
+    asked = ams("subs", "push-config", sub, "--url", url, "--retry", "slowstart", "--base64-decode", "-o", "json")
 
     config = json.loads(asked.stdout)["pushConfig"]
     assert (config["pushEndpoint"], config["retryPolicy"]) == (url, {"type": "slowstart", "period": 0})
     assert config["base64Decode"]
-    shown = ams("sub", "show", sub).stdout
+    shown = ams("subs", "show", sub).stdout
     assert config["verificationHash"] in shown
     assert config["authorizationHeader"]["value"] not in shown
-    assert ams("sub", "push-config", sub, "--none").returncode == 0
-    assert "push" not in ams("sub", "show", sub).stdout
+    assert ams("subs", "push-config", sub, "--none").returncode == 0
+    assert "push" not in ams("subs", "show", sub).stdout
 
 
 def test_an_endpoint_that_cannot_be_verified_is_told(ams: Ams, sub: str) -> None:
-    ams("sub", "push-config", sub, "--url", "https://127.0.0.1:1/in")
+    ams("subs", "push-config", sub, "--url", "https://127.0.0.1:1/in")
 
-    verified = ams("sub", "verify-push", sub)
+    verified = ams("subs", "verify-push", sub)
 
     assert verified.returncode == 3
     assert verified.stderr == "ams: Endpoint verification failed.127.0.0.1 is not a public address\n"
 
 
 def test_mattermost_needs_no_verifying(ams: Ams, sub: str) -> None:
-    ams("sub", "push-config", sub, "--mattermost", "https://chat.example/hooks/x", "--username", "bot")
+    ams("subs", "push-config", sub, "--mattermost", "https://chat.example/hooks/x", "--username", "bot")
 
-    shown = ams("sub", "show", sub).stdout.splitlines()
+    shown = ams("subs", "show", sub).stdout.splitlines()
     assert "push          https://chat.example/hooks/x" in shown
     assert "push status   Push server is currently unavailable" in shown
-    assert ams("sub", "verify-push", sub).returncode == 5
+    assert ams("subs", "verify-push", sub).returncode == 5
 
 
 @pytest.mark.parametrize(
     "options", [[], ["--none", "--url", "https://a"], ["--url", "https://a", "--mattermost", "https://b"]]
 )
 def test_a_push_configuration_says_one_thing(ams: Ams, sub: str, options: list[str]) -> None:
-    asked = ams("sub", "push-config", sub, *options)
+    asked = ams("subs", "push-config", sub, *options)
 
     assert asked.returncode == 2
     assert "give one of --url, --mattermost and --none" in asked.stderr

@@ -17,7 +17,7 @@ Follow = Callable[..., subprocess.Popen[str]]
 @pytest.fixture
 def follow(project: str, ams: Ams, environment: dict[str, str], tmp_path: Path) -> Iterator[Follow]:
     """Start `ams tail`, ready to see what is published."""
-    ams("topic", "create", "jobs")
+    ams("topics", "create", "jobs")
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
@@ -46,7 +46,7 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 def subscriptions(ams: Ams) -> list[object]:
-    return json.loads(ams("sub", "list", "-o", "json").stdout)["subscriptions"]
+    return json.loads(ams("subs", "list", "-o", "json").stdout)["subscriptions"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -115,8 +115,8 @@ def test_a_restart_of_the_service_is_lived_through(ams: Ams, follow: Follow, tmp
     flags = ("--tls-self-signed", "--min-free-bytes", "0", "--reserve-bytes", "0")
     with live_service(data, *flags) as service:
         own = {"AMS_ENDPOINT": service.base_url, "AMS_TOKEN": service.token, "AMS_CA": str(service.ca)}
-        ams("admin", "projects", "create", "garden", **own)
-        ams("topic", "create", "jobs", "--project", "garden", **own)
+        ams("projects", "create", "garden", **own)
+        ams("topics", "create", "jobs", "--project", "garden", **own)
         process = follow("jobs", "--project", "garden", "--max", "1", **own)
         service.kill()
 

@@ -4,33 +4,33 @@ from tests.cli.conftest import Ams
 
 
 def test_a_topic_is_made_listed_shown_and_deleted(ams: Ams, project: str) -> None:
-    made = ams("topic", "create", "jobs", "-o", "json")
-    listed = ams("topic", "list")
-    shown = ams("topic", "show", "jobs")
-    deleted = ams("topic", "delete", "jobs")
+    made = ams("topics", "create", "jobs", "-o", "json")
+    listed = ams("topics", "list")
+    shown = ams("topics", "show", "jobs")
+    deleted = ams("topics", "delete", "jobs")
 
     assert json.loads(made.stdout)["name"] == f"/projects/{project}/topics/jobs"
     assert [line.split()[0] for line in listed.stdout.splitlines()] == ["TOPIC", "jobs"]
     assert shown.stdout.splitlines()[0].split() == ["topic", "jobs"]
     assert (deleted.returncode, deleted.stdout, deleted.stderr) == (0, "", "topic jobs deleted\n")
-    assert ams("topic", "show", "jobs").returncode == 4
+    assert ams("topics", "show", "jobs").returncode == 4
 
 
 def test_the_list_for_programs_is_the_services_own(ams: Ams, project: str) -> None:
-    ams("topic", "create", "jobs")
+    ams("topics", "create", "jobs")
 
-    listed = json.loads(ams("topic", "list", "-o", "json").stdout)
+    listed = json.loads(ams("topics", "list", "-o", "json").stdout)
 
     assert [topic["name"] for topic in listed["topics"]] == [f"/projects/{project}/topics/jobs"]
     assert (listed["totalSize"], listed["nextPageToken"]) == (1, "")
 
 
 def test_an_access_list_is_replaced_and_emptied_only_when_that_is_said(ams: Ams, project: str) -> None:
-    ams("topic", "create", "jobs")
-    ams("admin", "members", "create", f"{project}-p", "--role", "publisher")
+    ams("topics", "create", "jobs")
+    ams("members", "create", f"{project}-p", "--role", "publisher")
 
-    assert ams("topic", "set-acl", "jobs", f"{project}-p").returncode == 0
-    assert ams("topic", "set-acl", "jobs").returncode == 2
-    assert ams("topic", "acl", "jobs").stdout.split() == ["USER", f"{project}-p"]
-    assert ams("topic", "set-acl", "jobs", "--none", "-o", "json").stdout == "{}\n"
-    assert json.loads(ams("topic", "acl", "jobs", "-o", "json").stdout) == {"authorized_users": []}
+    assert ams("topics", "set-acl", "jobs", f"{project}-p").returncode == 0
+    assert ams("topics", "set-acl", "jobs").returncode == 2
+    assert ams("topics", "acl", "jobs").stdout.split() == ["USER", f"{project}-p"]
+    assert ams("topics", "set-acl", "jobs", "--none", "-o", "json").stdout == "{}\n"
+    assert json.loads(ams("topics", "acl", "jobs", "-o", "json").stdout) == {"authorized_users": []}

@@ -1,14 +1,29 @@
-"""The users of an access list, as a command line names them."""
+"""`ams acl`: access lists, and the users of one as a command line names them."""
 
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from ams.cli.command import Session, with_session
+from ams.cli.examples import examples
 from ams.cli.exits import Usage
+from ams.cli.output import columns
+from ams.client import wire
+from ams.client.wire import Call
+
+app = typer.Typer(
+    help="Access lists of topics and subscriptions.",
+    no_args_is_help=True,
+    epilog=examples(
+        "ams acl show topics/readings", "ams acl add subs/watering sprinkler", "ams acl set topics/readings --none"
+    ),
+)
 
 Users = Annotated[list[str] | None, typer.Argument(metavar="[USER]...", help="Names of members.", show_default=False)]
 NoUsers = Annotated[bool, typer.Option("--none", help="Empty the list.")]
+SomeUsers = Annotated[list[str], typer.Argument(metavar="USER...", help="Names of members.", show_default=False)]
+Resource = Annotated[str, typer.Argument(metavar="RESOURCE", help="topics/TOPIC or subs/SUB.", show_default=False)]
 
 
 def chosen_users(users: Sequence[str] | None, *, none: bool) -> list[str]:
@@ -16,3 +31,61 @@ def chosen_users(users: Sequence[str] | None, *, none: bool) -> list[str]:
     if bool(users) == none:
         raise Usage("name the users of the access list, or give --none to empty it")
     return list(users or ())
+
+
+@app.command()
+@with_session
+def show(session: Session, resource: Resource) -> None:
+    """Show who may publish to a topic, or consume from a subscription."""
+    _show(session, session.call(_get(session, resource)).authorized_users)
+
+
+@app.command("set")
+@with_session
+def set_(session: Session, resource: Resource, users: Users = None, none: NoUsers = False) -> None:
+    """Say who is on the list; this replaces it."""
+    _replace(session, resource, chosen_users(users, none=none))
+
+
+@app.command()
+@with_session
+def add(session: Session, resource: Resource, users: SomeUsers) -> None:
+    """Put users on the list; who changes it at the same moment may undo that."""
+    found = session.call(_get(session, resource)).authorized_users
+    _replace(session, resource, list(dict.fromkeys([*found, *users])))
+
+
+@app.command()
+@with_session
+def remove(session: Session, resource: Resource, users: SomeUsers) -> None:
+    """Take users off the list; who changes it at the same moment may undo that."""
+    found = session.call(_get(session, resource)).authorized_users
+    missing = [user for user in users if user not in found]
+    if missing:
+        raise Usage(f"not on the access list of {resource}: {', '.join(missing)}")
+    _replace(session, resource, [user for user in found if user not in users])
+
+
+def _get(session: Session, resource: str) -> Call[wire.Acl]:
+    kind, name = _split(resource)
+    if kind == "topics":
+        return wire.get_topic_acl(session.project, name)
+    return wire.get_subscription_acl(session.project, name)
+
+
+def _replace(session: Session, resource: str, users: list[str]) -> None:
+    kind, name = _split(resource)
+    modify = wire.modify_topic_acl if kind == "topics" else wire.modify_subscription_acl
+    session.call(modify(session.project, name, users))
+    _show(session, users)
+
+
+def _split(resource: str) -> tuple[str, str]:
+    kind, separator, name = resource.partition("/")
+    if kind not in ("topics", "subs", "subscriptions") or not separator or not name:
+        raise Usage(f"{resource!r} must look like topics/TOPIC or subs/SUB")
+    return kind, name
+
+
+def _show(session: Session, users: list[str]) -> None:
+    session.show(wire.Acl(authorized_users=users), columns(("USER",), [(user,) for user in users]))

@@ -8,9 +8,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ams.cli.connection import Source, connection
+from ams.cli.connection import connection
 from ams.cli.exits import Usage
 from ams.cli.output import Format, document, emit, note
+from ams.cli.profile_file import Source
 from ams.client import Client, Retry
 from ams.client.errors import ClientError
 from ams.client.wire import Call

@@ -1,35 +1,21 @@
 """Which service to talk to, and as whom.
 
 Each of endpoint, token, project and CA file is taken from the first place that names it: the options of the command,
-the environment, the profile, and last, for what is on this machine, the data folder in the current folder, so that
-`ams topic list --project demo` works beside a service started there.
+the environment, the profile (the one named, or the one in use), and last, for what is on this machine, the data folder
+in the current folder, so that `ams topics list --project demo` works beside a service started there.
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ams.cli.exits import Usage
+from ams.cli.profile_file import Source, profiles_path, read_profile, read_profiles
 from ams.client.endpoint import LOOPBACK, host
 from ams.client.errors import InvalidInput
 
 LOCAL_ENDPOINT = "https://localhost:8080"
 LOCAL_FOLDER = "ams-data"
-
-_PROFILE_KEYS = frozenset({"endpoint", "token", "token_file", "project", "ca"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What one place says of a connection; None where it says nothing."""
-
-    endpoint: str | None = None
-    token: str | None = None
-    token_file: str | None = None
-    project: str | None = None
-    ca: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +32,12 @@ class Connection:
 def connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
     """Put a connection together; raise `Usage` when no place names an endpoint or a place cannot be read."""
     sources = [options, _from_environment(environment)]
-    name = profile or environment.get("AMS_PROFILE")
+    path = profiles_path(environment)
+    name = profile or environment.get("AMS_PROFILE") or _profile_in_use(path, sources)
     if name:
-        sources.append(read_profile(profiles_path(environment), name))
+        sources.append(read_profile(path, name))
     local = _local_folder()
-    endpoint = _endpoint(_first(sources, "endpoint") or (LOCAL_ENDPOINT if local else None))
+    endpoint = endpoint_of(_first(sources, "endpoint") or (LOCAL_ENDPOINT if local else None))
     if local and _is_local(endpoint):
         sources.append(local)
     return Connection(
@@ -58,35 +45,9 @@ def connection(options: Source, profile: str | None, environment: Mapping[str, s
     )
 
 
-def profiles_path(environment: Mapping[str, str]) -> str:
-    """Return the place of the profiles file: `$XDG_CONFIG_HOME/ams/profiles.toml`, by default in `~/.config`."""
-    config = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return os.path.join(config, "ams", "profiles.toml")
-
-
-def read_profile(path: str, name: str) -> Source:
-    """Read one profile: a TOML table with any of endpoint, token, token_file, project, ca; raise `Usage` if bad."""
-    profiles = _toml(path)
-    table = profiles.get(name)
-    if not isinstance(table, dict):
-        raise Usage(f"no profile {name!r} in {path}")
-    for key, value in table.items():
-        if key not in _PROFILE_KEYS or not isinstance(value, str):
-            raise Usage(f"profile {name!r} in {path}: {key} must be one of {', '.join(sorted(_PROFILE_KEYS))}, as text")
-    folder = os.path.dirname(path)
-    files = {key: os.path.join(folder, os.path.expanduser(table[key])) for key in ("token_file", "ca") if key in table}
-    return Source(**(table | files))
-
-
-def _toml(path: str) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise Usage(f"profiles file {path}: {error.strerror}") from error
-    except ValueError:
-        # The parser's text could quote a token.
-        raise Usage(f"profiles file {path} is not TOML") from None
+def _profile_in_use(path: str, sources: list[Source]) -> str | None:
+    """Return the profile to use when nobody names one: none if a service was named, which must not get its token."""
+    return None if _first(sources, "endpoint") else read_profiles(path).current
 
 
 def _from_environment(environment: Mapping[str, str]) -> Source:
@@ -106,7 +67,8 @@ def _local_folder() -> Source | None:
     return Source(token_file=token_file, ca=ca)
 
 
-def _endpoint(named: str | None) -> str:
+def endpoint_of(named: str | None) -> str:
+    """Return an endpoint with its scheme; raise `Usage` for none and for what cannot be one."""
     if named is None:
         raise Usage("no service to talk to: give --endpoint, set AMS_ENDPOINT, or use --profile")
     endpoint = named if "://" in named else f"https://{named}"

@@ -3,12 +3,15 @@
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from ams import __version__
+
+COMPLETE_VARIABLE = "_AMS_COMPLETE"
+"""Set by the completion script of a shell when it asks what may come next."""
 
 
 class Entry(NamedTuple):
@@ -29,17 +32,26 @@ COMMANDS = {
     "settings": Entry("ams.cli.settings:app", "List the settings of the service, or import others."),
     "backup": Entry("ams.cli.backup:backup", "Copy a data folder, also while its service runs."),
     "restore": Entry("ams.cli.backup:restore_command", "Make a data folder of a backup."),
-    "admin": Entry("ams.cli.admin:app", "Users, projects, members and tokens."),
+    "projects": Entry("ams.cli.projects:app", "Projects: who shares topics and subscriptions."),
+    "users": Entry("ams.cli.users:app", "Users of the service."),
+    "members": Entry("ams.cli.members:app", "Members of the project, and their roles in it."),
     "registrations": Entry("ams.cli.registrations:app", "Who asked to become a user, and what was decided."),
-    "topic": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
-    "sub": Entry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
+    "topics": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
+    "subs": Entry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
+    "acl": Entry("ams.cli.acl:app", "Access lists of topics and subscriptions."),
+    "admin": Entry("ams.cli.admin:app", "Tokens of users, and the key they are stored under."),
     "publish": Entry("ams.cli.publish:publish", "Publish messages."),
     "pull": Entry("ams.cli.pull:pull", "Get the next messages of a subscription."),
     "ack": Entry("ams.cli.pull:ack", "Acknowledge pulled messages."),
     "tail": Entry("ams.cli.tail:tail", "Follow a topic."),
     "status": Entry("ams.cli.service:status", "Show how the service is."),
     "version": Entry("ams.cli.service:version", "Show the versions of this program and of the service."),
+    "profile": Entry("ams.cli.profiles:app", "Profiles: services to talk to, by name."),
+    "completion": Entry("ams.cli.completing:completion", "Print the script that completes commands in a shell."),
 }
+
+ALIASES = {"topic": "topics", "sub": "subs", "profiles": "profile"}
+"""Other spellings that work and are not shown."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -54,11 +66,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: list[str]) -> None:
+    arguments = _spelled_out(arguments)
     name, *rest = arguments or [""]
     if name in SERVICE_COMMANDS:
         _imported(SERVICE_COMMANDS[name])().main(args=rest, prog_name=f"ams {name}")
     else:
-        program(arguments)(args=arguments, prog_name="ams")
+        program(arguments or completed_words(os.environ))(args=arguments, prog_name="ams")
+
+
+def _spelled_out(arguments: list[str]) -> list[str]:
+    """Return the arguments with the command under its own name."""
+    return [ALIASES.get(arguments[0], arguments[0]), *arguments[1:]] if arguments else []
+
+
+def completed_words(environment: Mapping[str, str]) -> list[str]:
+    """Return the words a shell asks to complete; none when it does not."""
+    if COMPLETE_VARIABLE not in environment:
+        return []
+    return (environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS") or "").split()[1:]
 
 
 def program(arguments: Sequence[str]) -> typer.Typer:
@@ -66,7 +91,8 @@ def program(arguments: Sequence[str]) -> typer.Typer:
 
     Loading a command costs up to a tenth of a second (the HTTP client, the engines), which no other should pay.
     """
-    app = typer.Typer(name="ams", no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+    completing = COMPLETE_VARIABLE in os.environ
+    app = typer.Typer(name="ams", no_args_is_help=True, add_completion=completing, rich_markup_mode=None)
     app.callback()(_overview)
     wanted = next((each for each in arguments if not each.startswith("-")), None)
     for name, entry in (SERVICE_COMMANDS | COMMANDS).items():

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ams.cli.admin.show import show_user
-from ams.cli.admin.users import Description, Email, FirstName, LastName, Organization, UserName
+from ams.cli.showing import show_user
+from ams.cli.users import Description, Email, FirstName, LastName, Organization, UserName
 from ams.cli.command import Session, with_session
 from ams.cli.output import columns, fields
 from ams.client import wire

@@ -1,4 +1,4 @@
-"""`ams sub`: subscriptions, where they stand, and who may consume."""
+"""`ams subs`: subscriptions, where they stand, and who may consume."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -7,13 +7,29 @@ import typer
 
 from ams.cli.acl import NoUsers, Users, chosen_users
 from ams.cli.command import Session, with_session
+from ams.cli.completing import subscription_names, topic_names
+from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields, short_name
+from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.client import wire
 
-app = typer.Typer(help="Subscriptions, where they stand, and who may consume.", no_args_is_help=True)
+app = typer.Typer(
+    help="Subscriptions, where they stand, and who may consume.",
+    no_args_is_help=True,
+    epilog=examples(
+        "ams subs create watering --topic readings --ack-deadline 60",
+        "ams subs offsets watering",
+        "ams subs seek watering --to oldest",
+    ),
+)
 
-SubscriptionName = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.", show_default=False)]
+SubscriptionName = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUB", help="Name of the subscription.", show_default=False, autocompletion=subscription_names
+    ),
+]
 Seconds = Annotated[int, typer.Argument(metavar="SECONDS", help="0 to 600.", show_default=False)]
 
 
@@ -22,7 +38,9 @@ Seconds = Annotated[int, typer.Argument(metavar="SECONDS", help="0 to 600.", sho
 def create(
     session: Session,
     subscription: SubscriptionName,
-    topic: Annotated[str, typer.Option(help="Topic of the same project.", show_default=False)],
+    topic: Annotated[
+        str, typer.Option(help="Topic of the same project.", show_default=False, autocompletion=topic_names)
+    ],
     ack_deadline: Annotated[int | None, typer.Option(help="Seconds to acknowledge in; the service's is 10.")] = None,
 ) -> None:
     """Subscribe to a topic, from its end on."""
@@ -32,9 +50,13 @@ def create(
 
 @app.command("list")
 @with_session
-def list_(session: Session) -> None:
+def list_(session: Session, page_size: PageSize = 0, page_token: PageToken = "", every: AllPages = False) -> None:
     """List the subscriptions of the project, newest first."""
-    found = session.call(wire.list_subscriptions(session.project))
+
+    def ask(size: int, token: str) -> wire.Call[wire.Subscriptions]:
+        return wire.list_subscriptions(session.project, page_size=size, page_token=token)
+
+    found = paged(session, ask, "subscriptions", page_size, page_token, every)
     rows = [
         (short_name(each.name), short_name(each.topic), f"{each.ack_deadline_seconds}s", each.created_on)
         for each in found.subscriptions

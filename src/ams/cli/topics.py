@@ -1,4 +1,4 @@
-"""`ams topic`: topics and who may publish to them."""
+"""`ams topics`: topics and who may publish to them."""
 
 from typing import Annotated
 
@@ -6,12 +6,24 @@ import typer
 
 from ams.cli.acl import NoUsers, Users, chosen_users
 from ams.cli.command import Session, with_session
+from ams.cli.completing import topic_names
+from ams.cli.examples import examples
 from ams.cli.output import columns, fields, short_name
+from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.client import wire
 
-app = typer.Typer(help="Topics, and who may publish to them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Topics, and who may publish to them.",
+    no_args_is_help=True,
+    epilog=examples(
+        "ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor"
+    ),
+)
 
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
+TopicName = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=topic_names),
+]
 
 
 @app.command()
@@ -23,9 +35,13 @@ def create(session: Session, topic: TopicName) -> None:
 
 @app.command("list")
 @with_session
-def list_(session: Session) -> None:
+def list_(session: Session, page_size: PageSize = 0, page_token: PageToken = "", every: AllPages = False) -> None:
     """List the topics of the project, newest first."""
-    found = session.call(wire.list_topics(session.project))
+
+    def ask(size: int, token: str) -> wire.Call[wire.Topics]:
+        return wire.list_topics(session.project, page_size=size, page_token=token)
+
+    found = paged(session, ask, "topics", page_size, page_token, every)
     rows = [(short_name(each.name), each.created_on, short_name(each.schema)) for each in found.topics]
     session.show(found, columns(("TOPIC", "CREATED", "SCHEMA"), rows))
 

@@ -63,6 +63,7 @@ from ams.client.wire.users import (
     update_user,
 )
 from ams.client.wire.values import (
+    Acl,
     AuthorizationHeader,
     Membership,
     Message,
@@ -73,7 +74,9 @@ from ams.client.wire.values import (
     Registrations,
     RetryPolicy,
     Subscription,
+    Subscriptions,
     Topic,
+    Topics,
     User,
     UserDetails,
     Users,
@@ -81,6 +84,7 @@ from ams.client.wire.values import (
 )
 
 __all__ = [
+    "Acl",
     "AuthorizationHeader",
     "Call",
     "Membership",
@@ -92,7 +96,9 @@ __all__ = [
     "Registrations",
     "RetryPolicy",
     "Subscription",
+    "Subscriptions",
     "Topic",
+    "Topics",
     "User",
     "UserDetails",
     "Users",

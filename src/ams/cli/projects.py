@@ -1,15 +1,20 @@
-"""`ams admin projects`."""
+"""`ams projects`."""
 
 from typing import Annotated
 
 import typer
 
 from ams.cli.command import Session, with_session
+from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields
 from ams.client import wire
 
-app = typer.Typer(help="Projects: who shares topics and subscriptions.", no_args_is_help=True)
+app = typer.Typer(
+    help="Projects: who shares topics and subscriptions.",
+    no_args_is_help=True,
+    epilog=examples('ams projects create garden --description "What grows"', "ams projects list -o json"),
+)
 
 Name = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the project.", show_default=False)]
 

@@ -1,0 +1,80 @@
+"""Shell completion: the script for a shell, and names completed from the service.
+
+A shell asks on every press of a key: names come within `SECONDS` or not at all, and nothing that goes wrong is said.
+"""
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from ams.cli.connection import connection
+from ams.cli.output import short_name
+from ams.cli.profile_file import Source
+from ams.client import Client, wire
+from ams.client.wire import Call
+from ams.settings import environment
+
+SECONDS = 1.0
+NAMES = 200
+"""The newest names a shell is offered; more would not help a reader."""
+
+
+class Shell(StrEnum):
+    """Shells that can complete."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
+    """Print the script that completes commands, options and names in a shell.
+
+    For bash: `source <(ams completion bash)`, once, or in ~/.bashrc.
+    """
+    from ams.cli.main import COMPLETE_VARIABLE, program
+
+    os.environ[COMPLETE_VARIABLE] = f"source_{shell}"
+    try:
+        program([])(args=[], prog_name="ams")
+    finally:
+        del os.environ[COMPLETE_VARIABLE]
+
+
+def topic_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a topic of the project."""
+    return _names(
+        context, incomplete, lambda project: wire.list_topics(project, page_size=NAMES), lambda page: page.topics
+    )
+
+
+def subscription_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a subscription of the project."""
+    return _names(
+        context,
+        incomplete,
+        lambda project: wire.list_subscriptions(project, page_size=NAMES),
+        lambda page: page.subscriptions,
+    )
+
+
+def _names(
+    context: typer.Context,
+    incomplete: str,
+    ask: Callable[[str], Call[Any]],
+    items: Callable[[Any], Iterable[Any]],
+) -> list[str]:
+    # Whatever goes wrong, a shell must not write it into the line its user is typing.
+    with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
+        given = context.params
+        asked = Source(**{name: given.get(name) for name in ("endpoint", "token", "token_file", "project", "ca")})
+        found = connection(asked, given.get("profile"), environment())
+        with Client(found.endpoint, found.token, ca=found.ca, timeout=SECONDS) as client:
+            names = [short_name(each.name) for each in items(client.call(ask(found.project or "")))]
+        return [name for name in names if name.startswith(incomplete)]
+    return []

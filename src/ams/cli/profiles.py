@@ -1,0 +1,149 @@
+"""`ams profile`: services to talk to, by name. No token is ever printed."""
+
+import contextlib
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from ams.cli.connection import endpoint_of
+from ams.cli.examples import examples
+from ams.cli.exits import Usage
+from ams.cli.output import Format, columns, document, emit, fields, note
+from ams.cli.profile_file import (
+    CURRENT,
+    Profiles,
+    profiles_path,
+    read_profiles,
+    token_path,
+    write_profiles,
+    write_secret,
+)
+from ams.settings import environment
+
+app = typer.Typer(
+    help="Profiles: services to talk to, by name.",
+    no_args_is_help=True,
+    epilog=examples(
+        "ams profile set site --endpoint https://ams.example --project garden --token-stdin < site.token",
+        "ams profile use site",
+    ),
+)
+
+Name = Annotated[str, typer.Argument(metavar="PROFILE", help="Name of the profile.", show_default=False)]
+Output = Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")]
+
+
+@app.command("list")
+def list_(output: Output = Format.TABLE) -> None:
+    """List the profiles; a star marks the one in use."""
+    found = read_profiles(profiles_path(environment()))
+    shown = [_shown(found, name) for name in found.tables]
+    if output is Format.JSON:
+        emit(document({"profiles": shown}))
+        return
+    rows = [("*" if each["current"] else "", *(str(each[key]) for key in _COLUMNS)) for each in shown]
+    emit(columns(("", "PROFILE", "ENDPOINT", "PROJECT", "TOKEN"), rows))
+
+
+@app.command()
+def show(name: Name, output: Output = Format.TABLE) -> None:
+    """Show a profile, and where its token is."""
+    found = read_profiles(profiles_path(environment()))
+    _must_exist(found, name)
+    shown = _shown(found, name)
+    texts = {key: value if isinstance(value, str) else ("yes" if value else "") for key, value in shown.items()}
+    emit(document(shown) if output is Format.JSON else fields(texts))
+
+
+@app.command()
+def use(name: Name) -> None:
+    """Take a profile into use: for commands to which nobody names a profile or a service."""
+    path = profiles_path(environment())
+    found = read_profiles(path)
+    _must_exist(found, name)
+    write_profiles(path, Profiles(found.tables, name))
+    note(f"profile {name} is in use")
+
+
+@app.command("set")
+def set_(
+    name: Name,
+    endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT.")] = None,
+    project: Annotated[str | None, typer.Option("--project", "-p", help="Project.")] = None,
+    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust.")] = None,
+    token_file: Annotated[str | None, typer.Option(help="File that holds the token, read when it is needed.")] = None,
+    token_stdin: Annotated[
+        bool, typer.Option("--token-stdin", help="Read the token from standard input and keep it.")
+    ] = False,
+) -> None:
+    """Make a profile or change what is named of it; an empty value takes it away."""
+    if token_file is not None and token_stdin:
+        raise Usage("give --token-file or --token-stdin, not both")
+    path = profiles_path(environment())
+    found = read_profiles(path)
+    _must_be_possible(name)
+    said = {"endpoint": endpoint and endpoint_of(endpoint), "project": project, "ca": _absolute(ca)}
+    if token_stdin:
+        said["token_file"] = _kept_token(path, name)
+    elif token_file is not None:
+        said["token_file"] = _absolute(token_file)
+    if said.get("token_file") is not None:
+        said["token"] = ""
+    changed = {**found.tables.get(name, {}), **{key: value for key, value in said.items() if value is not None}}
+    table = {key: value for key, value in changed.items() if value}
+    write_profiles(path, Profiles({**found.tables, name: table}, found.current))
+    note(f"profile {name} is set")
+
+
+@app.command()
+def remove(name: Name) -> None:
+    """Forget a profile, and its token if it was kept here."""
+    path = profiles_path(environment())
+    found = read_profiles(path)
+    _must_exist(found, name)
+    left = {each: table for each, table in found.tables.items() if each != name}
+    write_profiles(path, Profiles(left, None if found.current == name else found.current))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(token_path(path, name))
+    note(f"profile {name} is removed")
+
+
+_COLUMNS = ("name", "endpoint", "project", "token")
+
+
+def _shown(found: Profiles, name: str) -> dict[str, str | bool]:
+    table = found.tables[name]
+    token = table.get("token_file") or ("in the file of profiles" if table.get("token") else "")
+    return {
+        "name": name,
+        "endpoint": table.get("endpoint", ""),
+        "project": table.get("project", ""),
+        "ca": table.get("ca", ""),
+        "token": token,
+        "current": found.current == name,
+    }
+
+
+def _must_exist(found: Profiles, name: str) -> None:
+    if name not in found.tables:
+        raise Usage(f"no profile {name!r}; there are: {', '.join(found.tables) or 'none'}")
+
+
+def _must_be_possible(name: str) -> None:
+    """Refuse names that are no file name (the token is kept under it) or mean something else in the file."""
+    if name == CURRENT or not name.replace("-", "").replace("_", "").isalnum():
+        raise Usage(f"{name!r} cannot be the name of a profile: letters, digits, - and _, and not {CURRENT!r}")
+
+
+def _absolute(path: str | None) -> str | None:
+    return os.path.abspath(os.path.expanduser(path)) if path else path
+
+
+def _kept_token(path: str, name: str) -> str:
+    token = sys.stdin.readline().strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise Usage("standard input does not hold a token")
+    write_secret(token_path(path, name), f"{token}\n")
+    return os.path.basename(token_path(path, name))

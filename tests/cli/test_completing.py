@@ -1,0 +1,63 @@
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ams.cli.main import completed_words
+from tests.cli.conftest import Ams
+
+NOBODY = "https://127.0.0.1:1"
+
+
+def complete(ams: Ams, line: str, **variables: str) -> list[str]:
+    """Return what bash would be offered at the end of the line."""
+    words = line.split(" ")
+    ran = ams(_AMS_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), **variables)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return ran.stdout.split()
+
+
+def test_commands_and_their_verbs_are_completed(ams: Ams) -> None:
+    assert complete(ams, "ams comp") == ["completion"]
+    assert complete(ams, "ams topics sh") == ["show"]
+    assert "--page-size" in complete(ams, "ams topics list --page")
+
+
+def test_names_are_completed_from_the_service(ams: Ams, project: str) -> None:
+    for topic in ("readings", "rain", "jobs"):
+        ams("topics", "create", topic)
+    ams("subs", "create", "watering", "--topic", "jobs")
+
+    assert sorted(complete(ams, "ams topics show r")) == ["rain", "readings"]
+    assert complete(ams, "ams subs show ") == ["watering"]
+    assert complete(ams, "ams subs create late --topic jo") == ["jobs"]
+    assert complete(ams, "ams topics show -p elsewhere r") == []
+
+
+def test_whatever_goes_wrong_completes_nothing_and_says_nothing(ams: Ams) -> None:
+    assert complete(ams, "ams topics show r", AMS_ENDPOINT=NOBODY) == []
+    assert complete(ams, "ams topics show r", AMS_ENDPOINT="") == []
+    assert complete(ams, "ams topics show r", AMS_TOKEN="wrong") == []
+    assert complete(ams, "ams topics show r", AMS_UNKNOWN="x", AMS_PROFILE="nowhere") == []
+
+
+def test_only_a_shell_that_asks_is_answered() -> None:
+    assert completed_words({"COMP_WORDS": "ams topics "}) == []
+    assert completed_words({"_AMS_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "ams subs l"}) == ["subs", "l"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_script_for_each_shell(ams: Ams, shell: str, tmp_path: Path) -> None:
+    ran = ams("completion", shell)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert f"complete_{shell}" in ran.stdout
+    if shutil.which(shell):
+        script = tmp_path / "script"
+        script.write_text(ran.stdout)
+        assert subprocess.run([shell, "-n", str(script)], check=False).returncode == 0
+
+
+def test_another_shell_is_a_mistake_of_usage(ams: Ams) -> None:
+    assert ams("completion", "tcsh").returncode == 2

@@ -1,0 +1,54 @@
+import json
+
+import pytest
+
+from tests.cli.conftest import Ams
+
+
+@pytest.fixture
+def topics(ams: Ams, project: str) -> list[str]:
+    """Make five topics; return their names, newest first."""
+    names = [f"t{number}" for number in range(5)]
+    for name in names:
+        assert ams("topics", "create", name).returncode == 0
+    return names[::-1]
+
+
+def listed(text: str) -> list[str]:
+    return [each["name"].rpartition("/")[2] for each in json.loads(text)["topics"]]
+
+
+def test_a_page_says_how_to_get_the_next(ams: Ams, topics: list[str]) -> None:
+    first = ams("topics", "list", "--page-size", "3")
+    token = first.stderr.split()[-1]
+
+    assert [line.split()[0] for line in first.stdout.splitlines()[1:]] == topics[:3]
+    assert first.stderr == f"there is more: --page-token {token}\n"
+    second = ams("topics", "list", "--page-size", "3", "--page-token", token, "-o", "json")
+    assert listed(second.stdout) == topics[3:]
+    assert second.stderr == ""
+
+
+@pytest.mark.parametrize("size", [[], ["--page-size", "2"]])
+def test_all_pages_are_put_together(ams: Ams, topics: list[str], size: list[str]) -> None:
+    ran = ams("topics", "list", "--all", *size, "-o", "json")
+
+    assert listed(ran.stdout) == topics
+    assert json.loads(ran.stdout)["nextPageToken"] == ""
+
+
+def test_other_lists_have_pages_too(ams: Ams, project: str) -> None:
+    ams("topics", "create", "jobs")
+    for name in ("a", "b", "c"):
+        ams("members", "create", f"{project}-{name}")
+        ams("subs", "create", name, "--topic", "jobs")
+
+    for command in (["subs", "list"], ["members", "list"], ["users", "list", "--member-of", project]):
+        found = json.loads(ams(*command, "--all", "--page-size", "2", "-o", "json").stdout)
+        [items] = [value for value in found.values() if isinstance(value, list)]
+        assert [each["name"][-1] for each in items] == ["c", "b", "a"]
+        assert found["totalSize"] == 3
+
+
+def test_a_page_and_all_of_them_are_not_asked_for_together(ams: Ams, project: str) -> None:
+    assert ams("topics", "list", "--all", "--page-token", "x").returncode == 2

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.acceptance
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
 PYTHON = ROOT / "docs" / "tutorial" / "python.md"
 CLIENT = ROOT / "docs" / "reference" / "client.md"
-NEEDS_A_PROJECT = [ROOT / "docs" / "how-to" / f"{name}.md" for name in ("control-access", "replay")]
+NEEDS_A_PROJECT = [
+    ROOT / "docs" / "how-to" / f"{name}.md" for name in ("control-access", "declare-resources", "replay")
+]
 
 
 def test_the_tutorial_works_line_by_line(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ COMMANDS = {
     "topics": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
     "subs": Entry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
     "acl": Entry("ams.cli.acl:app", "Access lists of topics and subscriptions."),
+    "apply": Entry("ams.cli.apply:apply", "Make the service hold what files declare."),
     "admin": Entry("ams.cli.admin:app", "Tokens of users, and the key they are stored under."),
     "publish": Entry("ams.cli.publish:publish", "Publish messages."),
     "pull": Entry("ams.cli.pull:pull", "Get the next messages of a subscription."),

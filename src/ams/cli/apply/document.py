@@ -1,0 +1,199 @@
+"""Reads the files of `ams apply` (docs/reference/apply.md)."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ams.cli.apply.push import push_fields
+from ams.cli.apply.resources import Declared, Fields, Key, Kind, Place, Reference
+from ams.cli.apply.tree import Value, bad, read_capped, read_tree
+
+MAX_ACK_DEADLINE = 600
+"""Seconds (contract 9.3)."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_RETENTION = re.compile(r"([1-9]\d{0,8})([smhdy]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "y": 31_536_000}
+
+Read = Callable[[Value], Any]
+
+
+def read_documents(paths: Iterable[str]) -> Declared:
+    """Read files as one declaration; raise `Usage` with file and line for the first thing that is wrong."""
+    reading = _Reading()
+    for path in paths:
+        root = read_tree(path)
+        if root:
+            reading.document(root, "" if path == "-" else os.path.dirname(path))
+    return reading.declared()
+
+
+class _Reading:
+    """Gathers what the files declare."""
+
+    def __init__(self) -> None:
+        self._fields: dict[Key, Fields] = {}
+        self._places: dict[Key, Place] = {}
+        self._references: list[Reference] = []
+        self._sections: set[tuple[str, Kind]] = set()
+
+    def declared(self) -> Declared:
+        return Declared(self._fields, self._places, self._references, frozenset(self._sections))
+
+    def document(self, root: Value, folder: str) -> None:
+        """Read one file; names of files in it are relative to `folder`."""
+        said = root.mapping(("users", "projects"))
+        for name, value in _section(said, "users"):
+            self._add(Key(Kind.USER, "", name), value, _fields(value, _USER))
+        for name, value in _section(said, "projects"):
+            self._project(name, value, folder)
+
+    def _project(self, project: str, value: Value, folder: str) -> None:
+        said = value.mapping((*_PROJECT, "members", "schemas", "topics", "subscriptions"))
+        self._add_to_project(Key(Kind.PROJECT, "", project), value, _chosen(said, _PROJECT))
+        for name, each in self._resources(said, "members", project, Kind.MEMBER):
+            self._add(Key(Kind.MEMBER, project, name), each, {"roles": _names(each)})
+        for name, each in self._resources(said, "schemas", project, Kind.SCHEMA):
+            self._add(Key(Kind.SCHEMA, project, name), each, _schema(each, folder))
+        for name, each in self._resources(said, "topics", project, Kind.TOPIC):
+            self._add(Key(Kind.TOPIC, project, name), each, _fields(each, _TOPIC))
+            self._refer(project, each)
+        for name, each in self._resources(said, "subscriptions", project, Kind.SUBSCRIPTION):
+            self._add(Key(Kind.SUBSCRIPTION, project, name), each, _subscription(each))
+            self._refer(project, each)
+
+    def _resources(
+        self, said: Mapping[str, Value], section: str, project: str, kind: Kind
+    ) -> Iterable[tuple[str, Value]]:
+        if section in said:
+            self._sections.add((project, kind))
+        return _section(said, section)
+
+    def _refer(self, project: str, value: Value) -> None:
+        """Remember which resources a topic or subscription names."""
+        said = value.mapping()
+        for field, kind in (("topic", Kind.TOPIC), ("schema", Kind.SCHEMA)):
+            if field in said and not said[field].is_null:
+                self._references.append(Reference(said[field].place, Key(kind, project, said[field].text())))
+        users = said["access"].values() if "access" in said else []
+        self._references += [Reference(user.place, Key(Kind.MEMBER, project, user.text())) for user in users]
+
+    def _add(self, key: Key, value: Value, fields: Fields) -> None:
+        if key in self._fields:
+            raise bad(value.place, f"{key} is declared already, at {self._places[key]}")
+        self._fields[key] = fields
+        self._places[key] = value.place
+
+    def _add_to_project(self, key: Key, value: Value, fields: Fields) -> None:
+        """Add a project, which several files may declare parts of; each field only one of them."""
+        before = self._fields.get(key, {})
+        for field in fields.keys() & before.keys():
+            raise bad(value.place, f"{field} of {key} is declared already, at {self._places[key]}")
+        self._fields[key] = {**before, **fields}
+        self._places.setdefault(key, value.place)
+
+
+def _section(said: Mapping[str, Value], section: str) -> list[tuple[str, Value]]:
+    """Return the names and values of a section; raise `Usage` for what cannot be a name (contract 2)."""
+    found = said[section].mapping() if section in said else {}
+    for name, value in found.items():
+        if not _NAME.fullmatch(name):
+            raise bad(value.place, f"{name!r} is no name: letters, digits, - and _")
+    return list(found.items())
+
+
+def _fields(value: Value, readers: Mapping[str, Read]) -> Fields:
+    return _chosen(value.mapping(tuple(readers)), readers)
+
+
+def _chosen(said: Mapping[str, Value], readers: Mapping[str, Read]) -> Fields:
+    return {field: read(said[field]) for field, read in readers.items() if field in said}
+
+
+def _subscription(value: Value) -> Fields:
+    fields = _fields(value, _SUBSCRIPTION)
+    if "topic" not in fields:
+        raise bad(value.place, "a subscription must name its topic")
+    return fields
+
+
+def _schema(value: Value, folder: str) -> Fields:
+    said = value.mapping(("type", "schema", "file", "attributes"))
+    if "schema" in said and "file" in said:
+        raise bad(said["file"].place, "give the schema here or in a file, not both")
+    return {
+        "type": _schema_type(said.get("type"), value.place),
+        "schema": _schema_file(said["file"], folder) if "file" in said else _object(said.get("schema")),
+        "attributes": _object(said.get("attributes")),
+    }
+
+
+def _schema_type(value: Value | None, place: Place) -> str:
+    kind = value.text().lower() if value else "json"
+    if kind not in ("json", "avro"):
+        raise bad(value.place if value else place, "the type of a schema is json or avro")
+    return kind
+
+
+def _schema_file(value: Value, folder: str) -> Any:
+    path = os.path.join(folder, value.text())
+    try:
+        found = json.loads(read_capped(path))
+    except (ValueError, RecursionError):
+        raise bad(value.place, f"{path} is not JSON") from None
+    if not isinstance(found, dict):
+        raise bad(value.place, f"{path} does not hold an object")
+    return found
+
+
+def _object(value: Value | None) -> Any:
+    if value is None or value.is_null:
+        return {}
+    value.mapping()
+    return value.plain()
+
+
+def _some_text(value: Value) -> str:
+    """Return text that says something: the service takes an empty one as nothing said (contract 5.3)."""
+    if not value.text():
+        raise bad(value.place, "an empty text changes nothing; leave it out")
+    return value.text()
+
+
+def _name_or_none(value: Value) -> str:
+    return "" if value.is_null else value.text()
+
+
+def _names(value: Value) -> tuple[str, ...]:
+    names = [each.text() for each in value.values()]
+    for each in value.values():
+        if names.count(each.text()) > 1:
+            raise bad(each.place, f"{each.text()!r} is said twice")
+    return tuple(sorted(names))
+
+
+def _retention(value: Value) -> int:
+    """Return seconds; 0 for `default`."""
+    text = value.text()
+    match = _RETENTION.fullmatch(text)
+    if not match and text != "default":
+        raise bad(value.place, f"{text!r} is no retention such as 12h, 7d, 1y, or default")
+    return int(match[1]) * _SECONDS[match[2]] if match else 0
+
+
+def _ack_deadline(value: Value) -> int:
+    return value.number(0, MAX_ACK_DEADLINE)
+
+
+_TEXTS = ("email", "first_name", "last_name", "organization", "description")
+_USER: Mapping[str, Read] = {**dict.fromkeys(_TEXTS, _some_text), "service_roles": _names}
+_PROJECT: Mapping[str, Read] = {"description": _some_text, "retention": _retention}
+_TOPIC: Mapping[str, Read] = {"schema": _name_or_none, "retention": _retention, "access": _names}
+_SUBSCRIPTION: Mapping[str, Read] = {
+    "topic": Value.text,
+    "ackDeadline": _ack_deadline,
+    "push": push_fields,
+    "access": _names,
+}

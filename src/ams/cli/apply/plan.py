@@ -1,0 +1,102 @@
+"""Compares what is declared with what exists: pure, so that its laws can be tested.
+
+Carried out, a plan makes everything as declared; planned again, there is nothing to do.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ams.cli.apply.push import same_push
+from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
+from ams.cli.apply.tree import bad
+
+_ORDER = list(Kind)
+
+
+class Change(StrEnum):
+    """What a step does, as the plan shows it."""
+
+    ADD = "+"
+    ALTER = "~"
+    REMOVE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One resource to be made, altered or removed."""
+
+    change: Change
+    key: Key
+    fields: Fields
+    """The fields to set: of a new resource all that are declared, else those that differ."""
+
+
+def plan(declared: Declared, existing: Existing, *, prune: bool = False) -> list[Step]:
+    """Return the steps in the order in which they can be carried out.
+
+    With `prune`, what exists in a declared project and is not declared is removed, where the files have a section for
+    its kind. Raises `Usage` for references to nothing, and for what no step can do.
+    """
+    removed = set(_surplus(declared, existing)) if prune else set()
+    _check_references(declared, existing, removed)
+    steps = [step for key in sorted(declared.fields, key=_rank) if (step := _step(key, declared, existing))]
+    last_first = sorted(removed, key=lambda key: (-_ORDER.index(key.kind), key))
+    return steps + [Step(Change.REMOVE, key, {}) for key in last_first]
+
+
+def _rank(key: Key) -> int:
+    return _ORDER.index(key.kind)
+
+
+def _step(key: Key, declared: Declared, existing: Existing) -> Step | None:
+    wanted = _wanted(key, declared, existing)
+    found = existing.fields.get(key)
+    if found is None:
+        return Step(Change.ADD, key, wanted)
+    changed = {name: value for name, value in wanted.items() if not _same(name, value, found.get(name))}
+    if "topic" in changed:
+        text = f"{key} is on topic {found['topic']}, and a subscription cannot change its topic; delete it first"
+        raise bad(declared.places[key], text)
+    return Step(Change.ALTER, key, changed) if changed else None
+
+
+def _wanted(key: Key, declared: Declared, existing: Existing) -> Fields:
+    """Return the declared fields; on an access list, members without a role stay.
+
+    Push workers are such members (contract 13.5): the service itself puts them on the list.
+    """
+    wanted = declared.fields[key]
+    if "access" not in wanted:
+        return wanted
+    listed = existing.fields.get(key, {}).get("access", ())
+    kept = {user for user in listed if _has_no_role(Key(Kind.MEMBER, key.project, user), declared, existing)}
+    return {**wanted, "access": tuple(sorted({*wanted["access"], *kept}))}
+
+
+def _has_no_role(member: Key, declared: Declared, existing: Existing) -> bool:
+    return member not in declared.fields and existing.fields.get(member) == {"roles": ()}
+
+
+def _same(name: str, wanted: Any, found: Any) -> bool:
+    if name == "push":
+        return same_push(wanted, found or {})
+    return bool(wanted == found)
+
+
+def _surplus(declared: Declared, existing: Existing) -> Iterator[Key]:
+    """Yield what exists and is not declared, but for the caller and members without a role."""
+    for key, fields in existing.fields.items():
+        if key in declared.fields or (key.project, key.kind) not in declared.sections:
+            continue
+        if key.kind is Kind.MEMBER and (key.name == existing.caller or fields == {"roles": ()}):
+            continue
+        yield key
+
+
+def _check_references(declared: Declared, existing: Existing, removed: set[Key]) -> None:
+    for reference in declared.references:
+        target = reference.target
+        if target not in declared.fields and (target not in existing.fields or target in removed):
+            raise bad(reference.place, f"{target} is neither declared nor there")

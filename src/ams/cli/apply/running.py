@@ -1,0 +1,82 @@
+"""Carries out a plan, and keeps the tokens of users made on the way."""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+from ams.cli.apply.calls import calls
+from ams.cli.apply.plan import Change, Step
+from ams.cli.apply.resources import Kind
+from ams.cli.apply.state import Ask
+from ams.cli.exits import Usage
+from ams.cli.output import note, printable
+from ams.client import wire
+from ams.client.errors import ClientError, NotFound
+
+
+class Tokens:
+    """Where the tokens of new users go: to a file, to be shown, or nowhere."""
+
+    def __init__(self, file: TextIO | None) -> None:
+        self._file = file
+        self.made: dict[str, str] = {}
+        """Names of users that were made, and their tokens."""
+
+    def keep(self, user: wire.User) -> None:
+        """Keep a token at once, so that it is not lost when a later step fails."""
+        self.made[user.name] = user.token
+        if self._file:
+            self._file.write(f"{user.name} {user.token}\n")
+            self._file.flush()
+
+
+@contextmanager
+def tokens_to(path: str | None) -> Iterator[Tokens]:
+    """Open the file that gets tokens, before anything is changed; raise `Usage` if others could read it."""
+    if path is None:
+        yield Tokens(None)
+        return
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise Usage(f"{path}: {error.strerror}") from error
+    with open(handle, "a", encoding="ascii") as file:
+        if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
+            raise Usage(f"{path} can be read by others; make it yours alone: chmod 600")
+        yield Tokens(file)
+
+
+def carry_out(steps: Sequence[Step], ask: Ask, tokens: Tokens) -> None:
+    """Carry out steps in order; when one fails, say which are not done, and raise its `ClientError`.
+
+    Run again, the plan holds what is left.
+    """
+    for number, step in enumerate(steps):
+        try:
+            _carry_out(step, ask, tokens)
+        except ClientError:
+            for left in steps[number:]:
+                note(f"not done: {left.change} {printable(str(left.key))}")
+            raise
+        note(f"done: {step.change} {printable(str(step.key))}")
+
+
+def _carry_out(step: Step, ask: Ask, tokens: Tokens) -> None:
+    if step.change is Change.ADD and step.key.kind is Kind.USER:
+        tokens.keep(ask(wire.create_user(step.key.name, wire.UserDetails(**step.fields))))
+    elif step.change is Change.ADD and step.key.kind is Kind.MEMBER:
+        _join(step, ask, tokens)
+    else:
+        for call in calls(step):
+            ask(call)
+
+
+def _join(step: Step, ask: Ask, tokens: Tokens) -> None:
+    """Make a user a member; one whom the service does not know yet is made. A project_admin may do both."""
+    project, user, roles = step.key.project, step.key.name, step.fields["roles"]
+    try:
+        ask(wire.add_member(project, user, roles))
+    except NotFound:
+        tokens.keep(ask(wire.create_member(project, user, roles)))

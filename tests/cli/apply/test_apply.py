@@ -1,0 +1,265 @@
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Ams, Ran
+
+SUBSCRIBED = """
+projects:
+  PROJECT:
+    description: What grows
+    members:
+      PROJECT-sensor: [publisher]
+      PROJECT-sprinkler: [consumer]
+    topics:
+      readings:
+        access: [PROJECT-sensor]
+      plain:
+    subscriptions:
+      watering:
+        topic: readings
+        ackDeadline: 60
+        access: [PROJECT-sprinkler]
+      quick: {topic: plain, ackDeadline: 0}
+"""
+
+
+class Files:
+    """Declares texts for the test's project, each in a file of its own."""
+
+    def __init__(self, ams: Ams, folder: Path, project: str) -> None:
+        self._ams = ams
+        self._folder = folder
+        self.project = project
+
+    def apply(self, text: str, *arguments: str) -> Ran:
+        (self._folder / "file.yaml").write_text(self.named(text))
+        return self._ams("apply", "-f", "file.yaml", *arguments)
+
+    def named(self, text: str) -> str:
+        return text.replace("PROJECT", self.project)
+
+
+@pytest.fixture
+def files(ams: Ams, tmp_path: Path, environment: dict[str, str]) -> Files:
+    return Files(ams, tmp_path, environment["AMS_PROJECT"])
+
+
+def test_what_is_declared_is_made_and_a_second_run_has_nothing_to_do(ams: Ams, files: Files) -> None:
+    first = files.apply(SUBSCRIBED, "--yes")
+    second = files.apply(SUBSCRIBED)
+
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.splitlines() == [
+        f"+ project {files.project}: description What grows",
+        f"+ member {files.project}/{files.project}-sensor: roles [publisher]",
+        f"+ member {files.project}/{files.project}-sprinkler: roles [consumer]",
+        f"+ topic {files.project}/readings: access [{files.project}-sensor]",
+        f"+ topic {files.project}/plain",
+        f"+ subscription {files.project}/watering: topic readings, ackDeadline 60, access [{files.project}-sprinkler]",
+        f"+ subscription {files.project}/quick: topic plain, ackDeadline 0",
+    ]
+    assert (second.returncode, second.stdout, second.stderr) == (0, "nothing to do\n", "")
+    assert json.loads(ams("subs", "show", "watering", "-o", "json").stdout)["ackDeadlineSeconds"] == 60
+    assert ams("acl", "show", "topics/readings").stdout.split() == ["USER", f"{files.project}-sensor"]
+
+
+def test_what_differs_is_altered_and_the_rest_left_alone(ams: Ams, files: Files) -> None:
+    files.apply(SUBSCRIBED, "--yes")
+    changed = SUBSCRIBED.replace("60", "30").replace("What grows", "What grew").replace("[publisher]", "[consumer]")
+
+    ran = files.apply(changed.replace("access: [PROJECT-sprinkler]", "access: []"), "--yes")
+
+    assert ran.stdout.splitlines() == [
+        f"~ project {files.project}: description What grew",
+        f"~ member {files.project}/{files.project}-sensor: roles [consumer]",
+        f"~ subscription {files.project}/watering: ackDeadline 30, access []",
+    ]
+    assert files.apply("projects: {PROJECT: }").stdout == "nothing to do\n"
+    assert ams("acl", "show", "topics/readings").stdout.split() == ["USER", f"{files.project}-sensor"]
+
+
+def test_a_dry_run_changes_nothing(ams: Ams, files: Files) -> None:
+    ran = files.apply(SUBSCRIBED, "--dry-run")
+
+    assert (ran.returncode, len(ran.stdout.splitlines()), ran.stderr) == (0, 7, "")
+    assert ams("projects", "show", files.project).returncode == 4
+
+
+def test_without_a_yes_nothing_is_done_where_nobody_can_be_asked(ams: Ams, files: Files) -> None:
+    ran = files.apply(SUBSCRIBED)
+
+    assert ran.returncode == 2
+    assert ran.stderr == "ams: there is something to do: give --yes to do it, or --dry-run to see it only\n"
+    assert ams("projects", "show", files.project).returncode == 4
+
+
+def test_only_pruning_deletes_and_only_in_declared_sections(ams: Ams, files: Files) -> None:
+    files.apply(SUBSCRIBED, "--yes")
+    less = "projects: {PROJECT: {members: {PROJECT-sensor: [publisher]}, subscriptions: {quick: {topic: plain}}}}"
+
+    kept = files.apply(less)
+    pruned = files.apply(less, "--prune", "--yes")
+
+    assert kept.stdout == "nothing to do\n"
+    assert pruned.stdout.splitlines() == [
+        f"- subscription {files.project}/watering",
+        f"- member {files.project}/{files.project}-sprinkler",
+    ]
+    assert len(json.loads(ams("topics", "list", "-o", "json").stdout)["topics"]) == 2
+    assert files.apply(less, "--prune").stdout == "nothing to do\n"
+
+
+def test_a_failure_says_what_is_not_done_and_a_second_run_finishes(ams: Ams, files: Files) -> None:
+    wrong = SUBSCRIBED.replace("[consumer]", "[gardener]")
+
+    failed = files.apply(wrong, "--yes")
+
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines() == [
+        f"done: + project {files.project}",
+        f"done: + member {files.project}/{files.project}-sensor",
+        f"not done: + member {files.project}/{files.project}-sprinkler",
+        f"not done: + topic {files.project}/readings",
+        f"not done: + topic {files.project}/plain",
+        f"not done: + subscription {files.project}/watering",
+        f"not done: + subscription {files.project}/quick",
+        "ams: invalid role: gardener",
+    ]
+    finished = files.apply(SUBSCRIBED, "--yes")
+    assert len(finished.stdout.splitlines()) == 5
+    assert files.apply(SUBSCRIBED).stdout == "nothing to do\n"
+
+
+def test_tokens_of_new_users_go_to_a_file_of_ones_own(ams: Ams, files: Files, tmp_path: Path) -> None:
+    ran = files.apply(SUBSCRIBED, "--yes", "--tokens", "tokens")
+
+    kept = tmp_path / "tokens"
+    tokens = dict(line.split() for line in kept.read_text().splitlines())
+    assert tokens.keys() == {f"{files.project}-sensor", f"{files.project}-sprinkler"}
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    for token in tokens.values():
+        assert token not in ran.stdout + ran.stderr
+    sensor = tokens[f"{files.project}-sensor"]
+    assert ams("publish", "readings", "--data", "hi", AMS_TOKEN=sensor).returncode == 0
+
+
+def test_a_file_that_others_can_read_gets_no_token_and_nothing_is_done(ams: Ams, files: Files, tmp_path: Path) -> None:
+    (tmp_path / "tokens").touch(0o644)
+
+    ran = files.apply(SUBSCRIBED, "--yes", "--tokens", "tokens")
+
+    assert (ran.returncode, ran.stderr) == (2, "ams: tokens can be read by others; make it yours alone: chmod 600\n")
+    assert files.apply(SUBSCRIBED, "--yes", "--tokens", "nowhere/tokens").returncode == 2
+    assert ams("projects", "show", files.project).returncode == 4
+
+
+def test_tokens_are_shown_only_when_asked_for(ams: Ams, files: Files) -> None:
+    quiet = files.apply(SUBSCRIBED, "--yes")
+    more = "projects: {PROJECT: {members: {PROJECT-new: [consumer]}}}"
+    shown = files.apply(more, "--yes", "--show-tokens")
+
+    assert "were not kept: ams admin tokens refresh USER gives a new one" in quiet.stderr
+    user, token = shown.stdout.splitlines()[-1].split()
+    assert user == f"{files.project}-new"
+    assert ams("subs", "list", AMS_TOKEN=token).returncode == 0
+
+
+def test_users_of_the_service_are_declared_too(ams: Ams, files: Files) -> None:
+    text = "users: {PROJECT-u: {email: u@site.example, service_roles: [admin_viewer]}}"
+
+    made = files.apply(text, "--yes", "-o", "json", "--show-tokens")
+    altered = files.apply(text.replace("u@site", "v@site"), "--yes")
+    joined = files.apply(text.replace("u@site", "v@site") + "\nprojects: {PROJECT: {members: {PROJECT-u: }}}", "--yes")
+
+    assert list(json.loads(made.stdout)["tokens"]) == [f"{files.project}-u"]
+    assert altered.stdout == f"~ user {files.project}-u: email v@site.example\n"
+    assert joined.stdout.splitlines()[-1] == f"+ member {files.project}/{files.project}-u: roles []"
+    assert "not kept" not in joined.stderr
+    user = json.loads(ams("users", "show", f"{files.project}-u", "-o", "json").stdout)
+    assert (user["email"], user["service_roles"]) == ("v@site.example", ["admin_viewer"])
+    ams("users", "delete", user["name"])
+
+
+def test_a_project_admin_declares_what_is_in_the_project(ams: Ams, files: Files) -> None:
+    text = "projects: {PROJECT: {members: {PROJECT-admin: [project_admin]}}}"
+    token = files.apply(text, "--yes", "--show-tokens").stdout.split()[-1]
+
+    ran = files.apply(SUBSCRIBED, "--yes", "--prune", "--token", token)
+
+    assert ran.returncode == 0, ran.stderr
+    assert not [line for line in ran.stdout.splitlines() if line.startswith("-")]
+
+
+def test_for_programs_the_plan_is_json(files: Files) -> None:
+    ran = files.apply("projects: {PROJECT: {topics: {jobs: }}}", "--dry-run", "-o", "json")
+
+    assert json.loads(ran.stdout) == {
+        "steps": [
+            {"change": "+", "kind": "project", "project": "", "name": files.project, "fields": {}},
+            {"change": "+", "kind": "topic", "project": files.project, "name": "jobs", "fields": {}},
+        ],
+        "applied": False,
+    }
+
+
+def test_several_files_and_standard_input_are_one_declaration(ams: Ams, files: Files, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(files.named("projects: {PROJECT: {topics: {jobs: }}}"))
+    more = files.named("projects: {PROJECT: {subscriptions: {reader: {topic: jobs}}}}")
+
+    ran = ams("apply", "-f", "a.yaml", "-f", "-", "--yes", stdin=more)
+
+    assert ran.returncode == 0, ran.stderr
+    assert len(ran.stdout.splitlines()) == 3
+
+
+def test_what_is_wrong_is_one_line_with_its_place(ams: Ams, files: Files) -> None:
+    unknown = files.apply("projects:\n  PROJECT:\n    topic: {}\n")
+    nothing = files.apply("projects:\n  PROJECT:\n    subscriptions:\n      s:\n        topic: nowhere\n")
+    stranger = files.apply("projects:\n  PROJECT:\n    topics:\n      t: {access: [nobody]}\n")
+
+    assert unknown.stderr.startswith("ams: file.yaml:3: unknown key 'topic'; there are description, ")
+    assert nothing.stderr == f"ams: file.yaml:5: topic {files.project}/nowhere is neither declared nor there\n"
+    assert stranger.stderr == f"ams: file.yaml:4: member {files.project}/nobody is neither declared nor there\n"
+    assert {unknown.returncode, nothing.returncode, stranger.returncode} == {2}
+    assert ams("apply").returncode == 2
+
+
+def test_a_subscription_on_another_topic_is_refused(ams: Ams, files: Files) -> None:
+    files.apply(SUBSCRIBED, "--yes")
+
+    ran = files.apply("projects: {PROJECT: {subscriptions: {watering: {topic: plain}}}}")
+
+    assert ran.returncode == 2
+    assert "is on topic readings, and a subscription cannot change its topic" in ran.stderr
+
+
+@pytest.mark.parametrize(("answer", "done"), [("y\n", True), ("n\n", False)])
+def test_a_person_is_asked(
+    ams: Ams, files: Files, environment: dict[str, str], tmp_path: Path, answer: str, done: bool
+) -> None:
+    (tmp_path / "file.yaml").write_text(files.named("projects: {PROJECT: }"))
+    terminal, theirs = os.openpty()
+    os.write(terminal, answer.encode())
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "ams.cli.main", "apply", "-f", "file.yaml"],
+            cwd=tmp_path,
+            env=environment,
+            stdin=theirs,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    finally:
+        os.close(theirs)
+        os.close(terminal)
+
+    assert "do it? [y/N]" in ran.stderr
+    assert (ran.returncode == 0) is done
+    assert (ams("projects", "show", files.project).returncode == 0) is done

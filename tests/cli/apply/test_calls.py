@@ -1,0 +1,106 @@
+import json
+from typing import Any
+
+import pytest
+
+from ams.cli.apply.calls import calls
+from ams.cli.apply.plan import Change, Step
+from ams.cli.apply.resources import Fields, Key, Kind
+
+P = "/v1/projects/p"
+REFERENCE = {"schema": "projects/p/schemas/x"}
+
+
+def sent(change: Change, kind: Kind, name: str, **fields: Any) -> list[tuple[str, str, Any]]:
+    """Return method, path and body of each call of a step in project p."""
+    project = "" if kind in (Kind.USER, Kind.PROJECT) else "p"
+    step = Step(change, Key(kind, project, name), fields)
+    return [(call.method, call.path, json.loads(call.body) if call.body else None) for call in calls(step)]
+
+
+ADD, ALTER, REMOVE = Change.ADD, Change.ALTER, Change.REMOVE
+
+ALTERED: list[tuple[Kind, Fields, tuple[str, str, Any]]] = [
+    (Kind.USER, {"email": "a@site.example"}, ("PUT", "/v1/users/n", {"email": "a@site.example"})),
+    (Kind.USER, {"service_roles": ()}, ("PUT", "/v1/users/n", {"service_roles": []})),
+    (Kind.PROJECT, {"description": "d"}, ("PUT", "/v1/projects/n", {"description": "d"})),
+    (Kind.PROJECT, {"retention": 60}, ("POST", "/v1/projects/n:modifyRetention", {"retentionSeconds": 60})),
+    (Kind.MEMBER, {"roles": ("r",)}, ("PUT", f"{P}/members/n", {"projects": [{"project": "p", "roles": ["r"]}]})),
+    (Kind.SCHEMA, {"schema": {"a": 1}}, ("PUT", f"{P}/schemas/n", {"schema": {"a": 1}})),
+    (Kind.SCHEMA, {"attributes": {}}, ("PUT", f"{P}/schemas/n", {"attributes": {}})),
+    (Kind.TOPIC, {"schema": "x"}, ("POST", f"{P}/topics/n:attachSchema", REFERENCE)),
+    (Kind.TOPIC, {"schema": ""}, ("POST", f"{P}/topics/n:detachSchema", None)),
+    (Kind.TOPIC, {"retention": 0}, ("POST", f"{P}/topics/n:modifyRetention", {"retentionSeconds": 0})),
+    (Kind.TOPIC, {"access": ("u",)}, ("POST", f"{P}/topics/n:modifyAcl", {"authorized_users": ["u"]})),
+    (
+        Kind.SUBSCRIPTION,
+        {"ackDeadline": 0},
+        ("POST", f"{P}/subscriptions/n:modifyAckDeadline", {"ackDeadlineSeconds": 0}),
+    ),
+    (Kind.SUBSCRIPTION, {"access": ()}, ("POST", f"{P}/subscriptions/n:modifyAcl", {"authorized_users": []})),
+    (Kind.SUBSCRIPTION, {"push": {}}, ("POST", f"{P}/subscriptions/n:modifyPushConfig", {"pushConfig": {}})),
+    (
+        Kind.SUBSCRIPTION,
+        {"push": {"type": "http_endpoint", "pushEndpoint": "https://a.example", "base64Decode": False}},
+        (
+            "POST",
+            f"{P}/subscriptions/n:modifyPushConfig",
+            {"pushConfig": {"type": "http_endpoint", "pushEndpoint": "https://a.example", "base64Decode": False}},
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "call"), ALTERED)
+def test_each_field_has_its_call(kind: Kind, fields: Fields, call: tuple[str, str, Any]) -> None:
+    assert sent(ALTER, kind, "n", **fields) == [call]
+
+
+def test_a_new_resource_is_made_and_then_given_what_its_making_cannot_say() -> None:
+    assert [path for _, path, _ in sent(ADD, Kind.PROJECT, "n", description="d", retention=60)] == [
+        "/v1/projects/n",
+        "/v1/projects/n:modifyRetention",
+    ]
+    assert [path for _, path, _ in sent(ADD, Kind.TOPIC, "n", retention=60, access=("u",))] == [
+        f"{P}/topics/n",
+        f"{P}/topics/n:modifyRetention",
+        f"{P}/topics/n:modifyAcl",
+    ]
+
+
+def test_a_schema_is_made_whole() -> None:
+    made = sent(ADD, Kind.SCHEMA, "n", type="json", schema={"a": 1}, attributes={"required": ["b"]})
+
+    body = {"type": "json", "schema": {"a": 1}, "attributes": {"required": ["b"]}}
+    assert made == [("POST", f"{P}/schemas/n", body)]
+
+
+def test_what_is_so_from_the_beginning_is_not_said() -> None:
+    assert len(sent(ADD, Kind.TOPIC, "n", schema="", retention=0, access=())) == 1
+    assert len(sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", push={}, access=())) == 1
+
+
+def test_push_comes_after_the_access_list_on_which_it_puts_its_worker() -> None:
+    made = sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", ackDeadline=5, push={"type": "mattermost"}, access=("u",))
+
+    assert [path.rpartition("/n")[2] for _, path, _ in made] == ["", ":modifyAcl", ":modifyPushConfig"]
+    assert made[0] == ("PUT", f"{P}/subscriptions/n", {"topic": "projects/p/topics/t", "ackDeadlineSeconds": 5})
+
+
+def test_a_deadline_of_0_is_set_after_the_making_which_takes_it_as_nothing_said() -> None:
+    made = sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", ackDeadline=0)
+
+    assert made[-1] == ("POST", f"{P}/subscriptions/n:modifyAckDeadline", {"ackDeadlineSeconds": 0})
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        (Kind.MEMBER, ("POST", f"{P}/members/n:remove", None)),
+        (Kind.SCHEMA, ("DELETE", f"{P}/schemas/n", None)),
+        (Kind.TOPIC, ("DELETE", f"{P}/topics/n", None)),
+        (Kind.SUBSCRIPTION, ("DELETE", f"{P}/subscriptions/n", None)),
+    ],
+)
+def test_what_may_be_removed_has_its_call(kind: Kind, call: tuple[str, str, Any]) -> None:
+    assert sent(REMOVE, kind, "n") == [call]

@@ -1,0 +1,169 @@
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from ams.cli.apply.document import read_documents
+from ams.cli.apply.resources import Declared, Key, Kind
+from ams.cli.exits import Usage
+
+GARDEN = """
+users:
+  keeper: {email: keeper@site.example, service_roles: [admin_viewer]}
+projects:
+  garden:
+    description: What grows
+    retention: 7d
+    members:
+      sensor: [publisher]
+      keeper:
+    schemas:
+      reading: {type: JSON, schema: {type: object}, attributes: {required: [unit]}}
+      grams: {type: avro, file: grams.avsc}
+    topics:
+      readings: {schema: reading, retention: 12h, access: [sensor]}
+      plain:
+      bare: {schema: ~, retention: default, access: []}
+    subscriptions:
+      watering:
+        topic: readings
+        ackDeadline: 60
+        push: {type: http_endpoint, pushEndpoint: "https://pump.example/in", maxMessages: 5}
+        access: [keeper]
+      pulled: {topic: plain, push: ~}
+"""
+
+
+def declared(folder: Path, text: str, *more: str) -> Declared:
+    """Read texts as files `0.yaml`, `1.yaml`, ..."""
+    paths = [folder / f"{number}.yaml" for number in range(1 + len(more))]
+    for path, each in zip(paths, (text, *more), strict=True):
+        path.write_text(textwrap.dedent(each))
+    return read_documents(map(str, paths))
+
+
+def in_garden(text: str) -> str:
+    """Return a document of the project garden with these sections."""
+    return "projects:\n  garden:\n" + textwrap.indent(textwrap.dedent(text).strip("\n"), "    ")
+
+
+def test_everything_that_can_be_declared_is_read(tmp_path: Path) -> None:
+    (tmp_path / "grams.avsc").write_text('{"type": "int"}')
+
+    found = declared(tmp_path, GARDEN)
+
+    assert found.fields == {
+        Key(Kind.USER, "", "keeper"): {"email": "keeper@site.example", "service_roles": ("admin_viewer",)},
+        Key(Kind.PROJECT, "", "garden"): {"description": "What grows", "retention": 604_800},
+        Key(Kind.MEMBER, "garden", "sensor"): {"roles": ("publisher",)},
+        Key(Kind.MEMBER, "garden", "keeper"): {"roles": ()},
+        Key(Kind.SCHEMA, "garden", "reading"): {
+            "type": "json",
+            "schema": {"type": "object"},
+            "attributes": {"required": ["unit"]},
+        },
+        Key(Kind.SCHEMA, "garden", "grams"): {"type": "avro", "schema": {"type": "int"}, "attributes": {}},
+        Key(Kind.TOPIC, "garden", "readings"): {"schema": "reading", "retention": 43_200, "access": ("sensor",)},
+        Key(Kind.TOPIC, "garden", "plain"): {},
+        Key(Kind.TOPIC, "garden", "bare"): {"schema": "", "retention": 0, "access": ()},
+        Key(Kind.SUBSCRIPTION, "garden", "watering"): {
+            "topic": "readings",
+            "ackDeadline": 60,
+            "push": {"type": "http_endpoint", "pushEndpoint": "https://pump.example/in", "maxMessages": 5},
+            "access": ("keeper",),
+        },
+        Key(Kind.SUBSCRIPTION, "garden", "pulled"): {"topic": "plain", "push": {}},
+    }
+    assert found.projects == ["garden"]
+    assert {kind for _, kind in found.sections} == {Kind.MEMBER, Kind.SCHEMA, Kind.TOPIC, Kind.SUBSCRIPTION}
+    assert {str(each.target) for each in found.references} == {
+        "schema garden/reading",
+        "topic garden/readings",
+        "topic garden/plain",
+        "member garden/sensor",
+        "member garden/keeper",
+    }
+
+
+def test_every_resource_and_reference_knows_its_line(tmp_path: Path) -> None:
+    (tmp_path / "grams.avsc").write_text("{}")
+
+    found = declared(tmp_path, GARDEN)
+
+    assert (
+        found.places[Key(Kind.SUBSCRIPTION, "garden", "watering")].line
+        == GARDEN.splitlines().index("      watering:") + 1
+    )
+    [place] = [each.place for each in found.references if each.target.name == "reading"]
+    assert "schema: reading" in GARDEN.splitlines()[place.line - 1]
+
+
+def test_several_files_are_one_declaration(tmp_path: Path) -> None:
+    found = declared(
+        tmp_path,
+        "projects: {garden: {description: What grows, topics: {a: }}}",
+        "projects: {garden: {retention: 1y, topics: {b: }}, shed: }",
+    )
+
+    assert found.projects == ["garden", "shed"]
+    assert found.fields[Key(Kind.PROJECT, "", "garden")] == {"description": "What grows", "retention": 31_536_000}
+    assert {key.name for key in found.fields if key.kind is Kind.TOPIC} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        ("projects:\n  garden:\n    topics:\n      a:\n", "1.yaml:4: topic garden/a is declared already, at"),
+        ("projects:\n  garden:\n    description: x\n", "1.yaml:2: description of project garden is declared already"),
+    ],
+)
+def test_two_files_cannot_say_the_same_thing(tmp_path: Path, second: str, reason: str) -> None:
+    with pytest.raises(Usage, match=reason):
+        declared(tmp_path, "projects: {garden: {description: What grows, topics: {a: }}}", second)
+
+
+WRONG = [
+    ("topic: {}", ":1: unknown key 'topic'; there are users, projects"),
+    ("projects: [garden]", ":1: names with values are expected here, not a list"),
+    ("projects:\n  gar den:\n", ":2: 'gar den' is no name"),
+    ("users:\n  keeper: {token: abc}\n", ":2: unknown key 'token'"),
+    ("users:\n  keeper: {email: ''}\n", ":2: an empty text changes nothing"),
+    ("users:\n  keeper:\n    service_roles: service_admin\n", ":3: a list is expected here, not 'service_admin'"),
+    (in_garden("queues: {}"), ":3: unknown key 'queues'; there are description, retention, members"),
+    (in_garden("retention: soon"), ":3: 'soon' is no retention such as 12h, 7d, 1y, or default"),
+    (in_garden("retention: 0d"), "is no retention"),
+    (in_garden("members:\n  sensor: [publisher, publisher]"), ":4: 'publisher' is said twice"),
+    (in_garden("topics:\n  a:\n  b:\n  a:"), ":6: 'a' is said twice"),
+    (in_garden("topics:\n  a: {acl: []}"), ":4: unknown key 'acl'; there are schema, retention, access"),
+    (in_garden("topics:\n  a: {access: sensor}"), ":4: a list is expected here, not 'sensor'"),
+    (in_garden("subscriptions:\n  s:"), ":4: a subscription must name its topic"),
+    (in_garden("subscriptions:\n  s: {topic: }"), ":4: text is expected here, not nothing"),
+    (in_garden("subscriptions:\n  s:\n    topic: a\n    ackDeadline: 601"), ":6: a whole number from 0 to 600"),
+    (in_garden("schemas:\n  x: {type: xml}"), ":4: the type of a schema is json or avro"),
+    (in_garden("schemas:\n  x: {schema: 5}"), ":4: names with values are expected here, not '5'"),
+    (in_garden("schemas:\n  x: {schema: {}, file: y}"), ":4: give the schema here or in a file, not both"),
+    (in_garden("schemas:\n  x: {file: nowhere.json}"), "nowhere.json: No such file"),
+    (in_garden("schemas:\n  x: {file: list.json}"), "list.json does not hold an object"),
+    (in_garden("schemas:\n  x: {file: text.json}"), "text.json is not JSON"),
+    (in_garden("schemas:\n  x: {file: deep.json}"), "deep.json is not JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), WRONG, ids=[reason for _, reason in WRONG])
+def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "text.json").write_text("{")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+
+    with pytest.raises(Usage) as raised:
+        declared(tmp_path, text)
+
+    assert reason in str(raised.value)
+    assert str(raised.value).startswith(str(tmp_path))
+
+
+def test_a_document_may_be_json(tmp_path: Path) -> None:
+    text = json.dumps({"projects": {"garden": {"topics": {"readings": None}}}})
+
+    assert Key(Kind.TOPIC, "garden", "readings") in declared(tmp_path, text).fields

@@ -1,0 +1,202 @@
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.cli.apply.plan import Change, Step, plan
+from ams.cli.apply.push import same_push
+from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind, Place, Reference
+from ams.cli.exits import Usage
+
+PLACE = Place("file.yaml", 7)
+CALLER = "caller"
+
+EMPTY: Mapping[Kind, Fields] = {
+    Kind.USER: {"email": "", "service_roles": ()},
+    Kind.PROJECT: {"description": "", "retention": 0},
+    Kind.MEMBER: {"roles": ()},
+    Kind.SCHEMA: {"type": "json", "schema": {}, "attributes": {}},
+    Kind.TOPIC: {"schema": "", "retention": 0, "access": ()},
+    Kind.SUBSCRIPTION: {"topic": "", "ackDeadline": 10, "push": {"type": ""}, "access": ()},
+}
+"""A resource of which nothing was said, as it is shown."""
+
+MEMBERS = ("ann", "bob", CALLER)
+roles = st.lists(st.sampled_from(["consumer", "publisher"]), unique=True).map(lambda names: tuple(sorted(names)))
+access = st.lists(st.sampled_from(MEMBERS), unique=True).map(lambda names: tuple(sorted(names)))
+retention = st.sampled_from([0, 3600])
+push = st.sampled_from([{}, {"type": "mattermost", "mattermostUrl": "a"}, {"type": "http_endpoint"}])
+objects = st.dictionaries(st.sampled_from("xy"), st.integers(0, 1))
+
+FIELDS: Mapping[Kind, Mapping[str, st.SearchStrategy[Any]]] = {
+    Kind.USER: {"email": st.sampled_from(["a", "b"]), "service_roles": roles},
+    Kind.PROJECT: {"description": st.sampled_from(["a", "b"]), "retention": retention},
+    Kind.MEMBER: {"roles": roles},
+    Kind.SCHEMA: {"type": st.just("json"), "schema": objects, "attributes": objects},
+    Kind.TOPIC: {"schema": st.sampled_from(["", "s"]), "retention": retention, "access": access},
+    Kind.SUBSCRIPTION: {"ackDeadline": st.integers(0, 2), "push": push, "access": access},
+}
+WHOLE = {Kind.MEMBER, Kind.SCHEMA}
+"""Kinds whose fields are always all declared."""
+NAMES = {Kind.MEMBER: MEMBERS, Kind.SCHEMA: ("s", "t"), Kind.TOPIC: ("t", "u"), Kind.SUBSCRIPTION: ("t", "u")}
+
+
+@st.composite
+def declarations(draw: st.DrawFn) -> Declared:
+    fields: dict[Key, Fields] = {}
+    sections: set[tuple[str, Kind]] = set()
+
+    def some(kind: Kind, project: str, name: str) -> None:
+        strategies = FIELDS[kind]
+        optional = None if kind in WHOLE else strategies
+        chosen = draw(st.fixed_dictionaries({}, optional=optional) if optional else st.fixed_dictionaries(strategies))
+        subscribed = {"topic": name} if kind is Kind.SUBSCRIPTION else {}
+        fields[Key(kind, project, name)] = {**chosen, **subscribed}
+
+    for user in draw(st.sets(st.sampled_from(MEMBERS))):
+        some(Kind.USER, "", user)
+    for project in draw(st.sets(st.sampled_from(["p", "q"]))):
+        some(Kind.PROJECT, "", project)
+        for kind, names in NAMES.items():
+            if draw(st.booleans()):
+                sections.add((project, kind))
+                for name in draw(st.sets(st.sampled_from(names))):
+                    some(kind, project, name)
+    return Declared(fields, dict.fromkeys(fields, PLACE), (), frozenset(sections))
+
+
+@st.composite
+def services(draw: st.DrawFn) -> Existing:
+    """Draw what a service holds; a subscription is on the topic of its own name."""
+    keys = [Key(Kind.USER, "", name) for name in MEMBERS] + [Key(Kind.PROJECT, "", name) for name in "pq"]
+    keys += [Key(kind, project, name) for project in "pq" for kind, names in NAMES.items() for name in names]
+    fields: dict[Key, Fields] = {}
+    for key in draw(st.sets(st.sampled_from(keys))):
+        subscribed = {"topic": key.name} if key.kind is Kind.SUBSCRIPTION else {}
+        fields[key] = {**EMPTY[key.kind], **draw(st.fixed_dictionaries(FIELDS[key.kind])), **subscribed}
+    return Existing(fields, CALLER)
+
+
+def carried_out(steps: list[Step], existing: Existing) -> Existing:
+    """Return what a service holds after these steps; fails where a service would."""
+    fields = dict(existing.fields)
+    for step in steps:
+        if step.change is Change.REMOVE:
+            del fields[step.key]
+            continue
+        assert (step.key in fields) is (step.change is Change.ALTER)
+        fields[step.key] = {**EMPTY[step.key.kind], **fields.get(step.key, {}), **step.fields}
+    return Existing(fields, existing.caller)
+
+
+@given(declared=declarations(), existing=services(), prune=st.booleans())
+def test_a_plan_carried_out_leaves_nothing_to_do(declared: Declared, existing: Existing, prune: bool) -> None:
+    after = carried_out(plan(declared, existing, prune=prune), existing)
+
+    assert plan(declared, after, prune=prune) == []
+
+
+@given(declared=declarations(), existing=services(), prune=st.booleans())
+def test_a_plan_carried_out_makes_everything_as_declared(declared: Declared, existing: Existing, prune: bool) -> None:
+    after = carried_out(plan(declared, existing, prune=prune), existing)
+
+    for key, wanted in declared.fields.items():
+        for name, value in wanted.items():
+            found = after.fields[key][name]
+            if name == "push":
+                assert same_push(value, found)
+            elif name == "access":
+                assert set(value) <= set(found)
+            else:
+                assert value == found
+
+
+@given(declared=declarations(), existing=services())
+def test_without_pruning_nothing_is_removed_and_nothing_else_is_touched(declared: Declared, existing: Existing) -> None:
+    after = carried_out(plan(declared, existing), existing)
+
+    for key, fields in existing.fields.items():
+        assert {**fields, **declared.fields.get(key, {})}.keys() == after.fields[key].keys()
+        if key not in declared.fields:
+            assert after.fields[key] == fields
+
+
+@given(declared=declarations(), existing=services())
+def test_pruning_removes_only_from_declared_sections_and_never_the_caller(
+    declared: Declared, existing: Existing
+) -> None:
+    removed = [step.key for step in plan(declared, existing, prune=True) if step.change is Change.REMOVE]
+
+    for key in removed:
+        assert (key.project, key.kind) in declared.sections
+        assert key not in declared.fields
+        assert key.name != CALLER or key.kind is not Kind.MEMBER
+    left = existing.fields.keys() - set(removed)
+    for key in left - declared.fields.keys():
+        protected = key.kind is Kind.MEMBER and (key.name == CALLER or existing.fields[key]["roles"] == ())
+        assert protected or (key.project, key.kind) not in declared.sections
+
+
+@given(declared=declarations(), existing=services())
+def test_any_part_of_a_plan_can_fail_and_a_second_run_finishes(declared: Declared, existing: Existing) -> None:
+    steps = plan(declared, existing, prune=True)
+
+    for done in range(len(steps)):
+        after = carried_out(steps[:done], existing)
+        assert plan(declared, carried_out(plan(declared, after, prune=True), after), prune=True) == []
+
+
+@given(declared=declarations(), existing=services())
+def test_what_others_need_is_made_first_and_removed_last(declared: Declared, existing: Existing) -> None:
+    order = list(Kind)
+    steps = plan(declared, existing, prune=True)
+
+    made = [order.index(step.key.kind) for step in steps if step.change is not Change.REMOVE]
+    removed = [order.index(step.key.kind) for step in steps if step.change is Change.REMOVE]
+
+    assert made == sorted(made)
+    assert removed == sorted(removed, reverse=True)
+    assert [step.change is Change.REMOVE for step in steps] == [False] * len(made) + [True] * len(removed)
+
+
+TOPIC = Key(Kind.TOPIC, "p", "t")
+SUBSCRIPTION = Key(Kind.SUBSCRIPTION, "p", "s")
+
+
+def of(fields: Mapping[Key, Fields], *references: Key) -> Declared:
+    sections = frozenset((key.project, key.kind) for key in fields)
+    return Declared(fields, dict.fromkeys(fields, PLACE), [Reference(PLACE, key) for key in references], sections)
+
+
+def test_a_reference_to_nothing_is_said_with_its_place() -> None:
+    with pytest.raises(Usage, match="file.yaml:7: topic p/t is neither declared nor there"):
+        plan(of({SUBSCRIPTION: {"topic": "t"}}, TOPIC), Existing())
+
+
+def test_a_reference_to_what_exists_is_enough_unless_it_is_pruned() -> None:
+    existing = Existing({TOPIC: EMPTY[Kind.TOPIC]})
+    declared = of({SUBSCRIPTION: {"topic": "t"}, Key(Kind.TOPIC, "p", "other"): {}}, TOPIC)
+
+    assert [step.change for step in plan(declared, existing)] == [Change.ADD, Change.ADD]
+    with pytest.raises(Usage, match="neither declared nor there"):
+        plan(declared, existing, prune=True)
+
+
+def test_a_subscription_cannot_change_its_topic() -> None:
+    existing = Existing({SUBSCRIPTION: {**EMPTY[Kind.SUBSCRIPTION], "topic": "old"}})
+
+    with pytest.raises(Usage, match="file.yaml:7: subscription p/s is on topic old, and a subscription cannot change"):
+        plan(of({SUBSCRIPTION: {"topic": "t"}}), existing)
+
+
+def test_push_workers_stay_on_an_access_list() -> None:
+    worker = Key(Kind.MEMBER, "p", "push_worker_0")
+    existing = Existing(
+        {worker: {"roles": ()}, SUBSCRIPTION: {**EMPTY[Kind.SUBSCRIPTION], "topic": "t", "access": ("push_worker_0",)}}
+    )
+
+    [step] = plan(of({SUBSCRIPTION: {"topic": "t", "access": ("ann",)}}), existing)
+
+    assert step.fields == {"access": ("ann", "push_worker_0")}

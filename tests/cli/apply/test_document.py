@@ -87,7 +87,7 @@ def test_everything_that_can_be_declared_is_read(tmp_path: Path) -> None:
 
 
 def test_every_resource_and_reference_knows_its_line(tmp_path: Path) -> None:
-    (tmp_path / "grams.avsc").write_text("{}")
+    (tmp_path / "grams.avsc").write_text('{"type": "int"}')
 
     found = declared(tmp_path, GARDEN)
 
@@ -140,10 +140,11 @@ WRONG = [
     (in_garden("subscriptions:\n  s:"), ":4: a subscription must name its topic"),
     (in_garden("subscriptions:\n  s: {topic: }"), ":4: text is expected here, not nothing"),
     (in_garden("subscriptions:\n  s:\n    topic: a\n    ackDeadline: 601"), ":6: a whole number from 0 to 600"),
-    (in_garden("schemas:\n  x: {type: xml}"), ":4: the type of a schema is json or avro"),
+    (in_garden("schemas:\n  x: {type: xml, attributes: {a: 1}}"), ":4: the type of a schema is json or avro"),
     (in_garden("schemas:\n  x: {schema: 5}"), ":4: names with values are expected here, not '5'"),
     (in_garden("schemas:\n  x: {schema: {}, file: y}"), ":4: give the schema here or in a file, not both"),
     (in_garden("schemas:\n  x: {file: nowhere.json}"), "nowhere.json: No such file"),
+    (in_garden("schemas:\n  x:"), ":4: a schema says something: give it a schema, a file or attributes"),
     (in_garden("schemas:\n  x: {file: list.json}"), "list.json does not hold an object"),
     (in_garden("schemas:\n  x: {file: text.json}"), "text.json is not JSON"),
     (in_garden("schemas:\n  x: {file: deep.json}"), "deep.json is not JSON"),

@@ -34,7 +34,7 @@ FIELDS: Mapping[Kind, Mapping[str, st.SearchStrategy[Any]]] = {
     Kind.USER: {"email": st.sampled_from(["a", "b"]), "service_roles": roles},
     Kind.PROJECT: {"description": st.sampled_from(["a", "b"]), "retention": retention},
     Kind.MEMBER: {"roles": roles},
-    Kind.SCHEMA: {"type": st.just("json"), "schema": objects, "attributes": objects},
+    Kind.SCHEMA: {"type": st.just("json"), "schema": st.fixed_dictionaries({"x": st.integers(0, 1)}), "attributes": objects},
     Kind.TOPIC: {"schema": st.sampled_from(["", "s"]), "retention": retention, "access": access},
     Kind.SUBSCRIPTION: {"ackDeadline": st.integers(0, 2), "push": push, "access": access},
 }
@@ -189,6 +189,14 @@ def test_a_subscription_cannot_change_its_topic() -> None:
 
     with pytest.raises(Usage, match="file.yaml:7: subscription p/s is on topic old, and a subscription cannot change"):
         plan(of({SUBSCRIPTION: {"topic": "t"}}), existing)
+
+
+def test_a_schema_cannot_lose_its_part_for_payloads() -> None:
+    schema = Key(Kind.SCHEMA, "p", "s")
+    existing = Existing({schema: {"type": "json", "schema": {"a": 1}, "attributes": {}}})
+
+    with pytest.raises(Usage, match="file.yaml:7: schema p/s holds a schema of payloads, and the service cannot"):
+        plan(of({schema: {"type": "json", "schema": {}, "attributes": {"required": ["a"]}}}), existing)
 
 
 def test_push_workers_stay_on_an_access_list() -> None:

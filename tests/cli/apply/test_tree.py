@@ -32,7 +32,7 @@ def test_every_value_knows_its_line(tmp_path: Path) -> None:
 
 
 def test_values_are_those_of_json(tmp_path: Path) -> None:
-    text = 'text: on time\nnumber: 3\nbig: 1.5e3\nyes: true\nnothing: ~\nday: 2024-03-05\nlist: [1, "1", on, 1:30]\n'
+    text = 'text: on time\nnumber: 3\nbig: 1.5e3\nyes: true\nnothing: ~\nday: 2024-03-05\nlist: [1, "1", on, 1:30, ٣]\n'
 
     assert tree(tmp_path, text).plain() == {
         "text": "on time",
@@ -41,7 +41,7 @@ def test_values_are_those_of_json(tmp_path: Path) -> None:
         "yes": True,
         "nothing": None,
         "day": "2024-03-05",
-        "list": [1, "1", "on", "1:30"],
+        "list": [1, "1", "on", "1:30", "٣"],
     }
 
 

@@ -14,7 +14,7 @@ MAX_ACK_DEADLINE = 600
 """Seconds (contract 9.3)."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
-_RETENTION = re.compile(r"([1-9]\d{0,8})([smhdy]?)")
+_RETENTION = re.compile(r"([1-9]\d{0,8})([smhdy]?)", re.ASCII)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "y": 31_536_000}
 
 Read = Callable[[Value], Any]
@@ -123,11 +123,11 @@ def _schema(value: Value, folder: str) -> Fields:
     said = value.mapping(("type", "schema", "file", "attributes"))
     if "schema" in said and "file" in said:
         raise bad(said["file"].place, "give the schema here or in a file, not both")
-    return {
-        "type": _schema_type(said.get("type"), value.place),
-        "schema": _schema_file(said["file"], folder) if "file" in said else _object(said.get("schema")),
-        "attributes": _object(said.get("attributes")),
-    }
+    content = _schema_file(said["file"], folder) if "file" in said else _object(said.get("schema"))
+    attributes = _object(said.get("attributes"))
+    if not content and not attributes:
+        raise bad(value.place, "a schema says something: give it a schema, a file or attributes")
+    return {"type": _schema_type(said.get("type"), value.place), "schema": content, "attributes": attributes}
 
 
 def _schema_type(value: Value | None, place: Place) -> str:

@@ -56,10 +56,19 @@ def _step(key: Key, declared: Declared, existing: Existing) -> Step | None:
     if found is None:
         return Step(Change.ADD, key, wanted)
     changed = {name: value for name, value in wanted.items() if not _same(name, value, found.get(name))}
-    if "topic" in changed:
-        text = f"{key} is on topic {found['topic']}, and a subscription cannot change its topic; delete it first"
-        raise bad(declared.places[key], text)
+    impossible = _impossible(changed, found)
+    if impossible:
+        raise bad(declared.places[key], f"{key} {impossible}; delete it first")
     return Step(Change.ALTER, key, changed) if changed else None
+
+
+def _impossible(changed: Fields, found: Fields) -> str:
+    """Return why a resource cannot be altered so; empty when it can."""
+    if "topic" in changed:
+        return f"is on topic {found['topic']}, and a subscription cannot change its topic"
+    if changed.get("schema") == {}:
+        return "holds a schema of payloads, and the service cannot take that part away"
+    return ""
 
 
 def _wanted(key: Key, declared: Declared, existing: Existing) -> Fields:

@@ -22,8 +22,8 @@ MAX_DEPTH = 60
 
 _NULLS = ("", "~", "null", "Null", "NULL")
 _SWITCHES = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_WHOLE = re.compile(r"[-+]?\d+")
-_FRACTION = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?")
+_WHOLE = re.compile(r"[-+]?\d+", re.ASCII)
+_FRACTION = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?", re.ASCII)
 _NOT_IN_JSON = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _LOWEST, _HIGHEST = -(2**63), 2**64 - 1
 _DIGITS = 25

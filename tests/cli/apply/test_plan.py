@@ -34,7 +34,11 @@ FIELDS: Mapping[Kind, Mapping[str, st.SearchStrategy[Any]]] = {
     Kind.USER: {"email": st.sampled_from(["a", "b"]), "service_roles": roles},
     Kind.PROJECT: {"description": st.sampled_from(["a", "b"]), "retention": retention},
     Kind.MEMBER: {"roles": roles},
-    Kind.SCHEMA: {"type": st.just("json"), "schema": st.fixed_dictionaries({"x": st.integers(0, 1)}), "attributes": objects},
+    Kind.SCHEMA: {
+        "type": st.just("json"),
+        "schema": st.fixed_dictionaries({"x": st.integers(0, 1)}),
+        "attributes": objects,
+    },
     Kind.TOPIC: {"schema": st.sampled_from(["", "s"]), "retention": retention, "access": access},
     Kind.SUBSCRIPTION: {"ackDeadline": st.integers(0, 2), "push": push, "access": access},
 }

@@ -47,7 +47,7 @@ def test_the_programs_of_the_python_tutorial_work(tmp_path: Path) -> None:
     make_clone(tmp_path)
     with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
         write_programs(PYTHON, tmp_path, service.base_url)
-        made = run(".venv/bin/ams admin projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
+        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
         assert made.returncode == 0, made.stdout
 
         follow(PYTHON, tmp_path, service.base_url)
@@ -56,7 +56,7 @@ def test_the_programs_of_the_python_tutorial_work(tmp_path: Path) -> None:
 def test_the_examples_of_the_client_run(tmp_path: Path) -> None:
     make_clone(tmp_path)
     with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
-        made = run(".venv/bin/ams admin projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
+        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
         assert made.returncode == 0, made.stdout
 
         run_examples(CLIENT, tmp_path, service.base_url)

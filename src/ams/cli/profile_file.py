@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ams.cli.exits import Usage
+from ams.files import Disk, write_whole
 
 KEYS = ("endpoint", "token", "token_file", "project", "ca")
 CURRENT = "current"
@@ -81,10 +82,7 @@ def write_secret(path: str, text: str) -> None:
     """Write a file only its owner can read, whole or not at all; raise `Usage` when that cannot be."""
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        draft = f"{path}.{os.getpid()}"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(draft, path)
+        write_whole(Disk(), path, text.encode())
     except OSError as error:
         raise Usage(f"{path}: {error.strerror}") from error
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Ams, Ran
+from tests.cli.apply.conftest import Files
+from tests.cli.conftest import Ams
 
 SUBSCRIBED = """
 projects:
@@ -27,27 +28,6 @@ projects:
         access: [PROJECT-sprinkler]
       quick: {topic: plain, ackDeadline: 0}
 """
-
-
-class Files:
-    """Declares texts for the test's project, each in a file of its own."""
-
-    def __init__(self, ams: Ams, folder: Path, project: str) -> None:
-        self._ams = ams
-        self._folder = folder
-        self.project = project
-
-    def apply(self, text: str, *arguments: str) -> Ran:
-        (self._folder / "file.yaml").write_text(self.named(text))
-        return self._ams("apply", "-f", "file.yaml", *arguments)
-
-    def named(self, text: str) -> str:
-        return text.replace("PROJECT", self.project)
-
-
-@pytest.fixture
-def files(ams: Ams, tmp_path: Path, environment: dict[str, str]) -> Files:
-    return Files(ams, tmp_path, environment["AMS_PROJECT"])
 
 
 def test_what_is_declared_is_made_and_a_second_run_has_nothing_to_do(ams: Ams, files: Files) -> None:

@@ -1,0 +1,33 @@
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Ams, Ran
+
+
+class Files:
+    """Declares texts for the test's project, whose name stands for `PROJECT` in them."""
+
+    def __init__(self, ams: Ams, folder: Path, project: str) -> None:
+        self._ams = ams
+        self._folder = folder
+        self.project = project
+
+    def apply(self, text: str, *arguments: str) -> Ran:
+        (self._folder / "file.yaml").write_text(self.named(text))
+        return self._ams("apply", "-f", "file.yaml", *arguments)
+
+    def settle(self, text: str, *arguments: str) -> str:
+        """Apply a text, and again, which must find nothing to do; return the first plan."""
+        first = self.apply(text, "--yes", *arguments)
+        assert first.returncode == 0, first.stderr
+        assert self.apply(text, *arguments).stdout == "nothing to do\n"
+        return first.stdout
+
+    def named(self, text: str) -> str:
+        return text.replace("PROJECT", self.project)
+
+
+@pytest.fixture
+def files(ams: Ams, tmp_path: Path, environment: dict[str, str]) -> Files:
+    return Files(ams, tmp_path, environment["AMS_PROJECT"])

@@ -1,9 +1,12 @@
 import shutil
+import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from ams.cli.completing import SECONDS
 from ams.cli.main import completed_words
 from tests.cli.conftest import Ams
 
@@ -40,6 +43,14 @@ def test_whatever_goes_wrong_completes_nothing_and_says_nothing(ams: Ams) -> Non
     assert complete(ams, "ams topics show r", AMS_ENDPOINT="") == []
     assert complete(ams, "ams topics show r", AMS_TOKEN="wrong") == []
     assert complete(ams, "ams topics show r", AMS_UNKNOWN="x", AMS_PROFILE="nowhere") == []
+
+
+def test_a_service_that_does_not_answer_is_not_waited_for(ams: Ams) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        assert complete(ams, "ams topics show r", AMS_ENDPOINT=f"http://127.0.0.1:{silent.getsockname()[1]}") == []
+
+    assert time.monotonic() - began < 3 * SECONDS
 
 
 def test_only_a_shell_that_asks_is_answered() -> None:

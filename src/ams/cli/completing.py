@@ -74,7 +74,7 @@ def _names(
         given = context.params
         asked = Source(**{name: given.get(name) for name in ("endpoint", "token", "token_file", "project", "ca")})
         found = connection(asked, given.get("profile"), environment())
-        with Client(found.endpoint, found.token, ca=found.ca, timeout=SECONDS) as client:
+        with Client(found.endpoint, found.token, ca=found.ca, timeout=SECONDS, retry=None) as client:
             names = [short_name(each.name) for each in items(client.call(ask(found.project or "")))]
         return [name for name in names if name.startswith(incomplete)]
     return []

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ams.cli.apply import missing
+from ams.cli.apply import own_calls
 from ams.cli.apply.plan import Change, Step
 from ams.cli.apply.resources import Kind
 from ams.client import wire
@@ -35,15 +35,15 @@ def _project(step: Step) -> Calls:
     elif description:
         yield wire.update_project(name, description=description)
     if _to_be_set(step, "retention"):
-        yield missing.modify_project_retention(name, step.fields["retention"])
+        yield own_calls.modify_project_retention(name, step.fields["retention"])
 
 
 def _schema(step: Step) -> Calls:
     project, name, fields = step.key.project, step.key.name, step.fields
     if step.change is Change.ADD:
-        yield missing.create_schema(project, name, fields["type"], fields["schema"], attributes=fields["attributes"])
+        yield own_calls.create_schema(project, name, fields["type"], fields["schema"], attributes=fields["attributes"])
     else:
-        yield missing.update_schema(project, name, fields)
+        yield own_calls.update_schema(project, name, fields)
 
 
 def _topic(step: Step) -> Calls:
@@ -51,11 +51,11 @@ def _topic(step: Step) -> Calls:
     if step.change is Change.ADD:
         yield wire.create_topic(project, name)
     if fields.get("schema"):
-        yield missing.attach_schema(project, name, fields["schema"])
+        yield own_calls.attach_schema(project, name, fields["schema"])
     elif _to_be_set(step, "schema"):
-        yield missing.detach_schema(project, name)
+        yield own_calls.detach_schema(project, name)
     if _to_be_set(step, "retention"):
-        yield missing.modify_topic_retention(project, name, fields["retention"])
+        yield own_calls.modify_topic_retention(project, name, fields["retention"])
     if _to_be_set(step, "access"):
         yield wire.modify_topic_acl(project, name, fields["access"])
 
@@ -72,7 +72,7 @@ def _subscription(step: Step) -> Calls:
         yield wire.modify_subscription_acl(project, name, fields["access"])
     if _to_be_set(step, "push"):
         # Last: the service then puts its push worker on the access list (contract 13.3).
-        yield missing.modify_push_config(project, name, fields["push"])
+        yield own_calls.modify_push_config(project, name, fields["push"])
 
 
 def _to_be_set(step: Step, field: str) -> bool:
@@ -90,7 +90,7 @@ _MAKE_OR_ALTER: dict[Kind, Callable[[Step], Calls]] = {
 }
 _REMOVE: dict[Kind, Callable[[str, str], Call[Any]]] = {
     Kind.MEMBER: wire.remove_member,
-    Kind.SCHEMA: missing.delete_schema,
+    Kind.SCHEMA: own_calls.delete_schema,
     Kind.TOPIC: wire.delete_topic,
     Kind.SUBSCRIPTION: wire.delete_subscription,
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from ams.cli.apply import missing
+from ams.cli.apply import own_calls
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
 from ams.cli.output import short_name
 from ams.client import wire
@@ -76,7 +76,7 @@ class _State:
             yield Key(Kind.MEMBER, project, user.name), {"roles": tuple(sorted(roles))}
 
     def _schemas(self, project: str) -> Iterator[tuple[Key, Fields]]:
-        for schema in self._ask(missing.list_schemas(project)).schemas:
+        for schema in self._ask(own_calls.list_schemas(project)).schemas:
             fields = {"type": schema.type, "schema": schema.schema, "attributes": schema.attributes}
             yield Key(Kind.SCHEMA, project, short_name(schema.name)), fields
 

@@ -1,4 +1,4 @@
-"""Calls about schemas, push configurations and retention (contract 8, 13.3 and 15)."""
+"""Calls that only `apply` makes: about schemas, push configurations and retention (contract 8, 13.3 and 15)."""
 
 from collections.abc import Mapping
 from typing import Any

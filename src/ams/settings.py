@@ -74,6 +74,9 @@ class Settings:
         "", "64 hex digits that encrypt stored tokens; empty = a key file made in the data folder.", secret=True
     )
     retention: Seconds = _setting(Seconds(7 * 86400.0), "How long messages are kept.")
+    idempotency_window: Seconds = _setting(
+        Seconds(0.0), "How long an Idempotency-Key of a publish is known; 0 = as long as the topic's messages are kept."
+    )
     max_data_bytes: Bytes = _setting(Bytes(0), "Size of the data folder above which oldest messages go; 0 = no limit.")
     min_free_bytes: Bytes = _setting(Bytes(256 * 2**20), "Free disk space below which publishing is refused.")
     reserve_bytes: Bytes = _setting(Bytes(64 * 2**20), "Space kept aside so that acknowledgements commit when full.")
@@ -94,6 +97,7 @@ class Settings:
     project_requests_per_second: int = _setting(0, "Requests a second to one project; beyond it 429. 0 = no limit.")
     max_pull_messages: int = _setting(10_000, "Most messages a pull answers; larger wishes are cut silently.")
     max_pull_bytes: Bytes = _setting(Bytes(16 * 2**20), "Most bytes of messages a pull answers, but one at least.")
+    max_read_messages: int = _setting(1_000_000, "Most messages a range read answers; larger wishes are cut silently.")
     pull_wait: Seconds = _setting(Seconds(3.0), "How long a pull waits for a first message; 0 answers at once.")
     lenient_data: bool = _setting(False, "Store message data that is not base64 as it is.")
     push_enabled: bool = _setting(False, "Whether subscriptions may have a push configuration.")
@@ -260,8 +264,10 @@ def _check(settings: Settings) -> None:
         raise Unusable("--tls-self-signed and --cert exclude each other")
     if not all(0 <= port <= 65535 for port in (settings.port, settings.ops_port, settings.push_server_port)):
         raise Unusable("a port is a number from 0 to 65535")
-    if settings.max_pull_messages < 1 or settings.max_connections < 1 or settings.retention <= 0:
-        raise Unusable("max_pull_messages, max_connections and retention must be positive")
+    if min(settings.max_pull_messages, settings.max_read_messages, settings.max_connections) < 1:
+        raise Unusable("max_pull_messages, max_read_messages and max_connections must be positive")
+    if settings.retention <= 0:
+        raise Unusable("retention must be positive")
     if not MIN_SEGMENT <= settings.segment_bytes <= MAX_SEGMENT:
         raise Unusable("segment_bytes must be from 1MiB to 256MiB")
     if settings.pull_wait > MAX_PULL_WAIT:

@@ -164,6 +164,7 @@ async def _push_worker(settings: Settings, registry: Registry) -> None:
 def _log_options(settings: Settings, folder: Folder) -> LogOptions:
     return LogOptions(
         retention=Milliseconds(round(settings.retention * 1000)),
+        idempotency_window=Milliseconds(round(settings.idempotency_window * 1000)) or None,
         max_bytes=settings.max_data_bytes or None,
         data_folder=folder.path,
         min_free_bytes=settings.min_free_bytes,

@@ -22,6 +22,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "push": {**PUSH, "push_server_host": "push.example", "push_server_port": 5555},
     "push, its worker lost": {**PUSH},
     "push without a worker": {"push_enabled": True},
+    "short memory": {"idempotency_window": 3600.0},
 }
 """The services that rows are asked of."""
 

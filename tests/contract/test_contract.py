@@ -7,6 +7,7 @@ from tests.contract import (
     clients,
     delivered,
     delivery,
+    ours,
     people,
     push,
     registrations,
@@ -19,7 +20,7 @@ from tests.contract.lines import LINES
 from tests.contract.rows import Row
 from tests.contract.runner import Runner
 
-ROOMS = (transport, access, users, people, registrations, resources, delivery, push, delivered, service, clients)
+ROOMS = (transport, access, users, people, registrations, resources, delivery, push, delivered, service, clients, ours)
 ROWS = [row for room in ROOMS for row in room.ROWS]
 
 

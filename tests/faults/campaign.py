@@ -87,6 +87,9 @@ class Campaign:
     def _users(self) -> list[Publisher | Consumer | Seeker]:
         publishers = [self._publisher(f"p{number}", ((1, 1), (1, 1), (10, 10)), 0.03) for number in range(4)]
         publishers += [self._publisher(f"bulk{number}", ((BULK, 3 * BULK),), 0.2) for number in range(2)]
+        publishers += [
+            self._publisher(f"keyed{number}", ((1, 1), (BULK, BULK)), 0.05, keyed=True) for number in range(2)
+        ]
         return [*publishers, *(user for topic in TOPICS for user in self._users_of(topic))]
 
     def _users_of(self, topic: str) -> list[Consumer | Seeker]:
@@ -100,8 +103,10 @@ class Campaign:
     def _consumer(self, name: str, subscription: str) -> Consumer:
         return Consumer(self._client(name), self.history, self._fork(), subscription)
 
-    def _publisher(self, name: str, sizes: tuple[tuple[int, int], ...], pause: float) -> Publisher:
-        return Publisher(self._client(name), self.history, self._fork(), TOPICS, sizes, pause)
+    def _publisher(
+        self, name: str, sizes: tuple[tuple[int, int], ...], pause: float, *, keyed: bool = False
+    ) -> Publisher:
+        return Publisher(self._client(name), self.history, self._fork(), TOPICS, sizes, pause, keyed)
 
     def _client(self, name: str) -> HttpClient:
         return HttpClient(name, self._target, self._result.traffic)

@@ -90,12 +90,19 @@ class HttpClient:
         return f"{self._name}-{self._numbers}"
 
     async def attempt(
-        self, request_name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST"
+        self,
+        request_name: str,
+        path: str,
+        body: object,
+        kind: Kind = Kind.OTHER,
+        *,
+        method: str = "POST",
+        **headers: str,
     ) -> Tried:
-        """Make one attempt when the service is up, and say what came of it."""
+        """Make one attempt when the service is up, and say what came of it; `headers` as in `request`."""
         encoded = json.dumps(body).encode() if body is not None else b""
         connection, deaths = await self._connected()
-        pieces = request(method, PROJECT + path, self._target.live.token, encoded)
+        pieces = request(method, PROJECT + path, self._target.live.token, encoded, **headers)
         started = time.monotonic()
         with self._traffic.flight(kind):
             answer = await self._ask(connection, pieces)

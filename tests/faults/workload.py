@@ -7,7 +7,7 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from tests.faults.attempts import Ack, Publish, Pull, Seek
+from tests.faults.attempts import Ack, Outcome, Publish, Pull, Seek
 from tests.faults.history import History
 from tests.faults.http_client import PROJECT, HttpClient, Kind, Tried
 from tests.faults.payload import held, message
@@ -19,7 +19,7 @@ _PREFIX = PROJECT.removeprefix("/v1/")
 
 @dataclass(frozen=True)
 class Publisher:
-    """Publishes requests of `sizes` messages (least, most)."""
+    """Publishes requests of `sizes` messages (least, most); if `keyed`, with a key, and again until it is answered."""
 
     client: HttpClient
     history: History
@@ -27,6 +27,7 @@ class Publisher:
     topics: tuple[str, ...]
     sizes: tuple[tuple[int, int], ...]
     pause: float
+    keyed: bool = False
 
     async def run(self) -> None:
         while self.client.goes_on:
@@ -39,11 +40,24 @@ class Publisher:
         names = tuple(f"{request}/{place}" for place in range(size))
         body = {"messages": [message(name) for name in names]}
         kind = Kind.BULK if size >= BULK else Kind.OTHER
-        tried = await self.client.attempt(request, f"/topics/{topic}:publish", body, kind)
+        path = f"/topics/{topic}:publish"
+        if self.keyed:
+            tried = await self._insist(request, path, body, kind)
+        else:
+            tried = await self.client.attempt(request, path, body, kind)
         ids = tuple(int(each) for each in tried.document["messageIds"]) if tried.done else ()
         attempt = Publish(**tried.facts, topic=topic, names=names, ids=ids)
         self.history.add(attempt)
         return attempt
+
+    async def _insist(self, request: str, path: str, body: object, kind: Kind) -> Tried:
+        """Publish with a key until there is an answer: one attempt, however often it was made."""
+        first = tried = await self.client.attempt(request, path, body, kind, idempotency_key=request)
+        while tried.facts["outcome"] is Outcome.UNKNOWN:
+            tried = await self.client.attempt(request, path, body, kind, idempotency_key=request)
+        if tried.facts["outcome"] is Outcome.REFUSED and tried is not first:
+            return first
+        return Tried({**tried.facts, "started": first.facts["started"]}, tried.document)
 
 
 @dataclass(frozen=True)

@@ -143,3 +143,25 @@ def test_11_1_the_numbers_of_ack_ids_are_read() -> None:
 def test_11_1_absent_or_foreign_ids_are_invalid(body: bytes) -> None:
     with pytest.raises(InvalidInput, match="^Invalid ack id$"):
         messages.ack_numbers("projects/P/subscriptions/S:", messages.ack_ids(body))
+
+
+def keyed(*values: bytes) -> str | None:
+    return messages.idempotency_key([(b"host", b"x"), *((b"idempotency-key", value) for value in values)])
+
+
+def test_a_key_is_the_value_of_its_header_as_it_is() -> None:
+    assert keyed() is None
+    assert keyed(b'"8e03978e-40d5"') == '"8e03978e-40d5"'
+    assert keyed(b" a b ") == "a b"
+    assert keyed(b"k" * 255) == "k" * 255
+
+
+@pytest.mark.parametrize("value", [b"", b"  ", b"k" * 256, b"a\tb", b"\x00", "schlüssel".encode(), b"\xfcber"])
+def test_what_cannot_be_a_key_is_refused(value: bytes) -> None:
+    with pytest.raises(InvalidInput, match="^Idempotency-Key must have 1 to 255 visible ASCII characters$"):
+        keyed(value)
+
+
+def test_two_keys_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="^Idempotency-Key is given more than once$"):
+        keyed(b"a", b"a")

@@ -109,10 +109,11 @@ class FastRoutes:
 
     async def _publish(self, call: Call) -> bytes:
         topic = await self._publisher.topic(call.caller, TopicName(call.name))
+        key = messages.idempotency_key(call.headers)
         body = await self._bodies.read(call.headers, call.receive)
         weight = self._bodies.hold(body)
         try:
-            appended = await self._publisher.publish(topic, await self._messages.read(body))
+            appended = await self._publisher.publish(topic, await self._messages.read(body), key=key)
         finally:
             self._bodies.release(weight)
         return messages.published(appended.first, appended.count)

@@ -18,6 +18,8 @@ BIG_BODY = 256 * 1024
 """Bodies above this are decoded one at a time, letting other requests in between."""
 MAX_MESSAGES = 100_000
 """In a request; empty ones cost more to read than to send. Told by the braces, two a message at most."""
+_KEY = re.compile(rb"[ -~]{1,255}")
+"""What may be an idempotency key, blanks around it cut off by the parser."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _BREATH = 256
 """Messages of a big body that are checked between two breaths."""
@@ -143,6 +145,27 @@ def _is_base64(data: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """Return the key of a publish, None without the header; the key is its value as it is, quotes included.
+
+    Raises `InvalidInput` unless it is given once, as 1 to 255 visible ASCII characters, blanks inside allowed: what
+    else a header may carry is read differently by proxies and libraries, so that equal keys could become unequal.
+    """
+    for name, value in headers:
+        if name == b"idempotency-key":
+            return _key(value, headers)
+    return None
+
+
+def _key(value: bytes, headers: Sequence[tuple[bytes, bytes]]) -> str:
+    if [name for name, _ in headers].count(b"idempotency-key") > 1:
+        raise InvalidInput("Idempotency-Key is given more than once")
+    key = value.strip(b" \t")
+    if not _KEY.fullmatch(key):
+        raise InvalidInput("Idempotency-Key must have 1 to 255 visible ASCII characters")
+    return key.decode("ascii")
 
 
 # The answers of hot routes are joined by hand, as the structs above describe them.

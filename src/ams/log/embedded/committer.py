@@ -190,6 +190,7 @@ class Committer:
             return outcome
         for topic, tail in packed.tails:
             topic.tail = tail
+        segment.keys += sum([1 for append, _ in packed.answers if append.key])
         outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
         outcome.records, outcome.answers = packed.records, packed.answers
         self._written(writer, now)

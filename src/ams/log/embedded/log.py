@@ -286,7 +286,7 @@ class EmbeddedLog:
             await asyncio.wait((under_way,))
         keys[append.hashed] = self._loop.create_future()
         try:
-            look = partial(self._holdings.places.answered, topic.id, append.hashed)
+            look = partial(self._holdings.places.answered, topic.id, append.hashed, self._keys_since(topic))
             answered = await self._upkeep.look_up(look)
             self._topic(topic.id)
         except BaseException:
@@ -299,6 +299,11 @@ class EmbeddedLog:
         if answered.content != append.content:
             raise KeyReused
         return answered.appended
+
+    def _keys_since(self, topic: TopicState) -> Milliseconds:
+        """Return the time before which a key counts as new."""
+        window = self._options.idempotency_window or topic.retention or self._options.retention
+        return Milliseconds(self._clock.wall() - window)
 
     def _control(self, kind: Kind, state: TopicState, retention: Milliseconds | None = None) -> "asyncio.Future[None]":
         done: asyncio.Future[None] = self._loop.create_future()
@@ -335,7 +340,7 @@ def _writers(restored: Restored, folder: str, files: Files, options: LogOptions)
     sequences = Sequences(restored.sequence)
     writers = {}
     for kind in CLASSES:
-        writer = Writer(kind, folder, files, sequences, options.segment_bytes)
+        writer = Writer(kind, folder, files, sequences, options.segment_bytes, options.segment_keys)
         writer.open = restored.open.get(kind.code)
         writers[kind.code] = writer
     return writers

@@ -14,6 +14,8 @@ class LogOptions:
 
     retention: Milliseconds = Milliseconds(7 * 24 * 3_600_000)
     """How long messages of topics without an own retention are kept."""
+    idempotency_window: Milliseconds | None = None
+    """How long a key is known; None = as long as the messages of its topic are kept, which is the most."""
     max_bytes: int | None = None
     """Size of `data_folder` above which the oldest segments go; None = no limit."""
     data_folder: str | None = None
@@ -24,6 +26,8 @@ class LogOptions:
     """Space kept in a file of its own, given back when the disk is full so that others can still commit."""
     segment_bytes: int = 256 * MIB
     """Size at which a segment is sealed."""
+    segment_keys: int = 100_000
+    """Idempotency keys after which a segment is sealed: those of segments being written are in memory."""
     sync: Literal["always", "interval"] = "always"
     """always: an append returns when the disk has it; interval: a power loss may take the last moments."""
     sync_interval_ms: int = 200

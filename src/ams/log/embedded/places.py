@@ -108,12 +108,17 @@ class Places:
         found = [self._since_in_class(segments, topic.id, time) for segments in self.by_class if segments]
         return min((offset for offset in found if offset is not None), default=None)
 
-    def answered(self, topic: TopicId, hashed: bytes) -> Answered | None:
-        """Return what an append with this key was answered; None when the key is new. Newest segments first."""
+    def answered(self, topic: TopicId, hashed: bytes, since: Milliseconds) -> Answered | None:
+        """Return what an append with this key was answered at `since` or later; None when the key is new to that time.
+
+        Newest segments first; those that ended before that time are not looked at.
+        """
         for segments in self.by_class:
             for segment in reversed(segments):
+                if segment.newest < since:
+                    continue
                 found = self._answered_in(segment, topic, hashed)
-                if found is not None:
+                if found is not None and found.appended.time >= since:
                     return found
         return None
 

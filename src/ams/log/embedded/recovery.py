@@ -262,8 +262,9 @@ class _Recovering:
         marked = length if found.marked else 0
         handle = self._files.open(segment.path)
         self._log.open[segment.kind.code] = Open(
-            segment.sequence, segment.path, handle, length, length, found.first_time, max(marked, HEAD_BYTES)
-        )
+            segment.sequence, segment.path, handle, length, length, found.first_time, max(marked, HEAD_BYTES),
+            len(found.content.keys),
+        )  # fmt: skip
 
     def _sync_folders(self) -> None:
         for kind in CLASSES:

@@ -29,13 +29,21 @@ class Open:
     """Time of its first record."""
     marked: int = HEAD_BYTES
     """The length at which a mark said that all was durable."""
+    keys: int = 0
+    """Appends in it that have an idempotency key."""
 
 
 class Writer:
     """The open segment of a class. Used by the committer's thread alone; every call may raise `OSError`."""
 
     def __init__(
-        self, kind: RetentionClass, folder: str, files: Files, sequences: Sequences, segment_bytes: int
+        self,
+        kind: RetentionClass,
+        folder: str,
+        files: Files,
+        sequences: Sequences,
+        segment_bytes: int,
+        segment_keys: int = 2**32,
     ) -> None:
         self.kind = kind
         self.open: Open | None = None
@@ -43,15 +51,17 @@ class Writer:
         self._files = files
         self._sequences = sequences
         self._segment_bytes = min(segment_bytes, _MAX_SEGMENT_BYTES)
+        self._segment_keys = segment_keys
         self._cut: Cut | None = None
         """The failed segment whose successor does not name it yet."""
 
     def is_due(self, size: int, now: Milliseconds) -> bool:
-        """Whether the open segment must be sealed before `size` more bytes: it would be too large, or is too old."""
+        """Whether the open segment must be sealed before `size` more bytes: too large, full of keys, or too old."""
         segment = self.open
         if segment is None or segment.length == HEAD_BYTES:
             return False
-        return segment.length + size > self._segment_bytes or self.is_old(now)
+        is_full = segment.length + size > self._segment_bytes or segment.keys >= self._segment_keys
+        return is_full or self.is_old(now)
 
     def is_old(self, now: Milliseconds) -> bool:
         """Whether the open segment's first record is so old that retention wants it sealed."""

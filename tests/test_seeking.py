@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -68,3 +69,57 @@ async def test_without_its_topic_a_subscription_has_no_offsets(house: House) -> 
         await house.seeker.offsets(house.caller, SUB)
     with pytest.raises(LogUnavailable, match="^Backend Error$"):
         await house.seeker.offset_at(house.caller, SUB, Milliseconds(0))
+
+
+async def test_seeking_to_the_time_of_a_message_gives_it_and_all_after_it(house: House) -> None:
+    """A thousand acknowledged, several in each millisecond: exactly those from the time of number 400 on come again."""
+    deliverer = house.deliverer()
+    for first in range(0, 1000, 8):
+        await house.publish(8, first)
+        house.engines.clock.advance(1)
+    subscription = await deliverer.subscription(house.caller, SUB)
+    pulled = await deliverer.pull(subscription, 1000, wait=False)
+    await deliverer.acknowledge(house.caller, SUB, lambda: [999])
+
+    stands = await house.seeker.seek_time(house.caller, SUB, pulled[404].time)
+
+    assert pulled[400].time == pulled[404].time != pulled[399].time
+    assert stands == (0, 1000, 400)
+    again = await deliverer.pull(subscription, 1000, wait=False)
+    assert list(again) == list(pulled[400:])
+
+
+async def test_a_time_outside_leads_to_the_nearest_end(house: House) -> None:
+    await house.publish(2)
+    later = Milliseconds(house.engines.clock.wall() + 1)
+
+    assert (await house.seeker.seek_time(house.caller, SUB, later)).current == 2
+    assert (await house.seeker.seek_time(house.caller, SUB, Milliseconds(-1))).current == 0
+
+
+async def test_a_pull_under_way_does_not_undo_a_seek(house: House) -> None:
+    await house.publish(10)
+    deliverer = house.deliverer()
+    subscription = await deliverer.subscription(house.caller, SUB)
+
+    await asyncio.gather(
+        *(deliverer.pull(subscription, 3, wait=False) for _ in range(20)),
+        house.seeker.seek(house.caller, SUB, 7),
+        *(deliverer.pull(subscription, 3, wait=False) for _ in range(20)),
+    )
+
+    assert (await house.seeker.offsets(house.caller, SUB)).current == 7
+    assert [each.offset for each in await deliverer.pull(subscription, 3, wait=False)] == [7, 8, 9]
+
+
+async def test_of_two_seeks_at_once_one_wins_and_neither_is_mixed(house: House) -> None:
+    await house.publish(10)
+    moment = house.engines.clock.wall()
+    house.engines.clock.advance(5)
+
+    answers = await asyncio.gather(
+        house.seeker.seek(house.caller, SUB, 3), house.seeker.seek_time(house.caller, SUB, Milliseconds(moment + 1))
+    )
+
+    assert [each.current for each in answers] == [3, 10]
+    assert (await house.seeker.offsets(house.caller, SUB)).current in (3, 10)

@@ -50,8 +50,8 @@ class Seeker:
             raise Conflict("Timestamp is out of bounds for the subscription's topic/partition")
         return offset
 
-    async def seek(self, caller: Caller, name: SubscriptionName, offset: int) -> None:
-        """Move the cursor to `offset`, backwards to replay or forwards to skip.
+    async def seek(self, caller: Caller, name: SubscriptionName, offset: int) -> Offsets:
+        """Move the cursor to `offset`, backwards to replay or forwards to skip; return where everything stands then.
 
         Raises `InvalidInput` outside the topic's bounds, both ends allowed; nothing has changed then (A6).
         """
@@ -63,6 +63,23 @@ class Seeker:
         if not bounds.oldest <= offset <= bounds.end:
             raise InvalidInput("Offset out of bounds")
         await self.cursors.seek(subscription.id, Offset(offset))
+        return Offsets(bounds.oldest, bounds.end, Offset(offset))
+
+    async def seek_time(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offsets:
+        """Move the cursor to the first message published at `time` or later; return where everything stands then.
+
+        A time before the oldest kept message leads to that one, a time after the last to the end as it was when this
+        began, so that no message published meanwhile is passed.
+        """
+        subscription = await self._subscription(caller, name)
+        topic = await topic_of(self.registry, subscription)
+        with no_topic_is_a_conflict():
+            await self.cursors.position(subscription.id, topic.id)
+            bounds = await self.log.bounds(topic.id)
+            found = await self.log.offset_at(topic.id, time)
+        offset = bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
+        await self.cursors.seek(subscription.id, offset)
+        return Offsets(bounds.oldest, bounds.end, offset)
 
     async def _offsets(self, subscription: Subscription, topic: TopicId) -> Offsets:
         position = await self.cursors.position(subscription.id, topic)

@@ -53,4 +53,5 @@ PATHS = {
     "topics:delete": ("DELETE", TOPIC),
     "topics:publish": ("POST", TOPIC + ":publish"),
     "topics:modifyAcl": ("POST", TOPIC + ":modifyAcl"),
+    "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),
 }

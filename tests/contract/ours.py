@@ -2,14 +2,23 @@
 
 from tests.contract.rows import (
     A_TOPIC,
+    ASK_OFFSETS,
     BOTH,
+    FORBIDDEN,
+    NO_SUBSCRIPTION,
+    SUBSCRIPTION,
     TOPIC,
     Answer,
     Ask,
     Row,
     Wait,
+    ack,
+    delete,
     error,
     every,
+    listed,
+    member,
+    offsets,
     post,
     publish,
     pull,
@@ -35,10 +44,12 @@ def ids(*numbers: int) -> Answer:
 
 KEYS = [
     Row("ours key", "the same key with the same messages answers the first ids and stores nothing",
-        keyed("k", "MA==", "MQ=="), ids(0, 1), (*BOTH, keyed("k", "MA==", "MQ=="), publish("Mg==")), ((pull(), received(0, 1, 2)),)),
+        keyed("k", "MA==", "MQ=="), ids(0, 1), (*BOTH, keyed("k", "MA==", "MQ=="), publish("Mg==")),
+        ((pull(), received(0, 1, 2)),)),
     Row("ours key", "the same messages written in another way are the same messages",
         post(PUBLISH, b'{ "Messages": [{"attributes": {}, "data": "MA==", "messageId": "9"}] }',
-             headers={"idempotency-key": "k"}), ids(0), (A_TOPIC, keyed("k", "MA=="))),
+             headers={"idempotency-key": "k"}),
+        ids(0), (A_TOPIC, keyed("k", "MA=="))),
     Row("ours key", "the same key with other messages is refused and stores nothing", keyed("k", "MQ=="), REUSED,
         (*BOTH, keyed("k", "MA==")), ((pull(), received(0)),)),
     Row("ours key", "a key belongs to one topic", keyed("k", "MQ==", to=TOPIC + "2"), ids(0),
@@ -58,4 +69,58 @@ KEYS = [
         (A_TOPIC, keyed("k", "MA=="), Wait(HOUR), keyed("k", "MA=="), Wait(0.001)), (), "short memory"),
 ]  # fmt: skip
 
-ROWS = every(KEYS)
+SEEK = SUBSCRIPTION + ":seek"
+THREE = (*BOTH, publish("MA==", "MQ==", "Mg=="))
+ONE_OF_TWO = error("IA", "Give either time or offset")
+BAD_SEEK = error("IA", "Invalid Seek Arguments")
+NO_BOUNDS = error("IA", "Offset out of bounds")
+BAD_TIME = error("IA", "Time is not in valid Zulu format.")
+NO_TOPIC_LEFT = error("CO", "Subscription's topic doesn't exist")
+
+
+def seek(**body: object) -> Ask:
+    return post(SEEK, body)
+
+
+SEEKING = [
+    Row("ours seek", "an offset is moved to, and the new position answered", seek(offset=1), offsets(0, 1, 3), THREE,
+        ((pull(), received(1, 2)),)),
+    Row("ours seek", "the end is a place", seek(offset=3), offsets(0, 3, 3), THREE, ((pull(), received()),)),
+    Row("ours seek", "the oldest is a place", seek(offset=0), offsets(0, 0, 3), (*THREE, pull(), ack(1))),
+    Row("ours seek", "field names are matched without regard to case", post(SEEK, {"Offset": 2}),
+        offsets(0, 2, 3), THREE),
+    Row("ours seek", "a time after the last message leads to the end", seek(time="2999-01-01T00:00:00Z"),
+        offsets(0, 3, 3), THREE),
+    Row("ours seek", "a time before the oldest message leads to that one", seek(time="1970-01-01T00:00:00.000Z"),
+        offsets(0, 0, 3), (*THREE, pull(), ack(2))),
+    Row("ours seek", "a topic without messages has one place", seek(time="2024-01-01T00:00:00Z"),
+        offsets(0, 0, 0), BOTH),
+    Row("ours seek", "what retention took is no place", seek(offset=0), NO_BOUNDS,
+        (*THREE, Wait(7 * DAY), publish("Mw=="), Wait(2)), ((seek(offset=3), offsets(3, 3, 4)),
+        (seek(time="1970-01-01T00:00:00Z"), offsets(3, 3, 4)))),
+    Row("ours seek", "what was pulled before can no longer be acknowledged", seek(offset=0), offsets(0, 0, 3),
+        (*THREE, pull()), ((ack(2), error("IA", "no ack pending")), (ASK_OFFSETS, offsets(0, 0, 3)))),
+    Row("ours seek", "neither is refused", seek(), ONE_OF_TWO, THREE),
+    Row("ours seek", "both are refused, and nothing moves", seek(offset=1, time="2024-01-01T00:00:00Z"),
+        ONE_OF_TWO, THREE,
+        ((ASK_OFFSETS, offsets(0, 0, 3)),)),
+    Row("ours seek", "null is absent", seek(offset=None, time=None), ONE_OF_TWO, THREE),
+    Row("ours seek", "a body is needed", post(SEEK), BAD_SEEK, THREE),
+    Row("ours seek", "an offset is a whole number", seek(offset="1"), BAD_SEEK, THREE),
+    Row("ours seek", "a time is text", seek(time=1), BAD_SEEK, THREE),
+    Row("ours seek", "a time is written as timeToOffset takes it", seek(time="yesterday"), BAD_TIME, THREE),
+    Row("ours seek", "an empty time is none", seek(time=""), BAD_TIME, THREE),
+    Row("ours seek", "beyond the end is refused, and nothing moves", seek(offset=4), NO_BOUNDS, THREE,
+        ((ASK_OFFSETS, offsets(0, 0, 3)),)),
+    Row("ours seek", "below zero is refused", seek(offset=-1), NO_BOUNDS, THREE),
+    Row("ours seek", "an unknown subscription", seek(offset=0), NO_SUBSCRIPTION, (A_TOPIC,)),
+    Row("ours seek", "the body is looked at first", seek(), ONE_OF_TWO, (A_TOPIC,)),
+    Row("ours seek", "a subscription whose topic is gone has no places", seek(offset=0), NO_TOPIC_LEFT,
+        (*BOTH, delete(TOPIC))),
+    Row("ours seek", "a consumer not on the access list is refused", post(SEEK, {"offset": 0}, "con"), FORBIDDEN,
+        (*BOTH, member("con", "consumer"))),
+    Row("ours seek", "a consumer on the access list may", post(SEEK, {"offset": 3}, "con"), offsets(0, 3, 3),
+        (*THREE, member("con", "consumer"), listed(SUBSCRIPTION, "con"))),
+]  # fmt: skip
+
+ROWS = every(KEYS, SEEKING)

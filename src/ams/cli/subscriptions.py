@@ -24,6 +24,9 @@ app = typer.Typer(
     ),
 )
 
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+"""Before and after every message."""
+
 SubscriptionName = Annotated[
     str,
     typer.Argument(
@@ -96,9 +99,8 @@ def seek(
     to: Annotated[str, typer.Option(help="oldest, end, an OFFSET, or a TIME such as 2024-03-05T10:20:30Z.")],
 ) -> None:
     """Move a subscription: back to get messages again, forward to skip them."""
-    offset = _offset(session, subscription, to)
-    session.call(wire.modify_offset(session.project, subscription, offset))
-    session.show({"offset": offset}, f"subscription {subscription} moved to {offset}")
+    found = session.call(_seek(session.project, subscription, to))
+    session.show(found, f"subscription {subscription} moved to {found.current}")
 
 
 @app.command()
@@ -176,13 +178,12 @@ def moment(text: str) -> datetime:
     return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
-def _offset(session: Session, subscription: str, to: str) -> int:
+def _seek(project: str, subscription: str, to: str) -> wire.Call[wire.Offsets]:
+    """Return the one call that moves there: all places but an offset are times, before the first or after the last."""
     if to.isascii() and to.isdigit():
-        return int(to)
-    if to in ("oldest", "end"):
-        bounds = session.call(wire.get_offsets(session.project, subscription))
-        return bounds.min if to == "oldest" else bounds.max
-    return session.call(wire.time_to_offset(session.project, subscription, moment(to))).offset
+        return wire.seek(project, subscription, offset=int(to))
+    ends = {"oldest": EARLIEST, "end": LATEST}
+    return wire.seek(project, subscription, time=ends.get(to) or moment(to))
 
 
 def _show(session: Session, subscription: wire.Subscription) -> None:

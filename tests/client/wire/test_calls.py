@@ -163,6 +163,14 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
         EMPTY,
     ),
     (wire.modify_offset("P", "S", 0), "POST", f"{P}/subscriptions/S:modifyOffset", {"offset": 0}),
+    # ours
+    (wire.seek("P", "S", offset=0), "POST", f"{P}/subscriptions/S:seek", {"offset": 0}),
+    (
+        wire.seek("P", "S", time=datetime(2024, 1, 2, tzinfo=UTC)),
+        "POST",
+        f"{P}/subscriptions/S:seek",
+        {"time": "2024-01-02T00:00:00.000Z"},
+    ),
     # contract 14.5 and 14.6
     (wire.get_status(), "GET", "/v1/status", EMPTY),
     (wire.get_version(), "GET", "/v1/version", EMPTY),

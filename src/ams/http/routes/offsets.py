@@ -1,4 +1,4 @@
-"""Where subscriptions stand, over HTTP: offsets, timeToOffset, modifyOffset (contract 11.3 to 11.5)."""
+"""Where subscriptions stand, over HTTP: offsets, timeToOffset, modifyOffset (contract 11.3 to 11.5), seek."""
 
 import math
 import re
@@ -26,6 +26,14 @@ class NewOffset(Shape):
     offset: int | None = None
 
 
+class Seek(Shape):
+    """Where to move a subscription: to the first message published at `time` or later, or to `offset`; one of them."""
+
+    time: str | None = None
+    offset: int | None = None
+
+
+_seek = Reader(Seek, lambda: InvalidInput("Invalid Seek Arguments"))
 _offset = Reader(NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
 
 
@@ -64,6 +72,7 @@ class OffsetRoutes:
                 parameters=("time",),
             ),
             Row("POST", one + ":modifyOffset", "subscriptions:modifyOffset", self.modify, reads=NewOffset),
+            Row("POST", one + ":seek", "subscriptions:seek", self.seek, reads=Seek, answers=OffsetsAnswer),
         ]
 
     async def show(self, call: Call) -> bytes:
@@ -82,6 +91,17 @@ class OffsetRoutes:
         offset = _offset.read(await call.body()).offset or 0
         await self._seeker.seek(call.caller, _name(call), offset)
         return answers.EMPTY
+
+    async def seek(self, call: Call) -> bytes:
+        """Move the subscription to a time or an offset, in one step; answer where it stands."""
+        wanted = _seek.read(await call.body())
+        if (wanted.time is None) == (wanted.offset is None):
+            raise InvalidInput("Give either time or offset")
+        if wanted.time is not None:
+            offsets = await self._seeker.seek_time(call.caller, _name(call), zulu_time(wanted.time))
+        else:
+            offsets = await self._seeker.seek(call.caller, _name(call), wanted.offset or 0)
+        return answers.encode(OffsetsAnswer(**offsets._asdict()))
 
 
 def zulu_time(text: str) -> Milliseconds:

@@ -6,6 +6,7 @@
     ├── NotAuthenticated      no token, an unknown one, or a user without any role here (401)
     ├── NotAllowed            a known user whose roles do not allow this (403)
     ├── NotFound              the resource does not exist (404)
+    ├── NotAcceptable         the answer cannot be given in the form that was asked for (406)
     ├── AckTimeout            an acknowledgement came after its deadline (408)
     ├── AlreadyExists         the name is taken (409)
     ├── Conflict              the state of the resource does not allow this now (409)
@@ -60,6 +61,10 @@ class NotAllowed(AmsError):
 
 class NotFound(AmsError):
     """The resource does not exist."""
+
+
+class NotAcceptable(AmsError):
+    """The answer cannot be given in the form that was asked for."""
 
 
 class AckTimeout(AmsError):

@@ -30,6 +30,7 @@ from ams.publishing import Publisher
 from ams.push.endpoint import EndpointCheck
 from ams.push.guard import Guard, networks, trust
 from ams.pushing import Pushing
+from ams.reading import RangeReader
 from ams.registrations import Registrations
 from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
@@ -128,6 +129,7 @@ def _assemble(
         seeker=Seeker(registry, log, cursors),
         pushing=pushing,
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
+        reader=RangeReader(registry, log, settings.max_read_messages),
     )
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
     app = App(gate, bodies, fast, routes)

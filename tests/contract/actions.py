@@ -53,5 +53,7 @@ PATHS = {
     "topics:delete": ("DELETE", TOPIC),
     "topics:publish": ("POST", TOPIC + ":publish"),
     "topics:modifyAcl": ("POST", TOPIC + ":modifyAcl"),
+    "topics:offsets": ("GET", TOPIC + ":offsets"),
+    "topics:read": ("GET", TOPIC + ":read"),
     "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),
 }

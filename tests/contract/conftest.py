@@ -16,7 +16,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "header only": {"auth_option": "header"},
     "without access lists": {"per_resource_auth": False},
     "lenient": {"lenient_data": True},
-    "small": {"max_body_bytes": 20_000, "max_message_bytes": 1000, "max_pull_messages": 3},
+    "small": {"max_body_bytes": 20_000, "max_message_bytes": 1000, "max_pull_messages": 3, "max_read_messages": 2},
     "with a roles file": {"roles_file": str(Path(__file__).with_name("roles.toml"))},
     "behind a proxy": {"proxy_hostname": "ams.example"},
     "push": {**PUSH, "push_server_host": "push.example", "push_server_port": 5555},

@@ -1,21 +1,27 @@
 """What this service adds to the contract: publishing once, seeking, reading ranges, retention, doctor."""
 
+from base64 import b64encode
+from dataclasses import dataclass
+
 from tests.contract.rows import (
     A_TOPIC,
     ASK_OFFSETS,
     BOTH,
     FORBIDDEN,
     NO_SUBSCRIPTION,
+    NO_TOPIC,
     SUBSCRIPTION,
     TOPIC,
     Answer,
     Ask,
+    Like,
     Row,
     Wait,
     ack,
     delete,
     error,
     every,
+    get,
     listed,
     member,
     offsets,
@@ -28,10 +34,29 @@ from tests.contract.rows import (
 )
 
 PUBLISH = TOPIC + ":publish"
+PUBLISH_TIME = Like(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,2}[1-9])?Z")
 HOUR, DAY = 3600, 86_400
 REUSED = error("CO", "Idempotency key reused with other content")
 TOO_LARGE = refused(413, "INVALID_ARGUMENT", "Message size is too large")
 BAD_KEY = error("IA", "Idempotency-Key must have 1 to 255 visible ASCII characters")
+
+
+@dataclass(frozen=True)
+class Lines:
+    """JSON lines that hold messages with these offsets, their data the number itself, in this order."""
+
+    numbers: tuple[int, ...]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, list):
+            return NotImplemented
+        return [{name: value for name, value in each.items() if name != "publishTime"} for each in other] == [
+            {"offset": each, "messageId": str(each), "data": b64encode(str(each).encode()).decode()}
+            for each in self.numbers
+        ] and all(each["publishTime"] == PUBLISH_TIME for each in other)
+
+    def __hash__(self) -> int:
+        return hash(self.numbers)
 
 
 def keyed(key: str, *data: str, to: str = TOPIC) -> Ask:
@@ -123,4 +148,77 @@ SEEKING = [
         (*THREE, member("con", "consumer"), listed(SUBSCRIPTION, "con"))),
 ]  # fmt: skip
 
-ROWS = every(KEYS, SEEKING)
+OFFSETS, READ = TOPIC + ":offsets", TOPIC + ":read"
+CON = member("con", "consumer")
+LISTED = listed(SUBSCRIPTION, "con")
+
+
+def asked(path: str, accept: str = "", by: str = "admin") -> Ask:
+    return get(path, by, headers={"accept": accept} if accept else {})
+
+
+def lines(*numbers: int, first: int, following: int, end: int) -> Answer:
+    """A range whose lines hold these messages; `Lines` compares without publish times."""
+    headers = {"ams_first_offset": str(first), "ams_next_offset": str(following), "ams_end_offset": str(end)}
+    return Answer(Lines(numbers), 200, headers)
+
+
+def bad(name: str, least: int = 0) -> Answer:
+    return error("IA", f"Invalid {name}(needs a whole number of {least} or more)")
+
+
+READING = [
+    Row("ours offsets", "a topic tells its bounds", get(OFFSETS), Answer({"min": 0, "max": 3}), THREE),
+    Row("ours offsets", "a new topic has none", get(OFFSETS), Answer({"min": 0, "max": 0}), (A_TOPIC,)),
+    Row("ours offsets", "the oldest is what retention left", get(OFFSETS), Answer({"min": 3, "max": 4}),
+        (*THREE, Wait(7 * DAY), publish("Mw=="), Wait(2))),
+    Row("ours offsets", "an unknown topic", get(OFFSETS), NO_TOPIC),
+    Row("ours offsets", "a consumer names a subscription that lists it", get(OFFSETS + "?subscription=S", "con"),
+        Answer({"min": 0, "max": 3}), (*THREE, CON, LISTED), ((get(OFFSETS, "con"), FORBIDDEN),)),
+    Row("ours read", "everything that is kept, in order", get(READ),
+        lines(0, 1, 2, first=0, following=3, end=3), THREE),
+    Row("ours read", "nothing of an empty topic", get(READ), lines(first=0, following=0, end=0), (A_TOPIC,)),
+    Row("ours read", "`to` is the first that is not read", get(READ + "?from=1&to=2"),
+        lines(1, first=1, following=2, end=3), THREE),
+    Row("ours read", "a `to` beyond the end is the end", get(READ + "?to=99"),
+        lines(0, 1, 2, first=0, following=3, end=3), THREE),
+    Row("ours read", "a `to` before `from` is nothing", get(READ + "?from=2&to=1"),
+        lines(first=2, following=2, end=3), THREE),
+    Row("ours read", "`max` cuts", get(READ + "?max=2"), lines(0, 1, first=0, following=2, end=3), THREE),
+    Row("ours read", "`max` is cut by the setting silently", get(READ + "?max=9"),
+        lines(0, 1, first=0, following=2, end=3), THREE, (), "small"),
+    Row("ours read", "the end is a place to read from", get(READ + "?from=3"),
+        lines(first=3, following=3, end=3), THREE),
+    Row("ours read", "beyond the end is none", get(READ + "?from=4"), NO_BOUNDS, THREE),
+    Row("ours read", "below the oldest kept reads from that one", get(READ + "?from=1"),
+        lines(3, first=3, following=4, end=4), (*THREE, Wait(7 * DAY), publish("Mw=="), Wait(2))),
+    Row("ours read", "empty parameters are absent", get(READ + "?from=&to=&max="),
+        lines(0, 1, 2, first=0, following=3, end=3), THREE),
+    *(Row("ours read", f"from={value} is no offset", get(f"{READ}?from={value}"), bad("from"), THREE)
+      for value in ("-1", "%2B1", "1.0", "x", "9" * 19)),
+    Row("ours read", "a bad `to`", get(READ + "?to=x"), bad("to"), THREE),
+    Row("ours read", "a bad `max`", get(READ + "?max=x"), bad("max"), THREE),
+    Row("ours read", "`max` is 1 at least", get(READ + "?max=0"), bad("max", 1), THREE),
+    Row("ours read", "no cursor moves", get(READ), lines(0, 1, 2, first=0, following=3, end=3), THREE,
+        ((ASK_OFFSETS, offsets(0, 0, 3)), (ack(0), error("IA", "no ack pending")))),
+    Row("ours read", "any Accept but Arrow's gets JSON lines", asked(READ, "text/html"),
+        lines(0, 1, 2, first=0, following=3, end=3), THREE),
+    Row("ours read", "an unknown topic", get(READ), NO_TOPIC),
+    Row("ours read", "a consumer names a subscription that lists it", get(READ + "?subscription=S", "con"),
+        lines(0, 1, 2, first=0, following=3, end=3), (*THREE, CON, LISTED)),
+    Row("ours read", "a consumer without a subscription is refused", get(READ, "con"), FORBIDDEN,
+        (*THREE, CON, LISTED)),
+    Row("ours read", "a subscription that does not list the consumer is no help", get(READ + "?subscription=S", "con"),
+        FORBIDDEN, (*THREE, CON)),
+    Row("ours read", "nor is one that is not there", get(READ + "?subscription=none", "con"), FORBIDDEN,
+        (*THREE, CON, LISTED)),
+    Row("ours read", "nor a name that cannot be one", get(READ + "?subscription=a/b", "con"), FORBIDDEN,
+        (*THREE, CON, LISTED)),
+    Row("ours read", "nor one of another topic", get(TOPIC + "2:read?subscription=S", "con"), FORBIDDEN,
+        (*THREE, put(TOPIC + "2"), CON, LISTED)),
+    Row("ours read", "without access lists any subscription of the topic will do", get(READ + "?subscription=S", "con"),
+        lines(0, 1, 2, first=0, following=3, end=3), (*THREE, CON), (), "without access lists"),
+    Row("ours read", "a publisher may not read", get(READ, "pub"), FORBIDDEN, (*THREE, member("pub", "publisher"))),
+]  # fmt: skip
+
+ROWS = every(KEYS, SEEKING, READING)

@@ -23,6 +23,7 @@ from ams.http.gate import Gate
 from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, Receive
 from ams.http.openapi import encoded
 from ams.http.routing import Call, Row
+from ams.http.streaming import Streamed, StreamedResponse
 from ams.http.tracing import log_change, shown_path
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -106,10 +107,14 @@ class App:
             names = request.path_params
             caller = await self._gate.admit(row.action, names, headers, query) if row.action else None
             token = self._gate.token(headers, query)
-            call = Call(names, query, caller, token, lambda: self._bodies.read(headers, request.receive, SMALL_BODY))
-            body = await row.handler(call)
+            call = Call(
+                names, query, caller, token, lambda: self._bodies.read(headers, request.receive, SMALL_BODY), headers
+            )
+            answer = await row.handler(call)
             await log_change(row.method, row.action, caller, request.scope["path"])
-            return Response(body, media_type="application/json; charset=utf-8")
+            if isinstance(answer, Streamed):
+                return StreamedResponse(answer)
+            return Response(answer, media_type="application/json; charset=utf-8")
 
         route = Route("/v1" + row.path, endpoint, methods=[row.method])
         assert route.methods is not None

@@ -21,6 +21,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
     errors.NotAuthenticated: Status(401, "UNAUTHORIZED"),
     errors.NotAllowed: Status(403, "FORBIDDEN"),
     errors.NotFound: Status(404, "NOT_FOUND"),
+    errors.NotAcceptable: Status(406, "NOT_ACCEPTABLE"),
     errors.AckTimeout: Status(408, "TIMEOUT"),
     errors.AlreadyExists: Status(409, "ALREADY_EXISTS"),
     errors.Conflict: Status(409, "CONFLICT"),
@@ -31,7 +32,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
     errors.Unusable: Status(500, "INTERNAL_SERVER_ERROR"),
     errors.Overloaded: Status(503, "UNAVAILABLE"),
 }
-"""The nearest class in an error's ancestry decides. Source: contract, short forms; 429 and 503 are ours."""
+"""The nearest class in an error's ancestry decides. Source: contract, short forms; 406, 429 and 503 are ours."""
 
 INTERNAL = Status(500, "INTERNAL_SERVER_ERROR")
 RETRY_AFTER_SECONDS = 2

@@ -4,7 +4,6 @@ They take nine tenths of all requests, and a framework's routing and request obj
 behind them (`docs/decisions/`). A request passes: gate -> use case -> engine, and back.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from ams.access.admission import Caller
 from ams.delivering import Deliverer
 from ams.http import messages
 from ams.http.gate import Gate
-from ams.http.limits import SMALL_BODY, Bodies, Receive
+from ams.http.limits import SMALL_BODY, Bodies, Receive, gone
 from ams.http.routes.answers import Nothing
 from ams.http.routing import Operation
 from ams.names import SubscriptionName, TopicName, ack_prefix
@@ -121,7 +120,7 @@ class FastRoutes:
     async def _pull(self, call: Call) -> bytes:
         subscription = await self._deliverer.subscription(call.caller, SubscriptionName(call.name))
         wanted, wait = messages.pull_request(await self._bodies.read(call.headers, call.receive, SMALL_BODY))
-        stored = await self._deliverer.pull(subscription, wanted, wait=wait, gone=lambda: _gone(call.receive))
+        stored = await self._deliverer.pull(subscription, wanted, wait=wait, gone=lambda: gone(call.receive))
         return messages.pulled(ack_prefix(call.project, call.name), stored)
 
     async def _acknowledge(self, call: Call) -> bytes:
@@ -131,11 +130,3 @@ class FastRoutes:
             call.caller, SubscriptionName(call.name), lambda: messages.ack_numbers(prefix, ids)
         )
         return b"{}"
-
-
-def _gone(receive: Receive) -> asyncio.Future[None]:
-    async def disconnect() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    return asyncio.ensure_future(disconnect())

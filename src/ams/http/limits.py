@@ -84,6 +84,16 @@ class Bodies:
             self._buffered -= size
 
 
+def gone(receive: Receive) -> asyncio.Future[None]:
+    """Watch for the client to leave, after its request was read; to be cancelled when nobody asks any more."""
+
+    async def disconnect() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    return asyncio.ensure_future(disconnect())
+
+
 def _announced(headers: Headers) -> int:
     for name, value in headers:
         if name == b"content-length":

@@ -27,10 +27,16 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "name": ("string", "Only registrations of this name."),
     "email": ("string", "Only registrations with this address."),
     "organization": ("string", "Only registrations of this organization."),
+    "from": ("integer", "The first offset to read; absent: the oldest kept."),
+    "to": ("integer", "The first offset not to read; absent: the end."),
+    "max": ("integer", "At most so many messages; absent: 10000."),
+    "subscription": ("string", "A subscription of the topic that the caller may consume; needed by consumers."),
     "time": ("string", "`YYYY-MM-DDTHH:MM:SS.mmmZ`."),
 }
 """Query parameters: type and meaning."""
 
+_STRUCTURED = ("application/json", "application/x-ndjson")
+"""Forms of answers a schema says something of."""
 _VARIABLE = re.compile(r"{(\w+)}")
 _NAME = {"type": "string", "pattern": "^[a-zA-Z0-9_-]+$", "maxLength": MAX_NAME}
 _REFERENCES = "#/components/schemas/{name}"
@@ -111,7 +117,9 @@ def _query_parameter(name: str) -> dict[str, Any]:
 def _success(operation: Operation) -> dict[str, Any]:
     if operation.answers is None:
         return {"description": "Done; the body is empty."}
-    return {"description": "Done.", "content": {"application/json": {"schema": _reference(operation.answers)}}}
+    schema = {"schema": _reference(operation.answers)}
+    content = {form: schema if form in _STRUCTURED else {} for form in operation.forms}
+    return {"description": "Done.", "content": content}
 
 
 def _reference(kind: type) -> dict[str, str]:

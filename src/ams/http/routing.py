@@ -1,7 +1,7 @@
 """Rows of the route table: a room per resource lists its rows, `app` makes routes of them."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from ams.access.admission import Caller
 from ams.errors import InvalidInput
 from ams.http.gate import query_value
+from ams.http.streaming import Streamed
 from ams.http.wire import Shape
 from ams.registry.paging import PageRequest
 
@@ -25,6 +26,7 @@ class Call(NamedTuple):
     """Who asks; None on the open routes, which check for themselves (contract 1.5)."""
     token: str | None
     body: Callable[[], Awaitable[bytes]]
+    headers: Sequence[tuple[bytes, bytes]] = ()
 
     @property
     def caller(self) -> Caller:
@@ -36,8 +38,12 @@ class Call(NamedTuple):
         """Return the first value of a query parameter."""
         return query_value(self.query, name)
 
+    def header(self, name: bytes) -> str:
+        """Return all values of a header, joined by commas; `name` in small letters."""
+        return ",".join(value.decode("latin-1") for given, value in self.headers if given == name)
 
-Handler = Callable[[Call], Awaitable[bytes]]
+
+Handler = Callable[[Call], Awaitable[bytes | Streamed]]
 
 
 class Operation(NamedTuple):
@@ -54,12 +60,14 @@ class Operation(NamedTuple):
     """What the body of a 200 is; None: it is empty."""
     parameters: tuple[str, ...] = ()
     """Query parameters."""
+    forms: tuple[str, ...] = ("application/json",)
+    """Media types of the body of a 200; `answers` is then the body, or what each line of it is."""
 
 
 class Row(NamedTuple):
     """A method and path under `/v1`, the action whose roles may use it (None: open), and who answers.
 
-    The handler returns the body of a 200; anything else is raised.
+    The handler returns the body of a 200, whole or piece by piece; anything else is raised.
     """
 
     method: str
@@ -69,12 +77,15 @@ class Row(NamedTuple):
     reads: type[Shape] | None = None
     answers: type[msgspec.Struct] | None = None
     parameters: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ("application/json",)
 
     @property
     def operation(self) -> Operation:
         """What the route takes and gives; the first line about its handler says what it is for."""
         summary = (self.handler.__doc__ or "").split("\n")[0].rstrip(".;")
-        return Operation(self.method, self.path, self.action, summary, self.reads, self.answers, self.parameters)
+        return Operation(
+            self.method, self.path, self.action, summary, self.reads, self.answers, self.parameters, self.forms
+        )
 
 
 PAGE = ("pageSize", "pageToken")

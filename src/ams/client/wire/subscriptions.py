@@ -90,7 +90,8 @@ def modify_offset(project: str, subscription: str, offset: int) -> Call[None]:
 def seek(project: str, subscription: str, *, offset: int | None = None, time: datetime | None = None) -> Call[Offsets]:
     """Move the subscription in one step: to `offset`, or to the first message published at `time` or later.
 
-    Give one of the two; a time has a time zone. A time before the oldest kept message leads to that one, a time after the last to the end.
+    Give one of the two; a time has a time zone. One before the oldest kept message leads to that one, one after the
+    last to the end.
     """
     body = {"offset": offset, "time": zulu(time) if time else None}
     given = {name: value for name, value in body.items() if value is not None}

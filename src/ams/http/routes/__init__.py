@@ -4,6 +4,7 @@ from ams.http.routes.members import MemberRoutes
 from ams.http.routes.offsets import OffsetRoutes
 from ams.http.routes.projects import ProjectRoutes
 from ams.http.routes.push import PushRoutes
+from ams.http.routes.reading import ReadingRoutes
 from ams.http.routes.registrations import RegistrationRoutes
 from ams.http.routes.service import ServiceRoutes
 from ams.http.routes.subscriptions import SubscriptionRoutes
@@ -13,6 +14,7 @@ from ams.http.routing import Row
 from ams.members import Members
 from ams.projects import Projects
 from ams.pushing import Pushing
+from ams.reading import RangeReader
 from ams.registrations import Registrations
 from ams.seeking import Seeker
 from ams.service import About
@@ -28,6 +30,7 @@ def rows(
     topics: Topics,
     subscriptions: Subscriptions,
     seeker: Seeker,
+    reader: RangeReader,
     users: Users,
     registrations: Registrations,
     pushing: Pushing,
@@ -42,6 +45,7 @@ def rows(
         *OffsetRoutes(seeker, subscriptions).rows(),
         *PushRoutes(pushing).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),
+        *ReadingRoutes(reader).rows(),
         *TopicRoutes(topics).rows(),
         *ProjectRoutes(projects).rows(),
     ]

@@ -1,0 +1,145 @@
+"""Ranges of topics over HTTP: JSON lines, or an Arrow IPC stream when it is asked for (`docs/reference/reading.md`)."""
+
+import asyncio
+import importlib.util
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import msgspec
+
+from ams.clock import Milliseconds, publish_time
+from ams.errors import InvalidInput, NotAcceptable
+from ams.http.routes import answers
+from ams.http.routing import Call, Row
+from ams.http.streaming import Streamed
+from ams.messages import Stored
+from ams.names import TopicName
+from ams.reading import Range, RangeReader, Wanted
+
+LINES = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+DEFAULT_MESSAGES = 10_000
+"""Of a read that does not say how many."""
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_LINES_WILL_DO = frozenset({LINES, "application/json", "application/*", "*/*"})
+_REFUSED = re.compile(r";\s*q=0(\.0*)?\s*(;|$)")
+
+
+class TopicOffsets(msgspec.Struct):
+    """The oldest kept offset of a topic, and the next one to be given."""
+
+    min: int
+    max: int
+
+
+class ReadMessage(msgspec.Struct, rename="camel", omit_defaults=True):
+    """One line of a range of messages."""
+
+    offset: int
+    message_id: str
+    publish_time: str
+    data: str
+    attributes: Mapping[str, str] = {}
+
+
+class ReadingRoutes:
+    """The room of ranges."""
+
+    def __init__(self, reader: RangeReader) -> None:
+        self._reader = reader
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        one = "/projects/{project}/topics/{topic}"
+        return [
+            Row(
+                "GET", one + ":offsets", "topics:offsets", self.offsets,
+                answers=TopicOffsets, parameters=("subscription",),
+            ),
+            Row(
+                "GET", one + ":read", "topics:read", self.read, answers=ReadMessage,
+                parameters=("from", "to", "max", "subscription"), forms=(LINES, ARROW),
+            ),
+        ]  # fmt: skip
+
+    async def offsets(self, call: Call) -> bytes:
+        """Answer the bounds of a topic."""
+        bounds = await self._reader.bounds(call.caller, _name(call), call.parameter("subscription"))
+        return answers.encode(TopicOffsets(bounds.oldest, bounds.end))
+
+    async def read(self, call: Call) -> Streamed:
+        """Answer the messages of a range, a piece at a time."""
+        form = wanted_form(call.header(b"accept"))
+        wanted = Wanted(_number(call, "from"), _number(call, "to"), _most(call))
+        planned = await self._reader.plan(call.caller, _name(call), wanted, call.parameter("subscription"))
+        pieces = self._reader.messages(planned)
+        return Streamed(form, _headers(planned), await _arrow(pieces) if form == ARROW else lines(pieces))
+
+
+def wanted_form(accept: str) -> str:
+    """Return the form an `Accept` header asks for: Arrow when it is named and can be made, else JSON lines.
+
+    Raises `NotAcceptable` when Arrow is asked for alone and cannot be made.
+    """
+    ranges = [each.strip().lower() for each in accept.split(",") if each.strip()]
+    named = {each.split(";")[0].strip() for each in ranges if not _REFUSED.search(each)}
+    if ARROW not in named:
+        return LINES
+    if importlib.util.find_spec("pyarrow") is not None:
+        return ARROW
+    if named & _LINES_WILL_DO:
+        return LINES
+    raise NotAcceptable(f"{ARROW} needs pyarrow, which is not installed here; {LINES} is always there")
+
+
+async def lines(pieces: AsyncIterator[Sequence[Stored]]) -> AsyncIterator[bytes]:
+    """Yield messages as JSON, one a line."""
+    async for piece in pieces:
+        yield encoded_lines(piece)
+
+
+def encoded_lines(messages: Sequence[Stored]) -> bytes:
+    """Write messages as lines, as `ReadMessage` describes them: one join, so that a fragment is copied once."""
+    parts: list[bytes] = []
+    moment, shown = Milliseconds(-1), b""
+    for offset, time, fragment in messages:
+        if time != moment:
+            moment, shown = time, f'","publishTime":"{publish_time(time)}",'.encode()
+        number = b"%d" % offset
+        parts += (b'{"offset":', number, b',"messageId":"', number, shown, fragment, b"}\n")
+    return b"".join(parts)
+
+
+async def _arrow(pieces: AsyncIterator[Sequence[Stored]]) -> AsyncIterator[bytes]:
+    """Return the Arrow stream; loading what makes it takes a while the first time."""
+    arrow = await asyncio.to_thread(importlib.import_module, "ams.http.arrow")
+    stream: AsyncIterator[bytes] = arrow.stream(pieces)
+    return stream
+
+
+def _headers(planned: Range) -> Sequence[tuple[bytes, bytes]]:
+    return [
+        (b"ams-first-offset", b"%d" % planned.first),
+        (b"ams-next-offset", b"%d" % planned.next),
+        (b"ams-end-offset", b"%d" % planned.end),
+    ]
+
+
+def _number(call: Call, name: str) -> int | None:
+    text = call.parameter(name)
+    if not text:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise InvalidInput(f"Invalid {name}(needs a whole number of 0 or more)")
+    return int(text)
+
+
+def _most(call: Call) -> int:
+    most = _number(call, "max")
+    if most == 0:
+        raise InvalidInput("Invalid max(needs a whole number of 1 or more)")
+    return most or DEFAULT_MESSAGES
+
+
+def _name(call: Call) -> TopicName:
+    return TopicName(call.names["topic"])

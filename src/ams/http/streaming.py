@@ -1,0 +1,52 @@
+"""Answers that go out piece by piece: as fast as the client reads, never as a whole in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+import structlog
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ams.errors import AmsError
+from ams.http.limits import gone
+
+logger = structlog.get_logger("ams.http")
+
+
+class Streamed(NamedTuple):
+    """The body of a 200 in pieces. What goes wrong before the first one is answered as for any other request."""
+
+    media_type: str
+    headers: Sequence[tuple[bytes, bytes]]
+    pieces: AsyncIterator[bytes]
+
+
+class StreamedResponse(Response):
+    """Sends a `Streamed`.
+
+    Each piece is made when the connection has taken the one before. When the next one cannot be made, the answer ends
+    without its last chunk and the connection is closed: no client can take it for whole.
+    """
+
+    def __init__(self, streamed: Streamed) -> None:
+        self._streamed = streamed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        pieces = self._streamed.pieces
+        piece = await anext(pieces, b"")
+        headers = [(b"content-type", self._streamed.media_type.encode()), *self._streamed.headers]
+        if not piece:
+            headers.append((b"content-length", b"0"))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        left = gone(receive)
+        try:
+            while piece and not left.done():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                piece = await anext(pieces, b"")
+            await send({"type": "http.response.body", "body": b""})
+        except (AmsError, asyncio.CancelledError) as error:  # cancelled: the service stops, its patience is over
+            logger.warning("answer.cut", path=scope["path"], reason=str(error) or type(error).__name__)
+        finally:
+            left.cancel()

@@ -1,0 +1,87 @@
+"""Messages as Arrow: the schema of the docs, and for every message what JSON lines say of it."""
+
+import base64
+import re
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.clock import Milliseconds
+from ams.http.arrow import SCHEMA, batch, payload, stream
+from ams.messages import Stored, message
+from ams.names import Offset
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+STORED = st.builds(
+    lambda offset, time, data, attributes: (offset, time, data, attributes),
+    st.integers(0, 2**62),
+    st.integers(0, 4_102_444_800_000),
+    st.binary(max_size=50),
+    st.dictionaries(TEXTS, TEXTS, max_size=3),
+)
+
+
+def stored(offset: int, time: int, data: bytes, attributes: dict[str, str]) -> Stored:
+    made = message(base64.b64encode(data).decode(), attributes)
+    return Stored(Offset(offset), Milliseconds(time), made.fragment)
+
+
+@given(st.lists(STORED, max_size=5))
+def test_what_was_published_comes_out(given_: list[tuple[int, int, bytes, dict[str, str]]]) -> None:
+    made = batch([stored(*each) for each in given_])
+
+    made.validate(full=True)
+    assert made.schema == SCHEMA
+    assert [
+        (row["offset"], round(row["publish_time"].timestamp() * 1000), row["data"], dict(row["attributes"]))
+        for row in made.to_pylist()
+    ] == given_
+
+
+async def pieces(*of: Sequence[Stored]) -> AsyncIterator[Sequence[Stored]]:
+    for each in of:
+        yield each
+
+
+async def read(*of: Sequence[Stored]) -> Any:
+    written = b"".join([part async for part in stream(pieces(*of))])
+    with pa.ipc.open_stream(written) as opened:
+        return opened.read_all()
+
+
+async def test_each_piece_is_a_batch_of_one_stream() -> None:
+    one, two = [stored(number, 1_700_000_000_123, b"x", {}) for number in range(2)]
+
+    table = await read([one], [two])
+
+    assert table.column("offset").to_pylist() == [0, 1]
+    assert table.column("offset").num_chunks == 2
+    assert table.column("publish_time")[0].as_py() == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+
+
+async def test_nothing_is_a_stream_with_a_schema() -> None:
+    table = await read()
+
+    assert (table.schema, table.num_rows) == (SCHEMA, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"), [("aGk=", b"hi"), ("aG\r\nk=\n", b"hi"), ("", b""), ("aGk", b"aGk"), ("ü!", "ü!".encode())]
+)
+def test_data_that_is_not_base64_is_its_own_text(data: str, expected: bytes) -> None:
+    assert payload(data) == expected
+
+
+def test_the_schema_is_the_one_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "reading.md").read_text()
+
+    described = re.findall(r"^\| `(\w+)` \| `([^`]+)`, not null \|", page, re.MULTILINE)
+
+    assert described == [(field.name, str(field.type).replace("string, string", "string, string")) for field in SCHEMA]
+    assert not any(field.nullable for field in SCHEMA)

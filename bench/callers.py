@@ -65,7 +65,16 @@ class Create(msgspec.Struct, tag=True):
     project: str
 
 
-Work = Publish | Pull | Acknowledge | Consume | Get | Create
+class Read(msgspec.Struct, tag=True):
+    """Read `messages` messages of a topic of `backlog`, from one place after the other, in the form `accept` names."""
+
+    topic: str
+    messages: int
+    backlog: int
+    accept: str
+
+
+Work = Publish | Pull | Acknowledge | Consume | Get | Create | Read
 
 
 class Step(NamedTuple):
@@ -105,6 +114,8 @@ def _script(work: Work, number: int, count: int, token: str) -> Script:
             return _get(path, token)
         case Create(project):
             return _create(project, token)
+        case Read(topic, messages, backlog, accept):
+            return _read(topic, messages, backlog // messages, number, accept, token)
 
 
 def _share(names: list[str], number: int, count: int) -> list[str]:
@@ -181,6 +192,17 @@ def _get(path: str, token: str) -> Script:
 def _create(project: str, token: str) -> Script:
     while True:
         yield Step(request("PUT", f"/v1/{project}/topics/{uuid.uuid4()}", token))
+
+
+def _read(topic: str, messages: int, places: int, number: int, accept: str, token: str) -> Script:
+    """Read place after place; all are as long, as all messages are."""
+    paths = [f"/v1/{topic}:read?from={place * messages}&max={messages}" for place in range(places)]
+    steps = [Step(request("GET", path, token, accept=accept), messages) for path in paths]
+    first = yield steps[0]._replace(counted=False)
+    for step in itertools.islice(itertools.cycle(steps), number, None):
+        answer = yield step
+        if answer.status != 200 or answer.size < 0.9 * first.size:
+            raise Unexpected(f"a read of {messages} messages got fewer (status {answer.status})")
 
 
 @functools.cache

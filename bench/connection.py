@@ -1,7 +1,7 @@
 """One HTTP/1.1 keep-alive connection for measuring: whole requests go out ready-made, answers are barely looked at.
 
 A general client library would cost more than the service under test and hide what is measured. So this one knows only
-what our servers send: a status line, a `content-length` and a body.
+what our servers send: a status line, a `content-length` or chunks, and a body.
 """
 
 import asyncio
@@ -17,6 +17,9 @@ LOOPBACK = "127.0.0.1"
 """Where all our servers are; looking `localhost` up for every connection would be measured too."""
 CLOSED = 0
 """The status of a request whose connection ended before the answer."""
+
+
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 class Answer(NamedTuple):
@@ -56,6 +59,8 @@ class Connection(asyncio.Protocol):
         self._head = b""
         self._parts: list[bytes] = []
         self._missing = 0
+        self._tail: bytes | None = None
+        """The last bytes of an answer in chunks; None for any other."""
         self._answer = Answer(CLOSED)
         self._waiting = False
         self.closed = False
@@ -81,6 +86,9 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
+        if self._tail is not None:
+            self._take_chunks(data)
+            return
         if self._missing:
             self._take_body(data)
             return
@@ -91,13 +99,26 @@ class Connection(asyncio.Protocol):
             return
         self._head = b""
         self._take_head(head[:end].lower())
-        self._take_body(head[end + 4 :])
+        if self._tail is None:
+            self._take_body(head[end + 4 :])
+        else:
+            self._take_chunks(head[end + 4 :])
 
     def _take_head(self, head: bytes) -> None:
         place = head.find(b"content-length:")
         stop = head.find(b"\r\n", place)
         self._missing = int(head[place + 15 : stop if stop >= 0 else None]) if place >= 0 else 0
+        self._tail = b"" if b"\r\ntransfer-encoding: chunked" in head else None
         self._answer = Answer(int(head[9:12]), b"", self._missing, b"\r\nretry-after:" in head)
+
+    def _take_chunks(self, data: bytes) -> None:
+        """Count chunks, framing included, until the last one; their bodies are not kept."""
+        assert self._tail is not None
+        self._answer = self._answer._replace(size=self._answer.size + len(data))
+        self._tail = (self._tail + data[-len(_LAST_CHUNK) :])[-len(_LAST_CHUNK) :]
+        if self._tail == _LAST_CHUNK:
+            self._tail = None
+            self._finish(self._answer)
 
     def _take_body(self, data: bytes) -> None:
         self._missing -= len(data)

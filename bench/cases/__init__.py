@@ -9,6 +9,7 @@ from bench.cases.lists import lists
 from bench.cases.open_loop import open_loop
 from bench.cases.publish import publish
 from bench.cases.pull import pull
+from bench.cases.read import read
 from bench.cases.start import start
 from bench.cases.tenants import tenants
 from bench.cases.tls import tls
@@ -20,6 +21,7 @@ from bench.run import Bench
 CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "publish": publish,
     "pull": pull,
+    "read": read,
     "ack": acknowledge,
     "wake": wake,
     "tls": tls,

@@ -76,11 +76,12 @@ class RangeReader:
         while offset < planned.next:
             most = min(PIECE_MESSAGES, planned.next - offset)
             found = await self.log.read(planned.topic, offset, max_messages=most, max_bytes=PIECE_BYTES)
-            piece = [each for each in found if each.offset < planned.next]
-            if not piece:
+            if found and found[-1].offset >= planned.next:  # it began after a gap
+                found = [each for each in found if each.offset < planned.next]
+            if not found:
                 return
-            yield piece
-            offset = Offset(piece[-1].offset + 1)
+            yield found
+            offset = Offset(found[-1].offset + 1)
 
     async def _topic(self, caller: Caller, name: TopicName, subscription: str | None) -> Topic:
         topic = await self.registry.topics.find(caller.here.id, name)

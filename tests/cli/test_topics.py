@@ -34,3 +34,17 @@ def test_an_access_list_is_replaced_and_emptied_only_when_that_is_said(ams: Ams,
     assert ams("topics", "acl", "jobs").stdout.split() == ["USER", f"{project}-p"]
     assert ams("topics", "set-acl", "jobs", "--none", "-o", "json").stdout == "{}\n"
     assert json.loads(ams("topics", "acl", "jobs", "-o", "json").stdout) == {"authorized_users": []}
+
+
+def test_a_range_is_read_without_a_subscription(ams: Ams, project: str) -> None:
+    ams("topics", "create", "jobs")
+    ams("publish", "jobs", stdin="one\ntwo\nthree\n")
+
+    assert ams("topics", "offsets", "jobs").stdout.split() == ["oldest", "0", "end", "3"]
+    assert [line.split()[-1] for line in ams("topics", "read", "jobs", "--from", "1").stdout.splitlines()] == [
+        "two",
+        "three",
+    ]
+    [line] = ams("topics", "read", "jobs", "--to", "1", "-o", "json").stdout.splitlines()
+    assert json.loads(line)["offset"] == 0
+    assert ams("topics", "read", "jobs", "--from", "4").returncode == 1

@@ -8,8 +8,9 @@ from ams.cli.acl import NoUsers, Users, chosen_users
 from ams.cli.command import Session, with_session
 from ams.cli.completing import topic_names
 from ams.cli.examples import examples
-from ams.cli.output import columns, fields, short_name
+from ams.cli.output import columns, emit, fields, json_line, printable, short_name
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
+from ams.cli.pull import row
 from ams.client import wire
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
     ),
 )
 
+Subscription = Annotated[str, typer.Option(help="Subscription to the topic, for consumers.", show_default=False)]
 TopicName = Annotated[
     str,
     typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=topic_names),
@@ -59,6 +61,30 @@ def delete(session: Session, topic: TopicName) -> None:
     """Remove a topic and its messages; its subscriptions stay."""
     session.call(wire.delete_topic(session.project, topic))
     session.done(f"topic {topic} deleted")
+
+
+@app.command()
+@with_session
+def offsets(session: Session, topic: TopicName, subscription: Subscription = "") -> None:
+    """Show the oldest id kept and the end of a topic."""
+    found = session.call(wire.get_topic_offsets(session.project, topic, subscription=subscription))
+    session.show(found, fields({"oldest": str(found.min), "end": str(found.max)}))
+
+
+@app.command()
+@with_session
+def read(
+    session: Session,
+    topic: TopicName,
+    start: Annotated[int | None, typer.Option("--from", min=0, help="First id to read; the oldest kept.")] = None,
+    stop: Annotated[int | None, typer.Option("--to", min=0, help="First id not to read; the end.")] = None,
+    most: Annotated[int, typer.Option("--max", min=1, help="At most so many messages.")] = 100,
+    subscription: Subscription = "",
+) -> None:
+    """Print messages by their ids, moving no subscription."""
+    asked = wire.read_topic(session.project, topic, start=start, stop=stop, most=most, subscription=subscription)
+    for message in session.call(asked):
+        emit(json_line(message) if session.for_programs else "  ".join(map(printable, row(message))))
 
 
 @app.command()

@@ -1,12 +1,13 @@
 """Messages as an Arrow IPC stream. The one file that needs pyarrow (extra `arrow`), loaded when it is asked for."""
 
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
+import msgspec
 import pyarrow as pa
 import pybase64
 
-from ams.messages import Body, Stored, parse_all
+from ams.messages import Stored, parse
 
 SCHEMA = pa.schema(
     [
@@ -21,6 +22,12 @@ _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """What ends a stream (Arrow columnar format, IPC streaming format)."""
 
 
+_ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'
+"""How the two members of a fragment begin (`ams.messages.Fragment`)."""
+_NONE: Mapping[str, str] = {}
+_attributes = msgspec.json.Decoder(dict[str, str]).decode
+
+
 async def stream(pieces: AsyncIterator[Sequence[Stored]]) -> AsyncIterator[bytes]:
     """Yield the schema, a record batch for each piece, and the end."""
     yield SCHEMA.serialize().to_pybytes()
@@ -31,29 +38,46 @@ async def stream(pieces: AsyncIterator[Sequence[Stored]]) -> AsyncIterator[bytes
 
 def batch(messages: Sequence[Stored]) -> "pa.RecordBatch":
     """Make a record batch of messages, their data decoded."""
-    bodies = parse_all([each.fragment for each in messages])
+    contents = [_content(each.fragment) for each in messages]
     columns = [
         pa.array([each.offset for each in messages], SCHEMA.field("offset").type),
         pa.array([each.time for each in messages], SCHEMA.field("publish_time").type),
-        _attributes(bodies),
-        pa.array([payload(each.data) for each in bodies], SCHEMA.field("data").type),
+        _map([attributes for attributes, _ in contents]),
+        pa.array([data for _, data in contents], SCHEMA.field("data").type),
     ]
     return pa.record_batch(columns, schema=SCHEMA)
 
 
 def payload(data: str) -> bytes:
     """Decode data from base64, line breaks tolerated; of a lenient service's other text, return its UTF-8 bytes."""
-    for text in (data, data.replace("\r", "").replace("\n", "")):
+    try:
+        return pybase64.b64decode(data.replace("\r", "").replace("\n", ""), validate=True)
+    except ValueError:
+        return data.encode()
+
+
+def _content(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
+    """Return attributes and decoded data. Data that is plain base64, as nearly all is, is not read as JSON first."""
+    start = fragment.rfind(b'"', 0, -1) + 1
+    head = start - len(_DATA)
+    # Within a JSON text a quote follows a backslash, so these bytes are no part of one.
+    if head >= 0 and fragment[head:start] == _DATA:
         try:
-            return pybase64.b64decode(text, validate=True)
+            data = pybase64.b64decode(fragment[start:-1], validate=True)
         except ValueError:
-            continue
-    return data.encode()
+            return _patiently(fragment)
+        return (_attributes(fragment[len(_ATTRIBUTES) : head - 1]) if head else _NONE), data
+    return _patiently(fragment)
 
 
-def _attributes(bodies: Sequence[Body]) -> "pa.MapArray":
-    ends = itertools.accumulate((len(each.attributes) for each in bodies), initial=0)
-    names = [name for each in bodies for name in each.attributes]
-    values = [value for each in bodies for value in each.attributes.values()]
+def _patiently(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
+    message = parse(fragment)
+    return message.attributes, payload(message.data)
+
+
+def _map(rows: Sequence[Mapping[str, str]]) -> "pa.MapArray":
+    ends = itertools.accumulate(map(len, rows), initial=0)
+    names = [name for row in rows for name in row]
+    values = [value for row in rows for value in row.values()]
     text = pa.string()
     return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), pa.array(names, text), pa.array(values, text))

@@ -164,6 +164,8 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     ),
     (wire.modify_offset("P", "S", 0), "POST", f"{P}/subscriptions/S:modifyOffset", {"offset": 0}),
     # ours
+    (wire.get_topic_offsets("P", "T"), "GET", f"{P}/topics/T:offsets", EMPTY),
+    (wire.read_topic("P", "T"), "GET", f"{P}/topics/T:read", EMPTY),
     (wire.seek("P", "S", offset=0), "POST", f"{P}/subscriptions/S:seek", {"offset": 0}),
     (
         wire.seek("P", "S", time=datetime(2024, 1, 2, tzinfo=UTC)),
@@ -211,6 +213,13 @@ def test_registrations_can_be_asked_for_by_what_they_hold() -> None:
     assert wire.list_registrations(email="e", organization="o", activation_token="a").query == {
         "email": "e", "organization": "o", "activation_token": "a"
     }  # fmt: skip
+
+
+def test_a_range_says_only_what_was_asked_for() -> None:
+    asked = wire.read_topic("P", "T", start=0, stop=9, most=5, subscription="S")
+
+    assert asked.query == {"from": "0", "to": "9", "max": "5", "subscription": "S"}
+    assert wire.read_topic("P", "T").query == wire.get_topic_offsets("P", "T").query == {}
 
 
 def test_a_time_travels_in_utc_with_three_digits() -> None:

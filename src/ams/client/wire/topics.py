@@ -2,13 +2,26 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from ams.client.wire.call import Call, json_body, nothing, page, reader, topics_path
-from ams.client.wire.values import Acl, Message, Published, SubscriptionNames, Topic, Topics
+from ams.client.wire.values import (
+    Acl,
+    Message,
+    Published,
+    ReadMessage,
+    SubscriptionNames,
+    Topic,
+    TopicOffsets,
+    Topics,
+)
 
 _acl = reader(Acl)
 _published = reader(Published)
 _subscription_names = reader(SubscriptionNames)
+_read = msgspec.json.Decoder(ReadMessage).decode_lines
 _topic = reader(Topic)
+_topic_offsets = reader(TopicOffsets)
 _topics = reader(Topics)
 
 
@@ -45,6 +58,33 @@ def get_topic_acl(project: str, topic: str) -> Call[Acl]:
 def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[None]:
     """Say who may publish; replaces the list, and an empty one closes the topic to publishers."""
     return Call("POST", topics_path(project, topic, "modifyAcl"), nothing, json_body({"authorized_users": list(users)}))
+
+
+def get_topic_offsets(project: str, topic: str, *, subscription: str = "") -> Call[TopicOffsets]:
+    """Ask for the bounds of a topic; a consumer names a subscription to it."""
+    return Call("GET", topics_path(project, topic, "offsets"), _topic_offsets, query=_named(subscription=subscription))
+
+
+def read_topic(
+    project: str,
+    topic: str,
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+    most: int | None = None,
+    subscription: str = "",
+) -> Call[list[ReadMessage]]:
+    """Ask for messages by their ids, moving no subscription: from `start` (absent: the oldest) on, before `stop`.
+
+    At most `most` (absent: 10000); the whole answer is held in memory. A consumer names a subscription to the topic.
+    """
+    numbers = {"from": start, "to": stop, "max": most}
+    query = {name: str(number) for name, number in numbers.items() if number is not None}
+    return Call("GET", topics_path(project, topic, "read"), _read, query=query | _named(subscription=subscription))
+
+
+def _named(**values: str) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
 
 
 def publish(project: str, topic: str, messages: Sequence[Message], *, key: str = "") -> Call[Published]:

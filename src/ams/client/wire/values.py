@@ -236,6 +236,21 @@ class Offsets(_Object, frozen=True, kw_only=True, omit_defaults=True):
     """The first id not acknowledged."""
 
 
+class TopicOffsets(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """The bounds of a topic."""
+
+    min: int
+    """The oldest id kept."""
+    max: int
+    """The id the next message will get."""
+
+
+class ReadMessage(Message, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A message of a range, with its id as a number."""
+
+    offset: int
+
+
 class OffsetAt(_Object, frozen=True, kw_only=True, omit_defaults=True):
     """An offset alone."""
 

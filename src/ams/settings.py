@@ -244,6 +244,16 @@ def _read(setting: "dataclasses.Field[Any]", value: object) -> Any:
     return value
 
 
+def span_seconds(text: str) -> Seconds:
+    """Read a duration as settings are written; raises `ValueError` or `KeyError`."""
+    return Seconds(_measure(text, _SPAN))
+
+
+def span_text(seconds: float) -> str:
+    """Write a duration in its largest whole unit."""
+    return _span_text(Seconds(seconds))
+
+
 def _measure(value: object, units: Mapping[str, float]) -> float:
     found = _NUMBER.fullmatch(str(value).strip())
     if found is None:

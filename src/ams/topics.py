@@ -1,12 +1,13 @@
 """Administration of topics (HTTP contract 8)."""
 
+import contextlib
 from collections.abc import Sequence
 
 from ams.access.admission import Caller
 from ams.access.roles import PUBLISHER
 from ams.errors import AlreadyExists, InvalidInput, NotFound
 from ams.log.base import Log
-from ams.names import SubscriptionName, TopicName, UserName, new_topic_id
+from ams.names import SubscriptionName, TopicId, TopicName, UserName, new_topic_id
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Topic
 from ams.registry.registry import Registry
@@ -43,13 +44,22 @@ class Topics:
         if await self._registry.topics.find(caller.here.id, name) is not None:
             raise AlreadyExists("Topic already exists")
         identity = new_topic_id()
-        await self._log.create(identity)
+        await self._log.create(identity, caller.here.retention)
         try:
-            return await self._registry.topics.create(identity, caller.here.id, name)
+            topic = await self._registry.topics.create(identity, caller.here.id, name)
+            await self._follow_project(caller, identity)
+            return topic
         except (AlreadyExists, NotFound):
             # Surely not registered. After any other failure the log is left to the sweep at the next start.
             await self._log.drop(identity)
             raise
+
+    async def _follow_project(self, caller: Caller, topic: TopicId) -> None:
+        """Give a new topic the project's retention once more if that changed before the topic was registered."""
+        project = await self._registry.projects.find(caller.here.name)
+        if project is not None and project.retention != caller.here.retention:
+            with contextlib.suppress(NotFound):  # deleted already
+                await self._log.set_retention(topic, project.retention)
 
     async def delete(self, caller: Caller, name: TopicName) -> None:
         """Remove a topic and its messages; its subscriptions stay. Raises `NotFound`."""

@@ -36,6 +36,7 @@ from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
 from ams.registry.rotation import settle
 from ams.registry.secrets import key_file, parse_key
+from ams.retention import Retention
 from ams.seeking import Seeker
 from ams.service import About
 from ams.settings import Settings
@@ -89,6 +90,7 @@ async def service(
         stack.push_async_callback(cursors.close)
         made = _assemble(settings, table, clock, folder, log, registry, cursors, endpoints)
         await Projects(registry, log, cursors).sweep()
+        await Retention(registry, log).settle()
         await Subscriptions(registry, log, cursors).give_cursors()
         await _first_start(registry, folder)
         await _push_worker(settings, registry)
@@ -130,6 +132,7 @@ def _assemble(
         pushing=pushing,
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
         reader=RangeReader(registry, log, settings.max_read_messages),
+        retention=Retention(registry, log),
     )
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
     app = App(gate, bodies, fast, routes)

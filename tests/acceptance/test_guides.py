@@ -14,7 +14,8 @@ TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
 PYTHON = ROOT / "docs" / "tutorial" / "python.md"
 CLIENT = ROOT / "docs" / "reference" / "client.md"
 NEEDS_A_PROJECT = [
-    ROOT / "docs" / "how-to" / f"{name}.md" for name in ("control-access", "declare-resources", "replay")
+    ROOT / "docs" / "how-to" / f"{name}.md"
+    for name in ("control-access", "declare-resources", "keep-messages", "replay")
 ]
 
 

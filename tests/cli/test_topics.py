@@ -48,3 +48,15 @@ def test_a_range_is_read_without_a_subscription(ams: Ams, project: str) -> None:
     [line] = ams("topics", "read", "jobs", "--to", "1", "-o", "json").stdout.splitlines()
     assert json.loads(line)["offset"] == 0
     assert ams("topics", "read", "jobs", "--from", "4").returncode == 1
+
+
+def test_messages_are_kept_as_long_as_it_is_said(ams: Ams, project: str) -> None:
+    ams("topics", "create", "jobs")
+
+    assert "retention  7d" in ams("topics", "retention", "jobs", "168h").stdout.splitlines()
+    assert json.loads(ams("topics", "show", "jobs", "-o", "json").stdout)["retentionSeconds"] == 7 * 86_400
+    assert "retention" not in ams("topics", "retention", "jobs", "default").stdout
+    assert "12h" in ams("projects", "retention", project, "12h").stdout
+    for bad in ("soon", "0", "-1", "1.5s", "7 weeks", ""):
+        assert ams("topics", "retention", "jobs", bad).returncode == 2
+    assert ams("topics", "retention", "jobs", "366d").returncode == 1

@@ -53,6 +53,8 @@ PATHS = {
     "topics:delete": ("DELETE", TOPIC),
     "topics:publish": ("POST", TOPIC + ":publish"),
     "topics:modifyAcl": ("POST", TOPIC + ":modifyAcl"),
+    "topics:modifyRetention": ("POST", TOPIC + ":modifyRetention"),
+    "projects:modifyRetention": ("POST", PROJECT + ":modifyRetention"),
     "topics:offsets": ("GET", TOPIC + ":offsets"),
     "topics:read": ("GET", TOPIC + ":read"),
     "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),

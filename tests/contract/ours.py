@@ -7,13 +7,16 @@ from tests.contract.rows import (
     A_TOPIC,
     ASK_OFFSETS,
     BOTH,
+    DATE,
     FORBIDDEN,
     NO_SUBSCRIPTION,
     NO_TOPIC,
+    PROJECT,
     SUBSCRIPTION,
     TOPIC,
     Answer,
     Ask,
+    Has,
     Like,
     Row,
     Wait,
@@ -221,4 +224,60 @@ READING = [
     Row("ours read", "a publisher may not read", get(READ, "pub"), FORBIDDEN, (*THREE, member("pub", "publisher"))),
 ]  # fmt: skip
 
-ROWS = every(KEYS, SEEKING, READING)
+BAD_TIME_TO_KEEP = error("IA", "Invalid retentionSeconds(needs value between 0 and 31536000) Arguments")
+BAD_BODY = error("IA", "Invalid Retention Arguments")
+NEW_ID = publish("MA==")
+
+
+def keep(seconds: object, of: str = TOPIC, by: str = "admin") -> Ask:
+    return post(f"{of}:modifyRetention", {"retentionSeconds": seconds}, by)
+
+
+def topic_kept(seconds: int | None) -> Answer:
+    return Answer(Has(name="/projects/$P/topics/T", created_on=DATE, retentionSeconds=seconds))
+
+
+def project_kept(seconds: int | None) -> Answer:
+    return Answer(Has(name="$P", created_on=DATE, retentionSeconds=seconds))
+
+
+def bounds(oldest: int, end: int) -> Answer:
+    return Answer({"min": oldest, "max": end})
+
+
+KEEPING = [
+    Row("ours retention", "a topic's own time is shown", keep(60), topic_kept(60), (A_TOPIC,),
+        ((get(TOPIC), topic_kept(60)),)),
+    Row("ours retention", "it is not shown when there is none", get(TOPIC),
+        topic_kept(None), (A_TOPIC, keep(60), keep(0))),
+    Row("ours retention", "absent and null take it away", post(TOPIC + ":modifyRetention", {}), topic_kept(None),
+        (A_TOPIC, keep(60)), ((keep(None), topic_kept(None)),)),
+    Row("ours retention", "messages older than it go", get(OFFSETS), bounds(3, 4),
+        (*THREE, keep(60), Wait(60), NEW_ID, Wait(2))),
+    Row("ours retention", "a longer time keeps what comes from then on", get(OFFSETS), bounds(0, 1),
+        (A_TOPIC, keep(30 * DAY), NEW_ID, Wait(8 * DAY))),
+    Row("ours retention", "a year is the most", keep(365 * DAY), topic_kept(365 * DAY), (A_TOPIC,)),
+    *(Row("ours retention", f"{seconds} seconds are no time", keep(seconds), BAD_TIME_TO_KEEP, (A_TOPIC,),
+          ((get(TOPIC), topic_kept(None)),)) for seconds in (-1, 365 * DAY + 1, 10**18)),
+    *(Row("ours retention", f"{value!r} is no number of seconds", keep(value), BAD_BODY, (A_TOPIC,))
+      for value in ("60", 1.5, True, [60])),
+    Row("ours retention", "a body is needed", post(TOPIC + ":modifyRetention"), BAD_BODY, (A_TOPIC,)),
+    Row("ours retention", "an unknown topic", keep(60), NO_TOPIC),
+    Row("ours retention", "the number is looked at before the topic", keep(-1), BAD_TIME_TO_KEEP),
+    Row("ours retention", "a project's time is shown", keep(60, PROJECT), project_kept(60), (),
+        ((get(PROJECT), project_kept(60)), (keep(0, PROJECT), project_kept(None)))),
+    Row("ours retention", "a project's time holds for its topics", get(OFFSETS), bounds(3, 4),
+        (*THREE, keep(60, PROJECT), Wait(60), NEW_ID, Wait(2))),
+    Row("ours retention", "and for those made later", get(OFFSETS), bounds(3, 4),
+        (keep(60, PROJECT), *THREE, Wait(60), NEW_ID, Wait(2))),
+    Row("ours retention", "a topic's own time wins", get(OFFSETS), bounds(0, 4),
+        (*THREE, keep(DAY), keep(60, PROJECT), Wait(60), NEW_ID, Wait(2))),
+    Row("ours retention", "without its own a topic goes by its project again", get(OFFSETS), bounds(3, 4),
+        (*THREE, keep(DAY), keep(60, PROJECT), keep(0), Wait(60), NEW_ID, Wait(2))),
+    Row("ours retention", "bad numbers of a project", keep(-1, PROJECT), BAD_TIME_TO_KEEP, (),
+        ((keep("60", PROJECT), BAD_BODY),)),
+    Row("ours retention", "a consumer may not say", keep(60, by="con"), FORBIDDEN, (A_TOPIC, CON),
+        ((keep(60, PROJECT, "con"), FORBIDDEN),)),
+]  # fmt: skip
+
+ROWS = every(KEYS, SEEKING, READING, KEEPING)

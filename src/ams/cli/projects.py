@@ -8,6 +8,7 @@ from ams.cli.command import Session, with_session
 from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields
+from ams.cli.times import Time, seconds, shown
 from ams.client import wire
 
 app = typer.Typer(
@@ -60,6 +61,13 @@ def update(
 
 @app.command()
 @with_session
+def retention(session: Session, name: Name, time: Time) -> None:
+    """Say how long messages are kept in topics without a time of their own: such as 7d, or default."""
+    _show(session, session.call(wire.modify_project_retention(name, seconds(time))))
+
+
+@app.command()
+@with_session
 def delete(session: Session, name: Name) -> None:
     """Remove a project with all its topics, subscriptions and messages."""
     session.call(wire.delete_project(name))
@@ -73,5 +81,6 @@ def _show(session: Session, project: wire.Project) -> None:
         "created": project.created_on,
         "modified": project.modified_on,
         "created by": project.created_by,
+        "retention": shown(project.retention_seconds),
     }
     session.show(project, fields(values))

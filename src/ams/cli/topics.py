@@ -11,6 +11,7 @@ from ams.cli.examples import examples
 from ams.cli.output import columns, emit, fields, json_line, printable, short_name
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.cli.pull import row
+from ams.cli.times import Time, seconds, shown
 from ams.client import wire
 
 app = typer.Typer(
@@ -65,6 +66,13 @@ def delete(session: Session, topic: TopicName) -> None:
 
 @app.command()
 @with_session
+def retention(session: Session, topic: TopicName, time: Time) -> None:
+    """Say how long messages are kept: a time such as 7d or 12h, or default for the project's."""
+    _show(session, session.call(wire.modify_topic_retention(session.project, topic, seconds(time))))
+
+
+@app.command()
+@with_session
 def offsets(session: Session, topic: TopicName, subscription: Subscription = "") -> None:
     """Show the oldest id kept and the end of a topic."""
     found = session.call(wire.get_topic_offsets(session.project, topic, subscription=subscription))
@@ -104,5 +112,10 @@ def set_acl(session: Session, topic: TopicName, users: Users = None, none: NoUse
 
 
 def _show(session: Session, topic: wire.Topic) -> None:
-    values = {"topic": short_name(topic.name), "created": topic.created_on, "schema": short_name(topic.schema)}
+    values = {
+        "topic": short_name(topic.name),
+        "created": topic.created_on,
+        "schema": short_name(topic.schema),
+        "retention": shown(topic.retention_seconds),
+    }
     session.show(topic, fields(values))

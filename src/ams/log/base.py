@@ -52,6 +52,17 @@ class Log(Protocol):
         """Forget a topic and free its space in time; its waiters wake. Dropping an unknown topic is no error."""
         ...
 
+    async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
+        """Change how long a topic's messages are kept, durably; None = the log's default.
+
+        A shorter age holds for all messages at once, a longer one for those appended from now on.
+        """
+        ...
+
+    async def retention(self, topic: TopicId) -> Milliseconds | None:
+        """Return the age limit a topic was given, None when it goes by the log's default."""
+        ...
+
     async def topics(self) -> frozenset[TopicId]:
         """Return every topic the log holds."""
         ...

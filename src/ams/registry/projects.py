@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
-from ams.clock import Clock
+from ams.clock import Clock, Milliseconds
 from ams.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
 from ams.registry.cache import Cache
 from ams.registry.database import Database
@@ -62,6 +62,17 @@ class ProjectRecords:
         said = {"name": name, "description": description}
         values = {column: text for column, text in said.items() if text}
         change = update(projects).where(projects.c.id == project).values(modified_on=self._clock.wall(), **values)
+
+        def work(connection: Connection) -> Project | None:
+            connection.execute(change)
+            return _one(connection, projects.c.id == project)
+
+        return await self._database.write(work, lambda: self._forget(project))
+
+    async def set_retention(self, project: ProjectId, retention: Milliseconds | None) -> Project | None:
+        """Change the age limit of a project's topics; return the project, None when it is gone."""
+        change = update(projects).where(projects.c.id == project)
+        change = change.values(retention=retention, modified_on=self._clock.wall())
 
         def work(connection: Connection) -> Project | None:
             connection.execute(change)

@@ -1,11 +1,11 @@
 """Topics in the registry."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, update
 
-from ams.clock import Clock
+from ams.clock import Clock, Milliseconds
 from ams.errors import NotFound
 from ams.names import ProjectId, TopicId, TopicName, UserId, UserName, topic_id, topic_id_text
 from ams.registry import access_lists
@@ -13,7 +13,7 @@ from ams.registry.cache import Cache
 from ams.registry.database import Database
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import NOBODY, Topic
-from ams.registry.tables import schemas, topic_access, topic_schemas, topics
+from ams.registry.tables import projects, schemas, topic_access, topic_schemas, topics
 
 
 class TopicRecords:
@@ -53,6 +53,29 @@ class TopicRecords:
         row = insert(topics).values(id=topic_id_text(identity), project_id=project, name=name, created_on=now)
         await self._database.write(lambda connection: connection.execute(row))
         return Topic(identity, project, name, None, None, now)
+
+    async def set_retention(self, project: ProjectId, name: TopicName, retention: Milliseconds | None) -> Topic | None:
+        """Change a topic's own age limit; return the topic, None when there is none."""
+        change = update(topics).where(_is(project, name)).values(retention=retention)
+
+        def work(connection: Connection) -> Topic | None:
+            connection.execute(change)
+            return _find(connection, project, name)
+
+        return await self._database.write(work, lambda: self._by_name.forget((project, name)))
+
+    async def without_retention(self, project: ProjectId) -> Sequence[TopicId]:
+        """Return the topics of a project that have no age limit of their own."""
+        query = select(topics.c.id).where(topics.c.project_id == project, topics.c.retention.is_(None))
+        texts = await self._database.read(lambda connection: connection.scalars(query).all())
+        return [topic_id(text) for text in texts]
+
+    async def retentions(self) -> Mapping[TopicId, Milliseconds | None]:
+        """Return the age limit of every topic: its own, else its project's; None where neither has one."""
+        limit = func.coalesce(topics.c.retention, projects.c.retention)
+        query = select(topics.c.id, limit).join(projects, projects.c.id == topics.c.project_id)
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return {topic_id(identity): limit for identity, limit in rows}
 
     async def delete(self, project: ProjectId, name: TopicName) -> TopicId | None:
         """Remove a topic and its access list; return its identity, None when there was none."""

@@ -164,6 +164,8 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     ),
     (wire.modify_offset("P", "S", 0), "POST", f"{P}/subscriptions/S:modifyOffset", {"offset": 0}),
     # ours
+    (wire.modify_topic_retention("P", "T", 60), "POST", f"{P}/topics/T:modifyRetention", {"retentionSeconds": 60}),
+    (wire.modify_project_retention("P", 0), "POST", f"{P}:modifyRetention", {"retentionSeconds": 0}),
     (wire.get_topic_offsets("P", "T"), "GET", f"{P}/topics/T:offsets", EMPTY),
     (wire.read_topic("P", "T"), "GET", f"{P}/topics/T:read", EMPTY),
     (wire.seek("P", "S", offset=0), "POST", f"{P}/subscriptions/S:seek", {"offset": 0}),

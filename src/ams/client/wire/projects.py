@@ -32,6 +32,11 @@ def update_project(project: str, *, name: str = "", description: str = "") -> Ca
     return Call("PUT", projects_path(project), _project, json_body({key: text for key, text in said.items() if text}))
 
 
+def modify_project_retention(project: str, seconds: int) -> Call[Project]:
+    """Say how long messages are kept in topics without a time of their own, at most a year; 0: as the service says."""
+    return Call("POST", projects_path(project, "modifyRetention"), _project, json_body({"retentionSeconds": seconds}))
+
+
 def delete_project(project: str) -> Call[None]:
     """Remove a project with all its topics, subscriptions and messages."""
     return Call("DELETE", projects_path(project), nothing)

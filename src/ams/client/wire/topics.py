@@ -60,6 +60,12 @@ def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[Non
     return Call("POST", topics_path(project, topic, "modifyAcl"), nothing, json_body({"authorized_users": list(users)}))
 
 
+def modify_topic_retention(project: str, topic: str, seconds: int) -> Call[Topic]:
+    """Say how long a topic's messages are kept, at most a year; 0: as the project says."""
+    body = json_body({"retentionSeconds": seconds})
+    return Call("POST", topics_path(project, topic, "modifyRetention"), _topic, body)
+
+
 def get_topic_offsets(project: str, topic: str, *, subscription: str = "") -> Call[TopicOffsets]:
     """Ask for the bounds of a topic; a consumer names a subscription to it."""
     return Call("GET", topics_path(project, topic, "offsets"), _topic_offsets, query=_named(subscription=subscription))

@@ -27,6 +27,8 @@ class Project(_Object, frozen=True, kw_only=True, omit_defaults=True):
     created_on: str = ""
     modified_on: str = ""
     created_by: str = ""
+    retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
+    """How long messages are kept in topics without a time of their own; 0: as the service says."""
 
 
 class Projects(_Object, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,6 +120,8 @@ class Topic(_Object, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     created_on: str
     schema: str = ""
+    retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
+    """How long its messages are kept; 0: as the project says."""
 
 
 class Topics(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):

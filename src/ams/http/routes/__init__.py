@@ -6,6 +6,7 @@ from ams.http.routes.projects import ProjectRoutes
 from ams.http.routes.push import PushRoutes
 from ams.http.routes.reading import ReadingRoutes
 from ams.http.routes.registrations import RegistrationRoutes
+from ams.http.routes.retention import RetentionRoutes
 from ams.http.routes.service import ServiceRoutes
 from ams.http.routes.subscriptions import SubscriptionRoutes
 from ams.http.routes.topics import TopicRoutes
@@ -16,6 +17,7 @@ from ams.projects import Projects
 from ams.pushing import Pushing
 from ams.reading import RangeReader
 from ams.registrations import Registrations
+from ams.retention import Retention
 from ams.seeking import Seeker
 from ams.service import About
 from ams.subscriptions import Subscriptions
@@ -31,6 +33,7 @@ def rows(
     subscriptions: Subscriptions,
     seeker: Seeker,
     reader: RangeReader,
+    retention: Retention,
     users: Users,
     registrations: Registrations,
     pushing: Pushing,
@@ -46,6 +49,7 @@ def rows(
         *PushRoutes(pushing).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),
         *ReadingRoutes(reader).rows(),
+        *RetentionRoutes(retention).rows(),
         *TopicRoutes(topics).rows(),
         *ProjectRoutes(projects).rows(),
     ]

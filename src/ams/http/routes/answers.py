@@ -29,6 +29,7 @@ class Project(msgspec.Struct, omit_defaults=True):
     modified_on: str
     created_by: str = ""
     description: str = ""
+    retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
 
 
 class Membership(msgspec.Struct):
@@ -64,6 +65,7 @@ class Topic(msgspec.Struct, omit_defaults=True):
     name: str
     created_on: str
     schema: str = ""
+    retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
 
 
 class AuthorizationHeader(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -171,6 +173,7 @@ def project(project: records.Project) -> Project:
         modified_on=resource_date(project.modified_on),
         created_by=project.created_by or "",
         description=project.description,
+        retention_seconds=(project.retention or 0) // 1000,
     )
 
 
@@ -198,7 +201,9 @@ def user(user: records.User) -> User:
 def topic(project: str, topic: records.Topic) -> Topic:
     """Show a topic of a project."""
     schema = f"projects/{project}/schemas/{topic.schema}" if topic.schema else ""
-    return Topic(topic_path(project, topic.name), resource_date(topic.created_on), schema)
+    return Topic(
+        topic_path(project, topic.name), resource_date(topic.created_on), schema, (topic.retention or 0) // 1000
+    )
 
 
 def subscription(project: str, subscription: records.Subscription, push_status: str = "") -> Subscription:

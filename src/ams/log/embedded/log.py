@@ -118,13 +118,17 @@ class EmbeddedLog:
         await asyncio.shield(self._control(Kind.DROP, state))
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
-        """Change how long a topic's messages are kept; None = the log's default. Durable when it returns.
+        """Change how long a topic's messages are kept (`Log.set_retention`).
 
         A shorter age holds for all its messages at once. A longer one holds for those that are appended from now on:
         those already stored may go with the segments they share with others of their class.
         """
         state = await self._aged(topic)
         await asyncio.shield(self._control(Kind.RETENTION, state, retention))
+
+    async def retention(self, topic: TopicId) -> Milliseconds | None:
+        """Return a topic's own age limit (`Log.retention`)."""
+        return self._topic(topic).retention
 
     async def topics(self) -> frozenset[TopicId]:
         """Return every topic the log holds (`Log.topics`)."""

@@ -59,6 +59,7 @@ class Deliverer:
 
         `gone` starts watching for the client to leave; it is called only when there is something to wait for.
         """
+        self.cursors.note_pull(subscription.id)
         loop = asyncio.get_running_loop()
         give_up = loop.time() + (self.wait_seconds if wait else 0)
         left: Gone | None = None

@@ -172,7 +172,7 @@ def _display(settings: Settings, each: "dataclasses.Field[Any]") -> str:
     if each.name in SIZES:
         return _size_text(value)
     if each.name in DURATIONS:
-        return _span_text(value)
+        return span_text(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -184,7 +184,8 @@ def _size_text(size: int) -> str:
     return str(size)
 
 
-def _span_text(span: float) -> str:
+def span_text(span: float) -> str:
+    """Write a duration of so many seconds in the largest unit that divides it."""
     for unit in ("d", "h", "m"):
         if span >= _SPAN[unit] and span % _SPAN[unit] == 0:
             return f"{span / _SPAN[unit]:g}{unit}"
@@ -247,11 +248,6 @@ def _read(setting: "dataclasses.Field[Any]", value: object) -> Any:
 def span_seconds(text: str) -> Seconds:
     """Read a duration as settings are written; raises `ValueError` or `KeyError`."""
     return Seconds(_measure(text, _SPAN))
-
-
-def span_text(seconds: float) -> str:
-    """Write a duration in its largest whole unit."""
-    return _span_text(Seconds(seconds))
 
 
 def _measure(value: object, units: Mapping[str, float]) -> float:

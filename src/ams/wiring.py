@@ -13,6 +13,7 @@ from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors.base import Cursors
 from ams.cursors.sqlite import SqliteCursors
 from ams.delivering import Deliverer
+from ams.doctor import Doctor
 from ams.files import Disk, Files
 from ams.folder import Folder
 from ams.http.app import App
@@ -133,6 +134,7 @@ def _assemble(
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=Retention(registry, log),
+        doctor=Doctor(registry, log, cursors, Milliseconds(round(settings.retention * 1000)), clock),
     )
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
     app = App(gate, bodies, fast, routes)

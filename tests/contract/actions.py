@@ -55,6 +55,7 @@ PATHS = {
     "topics:modifyAcl": ("POST", TOPIC + ":modifyAcl"),
     "topics:modifyRetention": ("POST", TOPIC + ":modifyRetention"),
     "projects:modifyRetention": ("POST", PROJECT + ":modifyRetention"),
+    "subscriptions:doctor": ("GET", SUBSCRIPTION + ":doctor"),
     "topics:offsets": ("GET", TOPIC + ":offsets"),
     "topics:read": ("GET", TOPIC + ":read"),
     "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),

@@ -21,7 +21,7 @@ DEFECTS += [f"17.4 O{number}" for number in (6, 7, 8, 10, 14)]
 CLIENTS = [f"clients R{number}" for number in range(1, 14)]
 CLIENTS += [f"clients A{number}" for number in (*range(1, 21), 22, 23, 24)]
 
-OURS = [f"ours {what}" for what in ("key", "seek", "offsets", "read", "retention")]
+OURS = [f"ours {what}" for what in ("key", "seek", "offsets", "read", "retention", "doctor")]
 """What this service adds to the contract, each described in docs/reference."""
 
 LINES = [*SECTIONS, *DEFECTS, *CLIENTS, *OURS]

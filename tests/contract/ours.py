@@ -17,6 +17,7 @@ from tests.contract.rows import (
     Answer,
     Ask,
     Has,
+    Holding,
     Like,
     Row,
     Wait,
@@ -280,4 +281,69 @@ KEEPING = [
         ((keep(60, PROJECT, "con"), FORBIDDEN),)),
 ]  # fmt: skip
 
-ROWS = every(KEYS, SEEKING, READING, KEEPING)
+DOCTOR = SUBSCRIPTION + ":doctor"
+
+
+def diagnosed(*findings: str, wrong: bool = False, **standing: object) -> Answer:
+    """A diagnosis with exactly these findings, all wrong or none, and at least these facts."""
+    found = [{"wrong": wrong, "text": each} for each in findings]
+    return Answer(
+        Has(
+            subscription="/projects/$P/subscriptions/S", topic="/projects/$P/topics/T", ackDeadlineSeconds=10,
+            push=False, healthy=not wrong, findings=found, standing=Has(**standing) if standing else None,
+        )
+    )  # fmt: skip
+
+
+LOOKING = [
+    Row("ours doctor", "nothing was ever published", get(DOCTOR),
+        diagnosed("Nothing was ever published to its topic.", backlog=0, max=0, lastPublishSecondsAgo=None),
+        (*BOTH, CON, LISTED)),
+    Row("ours doctor", "a backlog nobody pulls", get(DOCTOR),
+        diagnosed("3 messages wait, and nobody has pulled since the service started.", wrong=True,
+                  min=0, max=3, current=0, backlog=3, handedOut=0, lost=0, retentionSeconds=7.0 * DAY,
+                  lastPullSecondsAgo=None, lastPublishSecondsAgo=5.0, oldestWaitingSeconds=5.0),
+        (*THREE, CON, LISTED, Wait(5))),
+    Row("ours doctor", "a consumer that went away", get(DOCTOR),
+        diagnosed("1 message waits, and the last pull was 1.5 min ago.", wrong=True, backlog=1, handedOut=0,
+                  lastPullSecondsAgo=90.0, lastAcknowledgementSecondsAgo=90.0),
+        (*THREE, CON, LISTED, pull(2), ack(1), Wait(90))),
+    Row("ours doctor", "a consumer at work", get(DOCTOR),
+        diagnosed("2 messages handed out 4.0 s ago, not acknowledged yet; the deadline is 10 s.",
+                  handedOut=2, backlog=3, handedOutSecondsAgo=4.0), (*THREE, CON, LISTED, pull(2), Wait(4))),
+    Row("ours doctor", "a consumer that is too slow", get(DOCTOR),
+        diagnosed("3 messages handed out 11.0 s ago, not acknowledged within the deadline of 10 s: the next pull"
+                  " gets them again. Acknowledge sooner, pull fewer, or make the deadline longer.", wrong=True, handedOut=3),
+        (*THREE, CON, LISTED, pull(3), Wait(11))),
+    Row("ours doctor", "everything is acknowledged", get(DOCTOR),
+        diagnosed("Nothing is waiting; the last message was published 2.0 h ago.", backlog=0, handedOut=0),
+        (*THREE, CON, LISTED, pull(3), ack(2), Wait(2 * HOUR))),
+    Row("ours doctor", "everything is gone", get(DOCTOR),
+        diagnosed("Nothing is waiting, and all messages of its topic are gone by retention.",
+                  backlog=0, min=3, max=3),
+        (*THREE, CON, LISTED, pull(3), ack(2), Wait(7 * DAY + 2))),
+    Row("ours doctor", "what retention took", get(DOCTOR),
+        Answer(Has(healthy=False, standing=Has(lost=3, current=3, backlog=1), findings=Holding(
+            {"wrong": True, "text": "Retention took 3 messages before they were acknowledged."}))),
+        (*THREE, CON, LISTED, Wait(7 * DAY), NEW_ID, Wait(2))),
+    Row("ours doctor", "what retention will take", get(DOCTOR),
+        Answer(Has(standing=Has(retentionSeconds=60.0), findings=Holding(
+            {"wrong": True, "text": "The oldest waiting message will be gone by retention in 12.0 s."}))),
+        (*THREE, CON, LISTED, keep(60), Wait(48), Wait(0.001))),
+    Row("ours doctor", "an empty access list is told", get(DOCTOR),
+        diagnosed("Nothing was ever published to its topic.",
+                  "No consumer is on its access list: only administrators may pull.", backlog=0), BOTH),
+    Row("ours doctor", "unless access lists do not count", get(DOCTOR),
+        diagnosed("Nothing was ever published to its topic.", backlog=0), BOTH, (), "without access lists"),
+    Row("ours doctor", "a topic that is gone", get(DOCTOR),
+        diagnosed("Its topic T is gone: make it again, or delete the subscription.", wrong=True),
+        (*BOTH, CON, LISTED, delete(TOPIC))),
+    Row("ours doctor", "asking hands nothing out", get(DOCTOR), Answer(Has(healthy=False)), THREE,
+        ((ack(0), error("IA", "no ack pending")),)),
+    Row("ours doctor", "an unknown subscription", get(DOCTOR), NO_SUBSCRIPTION),
+    Row("ours doctor", "a consumer on the access list may ask", get(DOCTOR, "con"), Answer(Has(push=False)),
+        (*BOTH, CON, LISTED)),
+    Row("ours doctor", "a consumer that is not may not", get(DOCTOR, "con"), FORBIDDEN, (*BOTH, CON)),
+]  # fmt: skip
+
+ROWS = every(KEYS, SEEKING, READING, KEEPING, LOOKING)

@@ -45,6 +45,7 @@ COMMANDS = {
     "pull": Entry("ams.cli.pull:pull", "Get the next messages of a subscription."),
     "ack": Entry("ams.cli.pull:ack", "Acknowledge pulled messages."),
     "tail": Entry("ams.cli.tail:tail", "Follow a topic."),
+    "doctor": Entry("ams.cli.doctor:doctor", "Say why nothing arrives."),
     "status": Entry("ams.cli.service:status", "Show how the service is."),
     "version": Entry("ams.cli.service:version", "Show the versions of this program and of the service."),
     "profile": Entry("ams.cli.profiles:app", "Profiles: services to talk to, by name."),

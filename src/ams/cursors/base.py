@@ -23,6 +23,17 @@ class Position(NamedTuple):
     """Messages that retention took before they were acknowledged, ever."""
 
 
+class Use(NamedTuple):
+    """What was done with a cursor since this process started; spans in milliseconds, None where nothing was."""
+
+    handed: Offset | None
+    """The end of the newest hand-out that is not acknowledged."""
+    handed_ago: Milliseconds | None
+    pulled_ago: Milliseconds | None
+    """Since somebody last began to pull, whether there was something or not."""
+    acknowledged_ago: Milliseconds | None
+
+
 class Cursors(Protocol):
     """A cursor per subscription; the module's docstring is its promise."""
 
@@ -55,6 +66,14 @@ class Cursors(Protocol):
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
         """Acknowledge up to `last` (state.acknowledge, whose errors it raises); durable when it returns."""
+        ...
+
+    def note_pull(self, subscription: SubscriptionId) -> None:
+        """Remember, in memory only, that somebody pulls now."""
+        ...
+
+    async def use(self, subscription: SubscriptionId) -> Use:
+        """Return what was done with the cursor lately; for whoever asks why nothing arrives."""
         ...
 
     async def seek(self, subscription: SubscriptionId, offset: Offset) -> None:

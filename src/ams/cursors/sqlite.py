@@ -20,7 +20,7 @@ import structlog
 
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors import state
-from ams.cursors.base import Position
+from ams.cursors.base import Position, Use
 from ams.cursors.state import Cursor, Grace
 from ams.errors import CursorsUnavailable, NotFound, Unusable
 from ams.files import make_private
@@ -67,6 +67,9 @@ class _Entry:
     durable: _Row | None
     settled: Cursor
     """The cursor as it was when it last stood where the disk says."""
+    pulled: Milliseconds | None = None
+    acknowledged: Milliseconds | None = None
+    """Monotonic times of the last pull and acknowledgement, known to this process only."""
 
     def row(self) -> _Row:
         cursor = self.cursor
@@ -183,8 +186,26 @@ class SqliteCursors:
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
         """Acknowledge up to `last`; an id acknowledged by a group still being written waits for it too."""
-        entry = self._entry(subscription)
-        await self._move(subscription, entry, state.acknowledge(entry.cursor, last, deadline, self._clock.monotonic()))
+        entry, now = self._entry(subscription), self._clock.monotonic()
+        await self._move(subscription, entry, state.acknowledge(entry.cursor, last, deadline, now))
+        entry.acknowledged = now
+
+    def note_pull(self, subscription: SubscriptionId) -> None:
+        """Remember that somebody pulls."""
+        entry = self._entries.get(subscription)
+        if entry is not None:
+            entry.pulled = self._clock.monotonic()
+
+    async def use(self, subscription: SubscriptionId) -> Use:
+        """Return what was done with the cursor lately."""
+        entry, now = self._entry(subscription), self._clock.monotonic()
+        newest = entry.cursor.handed[-1] if entry.cursor.handed else None
+        return Use(
+            newest.end if newest else None,
+            _ago(newest.time if newest else None, now),
+            _ago(entry.pulled, now),
+            _ago(entry.acknowledged, now),
+        )
 
     async def seek(self, subscription: SubscriptionId, offset: Offset) -> None:
         """Move anywhere."""
@@ -299,6 +320,10 @@ class SqliteCursors:
 
 def _position(cursor: Cursor) -> Position:
     return Position(cursor.offset, cursor.generation, cursor.lost)
+
+
+def _ago(moment: Milliseconds | None, now: Milliseconds) -> Milliseconds | None:
+    return None if moment is None else Milliseconds(now - moment)
 
 
 def _connect(path: str) -> sqlite3.Connection:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, subscriptions_path
-from ams.client.wire.values import Acl, OffsetAt, Offsets, PushConfig, Received, Subscription, Subscriptions
+from ams.client.wire.values import Acl, Diagnosis, OffsetAt, Offsets, PushConfig, Received, Subscription, Subscriptions
 
 _acl = reader(Acl)
+_diagnosis = reader(Diagnosis)
 _offset_at = reader(OffsetAt)
 _offsets = reader(Offsets)
 _received = reader(Received)
@@ -96,6 +97,11 @@ def seek(project: str, subscription: str, *, offset: int | None = None, time: da
     body = {"offset": offset, "time": zulu(time) if time else None}
     given = {name: value for name, value in body.items() if value is not None}
     return Call("POST", subscriptions_path(project, subscription, "seek"), _offsets, json_body(given))
+
+
+def diagnose(project: str, subscription: str) -> Call[Diagnosis]:
+    """Ask why nothing arrives."""
+    return Call("GET", subscriptions_path(project, subscription, "doctor"), _diagnosis)
 
 
 def pull(project: str, subscription: str, *, max_messages: int = 1, wait: bool = True) -> Call[Received]:

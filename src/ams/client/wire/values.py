@@ -259,3 +259,39 @@ class OffsetAt(_Object, frozen=True, kw_only=True, omit_defaults=True):
     """An offset alone."""
 
     offset: int
+
+
+class Finding(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that explains the state of a subscription; `wrong` when somebody should do something about it."""
+
+    wrong: bool
+    text: str
+
+
+class Standing(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a subscription stands; spans in seconds, None for what the service does not know."""
+
+    min: int
+    max: int
+    current: int
+    backlog: int
+    handed_out: int
+    lost: int
+    retention_seconds: float
+    handed_out_seconds_ago: float | None = None
+    last_pull_seconds_ago: float | None = None
+    last_acknowledgement_seconds_ago: float | None = None
+    last_publish_seconds_ago: float | None = None
+    oldest_waiting_seconds: float | None = None
+
+
+class Diagnosis(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """What the service knows of a subscription, and what it means; no `standing` without the topic."""
+
+    subscription: str
+    topic: str
+    ack_deadline_seconds: int
+    push: bool
+    healthy: bool
+    findings: list[Finding]
+    standing: Standing | None = None

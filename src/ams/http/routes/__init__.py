@@ -1,5 +1,7 @@
 """The rooms of the API behind the hot routes: one file per resource, joined here into one table."""
 
+from ams.doctor import Doctor
+from ams.http.routes.doctor import DoctorRoutes
 from ams.http.routes.members import MemberRoutes
 from ams.http.routes.offsets import OffsetRoutes
 from ams.http.routes.projects import ProjectRoutes
@@ -34,6 +36,7 @@ def rows(
     seeker: Seeker,
     reader: RangeReader,
     retention: Retention,
+    doctor: Doctor,
     users: Users,
     registrations: Registrations,
     pushing: Pushing,
@@ -46,6 +49,7 @@ def rows(
         *RegistrationRoutes(registrations).rows(),
         *MemberRoutes(members).rows(),
         *OffsetRoutes(seeker, subscriptions).rows(),
+        *DoctorRoutes(doctor).rows(),
         *PushRoutes(pushing).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),
         *ReadingRoutes(reader).rows(),

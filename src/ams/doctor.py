@@ -1,0 +1,191 @@
+"""Why nothing arrives: what is known of a subscription, and what it means, in plain English.
+
+Read from state alone: nothing is handed out. Times are spans in milliseconds; what this process cannot
+know, because it happened before it started or never, is None.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ams.access.admission import Caller
+from ams.access.roles import CONSUMER
+from ams.clock import Clock, Milliseconds
+from ams.cursors.base import Cursors, Position, Use
+from ams.delivering import find_subscription
+from ams.errors import NotFound
+from ams.log.base import Bounds, Log
+from ams.names import Offset, SubscriptionName, TopicId
+from ams.registry.records import Subscription, Topic
+from ams.registry.registry import Registry
+
+IDLE = Milliseconds(60_000)
+"""After so long without a pull nobody consumes."""
+NEARLY = 0.8
+"""Part of the retention after which a waiting message is nearly lost."""
+
+
+class Finding(NamedTuple):
+    """One thing that explains the state; `wrong` when somebody should do something about it."""
+
+    wrong: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a subscription stands on its topic."""
+
+    bounds: Bounds
+    position: Position
+    use: Use
+    retention: Milliseconds
+    """How long messages of the topic are kept."""
+    published_ago: Milliseconds | None
+    """Since the newest kept message was published."""
+    waiting_since: Milliseconds | None
+    """Since the oldest message that is not acknowledged was published."""
+
+    @property
+    def current(self) -> Offset:
+        """The next message to deliver."""
+        return max(self.position.offset, self.bounds.oldest)
+
+    @property
+    def backlog(self) -> int:
+        """Messages that are not acknowledged."""
+        return self.bounds.end - self.current
+
+    @property
+    def lost(self) -> int:
+        """Messages retention took before they were acknowledged, what nobody has noticed yet included."""
+        return self.position.lost + self.current - self.position.offset
+
+    @property
+    def handed(self) -> int:
+        """Messages handed out and not acknowledged."""
+        return max((self.use.handed or 0) - self.current, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Facts of a subscription, and findings, what is wrong first; `standing` is None without a topic."""
+
+    subscription: Subscription
+    standing: Standing | None
+    findings: Sequence[Finding]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(finding.wrong for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Doctor:
+    """Looks at subscriptions. The access list binds as for a pull."""
+
+    registry: Registry
+    log: Log
+    cursors: Cursors
+    default_retention: Milliseconds
+    clock: Clock
+
+    async def look(self, caller: Caller, name: SubscriptionName) -> Diagnosis:
+        """Return what is known of a subscription; raise `NotFound`, or `NotAllowed` outside its access list."""
+        subscription = await find_subscription(self.registry, caller, name)
+        caller.require_listed(subscription.authorized, CONSUMER)
+        topic = await self.registry.topics.find(caller.here.id, subscription.topic)
+        standing = await self._standing(caller, subscription, topic) if topic else None
+        findings = [*_findings(subscription, standing)]
+        if caller.access_lists and not subscription.authorized and subscription.push is None:
+            findings.append(Finding(False, "No consumer is on its access list: only administrators may pull."))
+        return Diagnosis(subscription, standing, sorted(findings, key=lambda finding: not finding.wrong))
+
+    async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing | None:
+        try:
+            position = await self.cursors.position(subscription.id, topic.id)
+            bounds = await self.log.bounds(topic.id)
+            return Standing(
+                bounds,
+                position,
+                await self.cursors.use(subscription.id),
+                topic.retention or caller.here.retention or self.default_retention,
+                await self._age(topic.id, Offset(max(bounds.end - 1, 0)), bounds.end),
+                await self._age(topic.id, position.offset, bounds.end),
+            )
+        except NotFound as error:
+            if error.message == "Topic doesn't exist":  # deleted meanwhile
+                return None
+            raise
+
+    async def _age(self, topic: TopicId, offset: Offset, end: Offset) -> Milliseconds | None:
+        """Return how long ago the message at an offset, or the first one after it, was published."""
+        if offset >= end:
+            return None
+        found = await self.log.read(topic, offset, max_messages=1, max_bytes=1)
+        return Milliseconds(max(self.clock.wall() - found[0].time, 0)) if found else None
+
+
+def _findings(subscription: Subscription, standing: Standing | None) -> Iterator[Finding]:
+    if subscription.push is not None:
+        yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
+    if standing is None:
+        yield Finding(True, f"Its topic {subscription.topic} is gone: make it again, or delete the subscription.")
+        return
+    yield from _of_topic(standing)
+    if standing.backlog:
+        yield from _of_backlog(subscription, standing)
+    if standing.lost:
+        yield Finding(True, f"Retention took {_messages(standing.lost)} before they were acknowledged.")
+
+
+def _of_topic(standing: Standing) -> Iterator[Finding]:
+    if not standing.bounds.end:
+        yield Finding(False, "Nothing was ever published to its topic.")
+    elif not standing.backlog and standing.published_ago is None:
+        yield Finding(False, "Nothing is waiting, and all messages of its topic are gone by retention.")
+    elif not standing.backlog:
+        ago = _span(standing.published_ago)
+        yield Finding(False, f"Nothing is waiting; the last message was published {ago} ago.")
+
+
+def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Finding]:
+    waiting = f"{_messages(standing.backlog)} {'waits' if standing.backlog == 1 else 'wait'}"
+    pulled = standing.use.pulled_ago
+    if subscription.push is None and pulled is None:
+        yield Finding(True, f"{waiting}, and nobody has pulled since the service started.")
+    elif subscription.push is None and pulled is not None and pulled > IDLE:
+        yield Finding(True, f"{waiting}, and the last pull was {_span(pulled)} ago.")
+    if standing.handed:
+        yield _of_hand_out(subscription.ack_deadline_seconds, standing)
+    if standing.waiting_since is not None and standing.waiting_since > NEARLY * standing.retention:
+        left = _span(max(standing.retention - standing.waiting_since, 0))
+        yield Finding(True, f"The oldest waiting message will be gone by retention in {left}.")
+
+
+def _of_hand_out(deadline: int, standing: Standing) -> Finding:
+    """Tell whether a consumer is at work, or came too late."""
+    ago, count = standing.use.handed_ago or Milliseconds(0), _messages(standing.handed)
+    if ago <= deadline * 1000:
+        return Finding(
+            False, f"{count} handed out {_span(ago)} ago, not acknowledged yet; the deadline is {deadline} s."
+        )
+    return Finding(
+        True,
+        f"{count} handed out {_span(ago)} ago, not acknowledged within the deadline of {deadline} s: the next pull gets"
+        " them again. Acknowledge sooner, pull fewer, or make the deadline longer.",
+    )
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def _span(milliseconds: float | None) -> str:
+    """Write a span for people, in the largest unit that fits at least once."""
+    seconds = (milliseconds or 0) / 1000
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,103 @@
+"""Why nothing arrives, over HTTP; no part of the contract."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ams.clock import Milliseconds
+from ams.doctor import Diagnosis, Doctor, Standing
+from ams.http.routes import answers
+from ams.http.routing import Call, Row
+from ams.names import SubscriptionName, subscription_path, topic_path
+
+Seconds = float | UnsetType
+"""A span; left out when it is not known."""
+
+
+class DoctorFinding(msgspec.Struct):
+    """One thing that explains the state; `wrong` when somebody should do something about it."""
+
+    wrong: bool
+    text: str
+
+
+class DoctorStanding(msgspec.Struct, rename="camel"):
+    """Where a subscription stands on its topic. What is left out never happened, or before the service started."""
+
+    min: int
+    max: int
+    current: int
+    backlog: int
+    handed_out: int
+    lost: int
+    retention_seconds: float
+    handed_out_seconds_ago: Seconds = UNSET
+    last_pull_seconds_ago: Seconds = UNSET
+    last_acknowledgement_seconds_ago: Seconds = UNSET
+    last_publish_seconds_ago: Seconds = UNSET
+    oldest_waiting_seconds: Seconds = UNSET
+
+
+class DoctorReport(msgspec.Struct, rename="camel"):
+    """What is known of a subscription, and what it means. Without its topic there is no `standing`."""
+
+    subscription: str
+    topic: str
+    ack_deadline_seconds: int
+    push: bool
+    healthy: bool
+    findings: Sequence[DoctorFinding]
+    standing: DoctorStanding | UnsetType = UNSET
+
+
+class DoctorRoutes:
+    """The room of the doctor."""
+
+    def __init__(self, doctor: Doctor) -> None:
+        self._doctor = doctor
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        path = "/projects/{project}/subscriptions/{subscription}:doctor"
+        return [Row("GET", path, "subscriptions:doctor", self.look, answers=DoctorReport)]
+
+    async def look(self, call: Call) -> bytes:
+        """Answer why nothing arrives."""
+        diagnosis = await self._doctor.look(call.caller, SubscriptionName(call.names["subscription"]))
+        return answers.encode(_report(call.caller.here.name, diagnosis))
+
+
+def _report(project: str, diagnosis: Diagnosis) -> DoctorReport:
+    subscription = diagnosis.subscription
+    return DoctorReport(
+        subscription=subscription_path(project, subscription.name),
+        topic=topic_path(project, subscription.topic),
+        ack_deadline_seconds=subscription.ack_deadline_seconds,
+        push=subscription.push is not None,
+        healthy=diagnosis.healthy,
+        findings=[DoctorFinding(*finding) for finding in diagnosis.findings],
+        standing=_standing(diagnosis.standing) if diagnosis.standing else UNSET,
+    )
+
+
+def _standing(standing: Standing) -> DoctorStanding:
+    use = standing.use
+    return DoctorStanding(
+        min=standing.bounds.oldest,
+        max=standing.bounds.end,
+        current=standing.current,
+        backlog=standing.backlog,
+        handed_out=standing.handed,
+        lost=standing.lost,
+        retention_seconds=standing.retention / 1000,
+        handed_out_seconds_ago=_seconds(use.handed_ago),
+        last_pull_seconds_ago=_seconds(use.pulled_ago),
+        last_acknowledgement_seconds_ago=_seconds(use.acknowledged_ago),
+        last_publish_seconds_ago=_seconds(standing.published_ago),
+        oldest_waiting_seconds=_seconds(standing.waiting_since),
+    )
+
+
+def _seconds(span: Milliseconds | None) -> Seconds:
+    return UNSET if span is None else span / 1000

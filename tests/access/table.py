@@ -109,6 +109,17 @@ def _line(text: str) -> Line:
 
 LINES = [_line(text) for text in TABLE.strip().splitlines()]
 
+OWN_TABLE = """
+65 subscriptions:seek               project  SA PA CO
+66 subscriptions:doctor             project  SA PA CO
+67 topics:offsets                   project  SA PA CO
+68 topics:read                      project  SA PA CO
+69 topics:modifyRetention           project  SA PA
+70 projects:modifyRetention         project  SA PA
+"""
+OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
+"""Actions this service adds, typed in from docs/reference/http.md."""
+
 # Contract 3.5 with A5 of 17.2: where the access list is asked, and for which role.
 ACCESS_LISTS = {
     "topics:publish": "publisher",

@@ -313,7 +313,8 @@ LOOKING = [
                   handedOut=2, backlog=3, handedOutSecondsAgo=4.0), (*THREE, CON, LISTED, pull(2), Wait(4))),
     Row("ours doctor", "a consumer that is too slow", get(DOCTOR),
         diagnosed("3 messages handed out 11.0 s ago, not acknowledged within the deadline of 10 s: the next pull"
-                  " gets them again. Acknowledge sooner, pull fewer, or make the deadline longer.", wrong=True, handedOut=3),
+                  " gets them again. Acknowledge sooner, pull fewer, or make the deadline longer.",
+                  wrong=True, handedOut=3),
         (*THREE, CON, LISTED, pull(3), Wait(11))),
     Row("ours doctor", "everything is acknowledged", get(DOCTOR),
         diagnosed("Nothing is waiting; the last message was published 2.0 h ago.", backlog=0, handedOut=0),

@@ -2,20 +2,23 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.access.table import LINES, Line
+from tests.access.table import LINES, OWN_LINES, Line
 from tests.contract.actions import PATHS
-from tests.contract.rows import Ask, member, user
+from tests.contract.rows import BOTH, SUBSCRIPTION, Ask, listed, member, user
 from tests.contract.runner import Runner
 
 IN_PROJECTS = ["project_admin", "publisher", "consumer"]
 SERVICE_WIDE = ["service_admin", "admin_viewer", "metrics_viewer", "push_worker", "argo_api_authn", "register_admin"]
 
 
+QUERIES = {"topics:offsets": "?subscription=S", "topics:read": "?subscription=S"}
+
+
 def shown(line: Line) -> str:
     return f"3.4 {line.number} {line.action}"
 
 
-@pytest.mark.parametrize("line", [line for line in LINES if line.action in PATHS], ids=shown)
+@pytest.mark.parametrize("line", [line for line in (*LINES, *OWN_LINES) if line.action in PATHS], ids=shown)
 def test_an_action_is_for_its_roles_and_no_others(line: Line, runner: Callable[[str], Runner]) -> None:
     everybody = runner("usual")
     everybody.ask(Ask("POST", "/projects/$P", {}))
@@ -23,9 +26,13 @@ def test_an_action_is_for_its_roles_and_no_others(line: Line, runner: Callable[[
         everybody.ask(member(role, role))
     for role in SERVICE_WIDE:
         everybody.ask(user(role, role))
+    if line in OWN_LINES:  # a consumer may read a topic through a subscription to it only
+        for made in (*BOTH, listed(SUBSCRIPTION, "consumer")):
+            everybody.ask(made)
 
     def answer(by: str) -> int:
-        return everybody.ask(Ask(*PATHS[line.action], by=by)).status_code
+        method, path = PATHS[line.action]
+        return everybody.ask(Ask(method, path + QUERIES.get(line.action, ""), by=by)).status_code
 
     outside = [] if line.in_project else IN_PROJECTS
     refused = [role for role in SERVICE_WIDE + IN_PROJECTS if role not in line.roles and role not in outside]

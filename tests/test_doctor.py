@@ -1,0 +1,96 @@
+"""What the doctor says of states that are hard to reach by requests; the others are rows of tests/contract/ours.py."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ams.clock import Milliseconds
+from ams.doctor import Diagnosis, Doctor, _span
+from ams.errors import NotFound
+from ams.names import SubscriptionName
+from tests.support.house import SUB, TOPIC, House, open_house
+
+WEEK = Milliseconds(7 * 86_400_000)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(tmp_path) as made:
+        yield made
+
+
+async def look(house: House) -> Diagnosis:
+    engines = house.engines
+    doctor = Doctor(engines.registry, engines.log, engines.cursors, WEEK, engines.clock)
+    return await doctor.look(house.caller, SUB)
+
+
+async def test_a_topic_made_again_is_looked_at_from_its_beginning(house: House) -> None:
+    await house.publish(3)
+    await house.seeker.seek(house.caller, SUB, 3)
+    await house.engines.topics.delete(house.caller, TOPIC)
+    await house.engines.topics.create(house.caller, TOPIC)
+    await house.publish(2)
+
+    standing = (await look(house)).standing
+
+    assert standing is not None
+    assert (standing.current, standing.backlog, standing.lost) == (0, 2, 0)
+
+
+async def test_a_loss_nobody_has_met_yet_is_told_and_not_counted_twice(house: House) -> None:
+    await house.publish(3)
+    house.engines.clock.advance(WEEK + 2_000)
+    await house.publish(1, first=3)
+    before = (await look(house)).standing
+    subscription = await house.deliverer().subscription(house.caller, SUB)
+    await house.deliverer().pull(subscription, 1, wait=False)
+    after = (await look(house)).standing
+
+    assert before is not None
+    assert after is not None
+    assert (before.lost, after.lost) == (3, 3)
+
+
+async def test_what_is_wrong_comes_first(house: House) -> None:
+    await house.publish(1)
+
+    found = (await look(house)).findings
+
+    assert [finding.wrong for finding in found] == [True, False]
+
+
+async def test_a_pull_that_got_nothing_is_a_pull(house: House) -> None:
+    subscription = await house.deliverer().subscription(house.caller, SUB)
+    await house.deliverer().pull(subscription, 1, wait=False)
+    await house.publish(1)
+
+    assert (await look(house)).healthy
+
+
+async def test_after_an_idle_hour_nobody_consumes(house: House) -> None:
+    subscription = await house.deliverer().subscription(house.caller, SUB)
+    await house.deliverer().pull(subscription, 1, wait=False)
+    await house.publish(1)
+    house.engines.clock.advance(3_600_000)
+
+    diagnosis = await look(house)
+
+    assert diagnosis.findings[0] == (True, "1 message waits, and the last pull was 1.0 h ago.")
+
+
+async def test_an_unknown_subscription_is_not_found(house: House) -> None:
+    engines = house.engines
+    doctor = Doctor(engines.registry, engines.log, engines.cursors, WEEK, engines.clock)
+
+    with pytest.raises(NotFound, match="^Subscription doesn't exist$"):
+        await doctor.look(house.caller, SubscriptionName("none"))
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0.0 s"), (59_900, "59.9 s"), (60_000, "1.0 min"), (5_400_000, "1.5 h"), (259_200_000, "3.0 d")],
+)
+def test_spans_are_written_in_their_largest_unit(milliseconds: int, text: str) -> None:
+    assert _span(milliseconds) == text

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from ams.errors import InvalidInput, KeyReused, LogUnavailable, NotFound, TooLarge
-from ams.log.base import Bounds, Log
+from ams.log.base import Bounds, Log, Totals
+from ams.messages import message
 from ams.names import new_topic_id
 from tests.log.engines import ENGINES, HOUR, Engine, all_fragments, fragments, new_topic, numbered, texts
 
@@ -398,3 +399,29 @@ async def test_what_was_acknowledged_is_there_when_the_log_is_opened_again(engin
         assert await log.append(topic, texts("k"), key="k") == keyed
         assert (await log.append(topic, texts("next"))).first == 6
         assert await log.bounds(empty) == Bounds(0, 0)
+
+
+async def test_totals_are_of_all_that_was_ever_published(log: Log, engine: Engine):
+    topic = await new_topic(log)
+
+    assert await log.totals(topic) == Totals(0, 0, None)
+
+    await log.append(topic, texts("a", "bcd"))
+    engine.clock.advance(5)
+    await log.append(topic, [message("ef", {"k": "not counted"})])
+    assert await log.totals(topic) == Totals(3, 6, engine.clock.now)
+
+
+async def test_totals_survive_a_restart(engine: Engine):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, numbered(0, 500, size=1000))
+        before = await log.totals(topic)
+
+    async with engine.opened() as log:
+        assert await log.totals(topic) == before == Totals(500, 500 * 1008, engine.clock.now)
+
+
+async def test_an_unknown_topic_has_no_totals(log: Log):
+    with pytest.raises(NotFound, match="Topic doesn't exist"):
+        await log.totals(new_topic_id())

@@ -38,6 +38,16 @@ class Bounds(NamedTuple):
     end: Offset
 
 
+class Totals(NamedTuple):
+    """What was ever published to a topic, also what retention took since."""
+
+    messages: int
+    bytes: int
+    """Data bytes, as a publish request counts for them (`ams.messages.data_bytes`)."""
+    time: Milliseconds | None
+    """Publish time of the last message; None: there was none."""
+
+
 class Log(Protocol):
     """An ordered log of messages per topic; the module's docstring is its promise."""
 
@@ -83,6 +93,10 @@ class Log(Protocol):
 
     async def bounds(self, topic: TopicId) -> Bounds:
         """Return the oldest kept offset and the end."""
+        ...
+
+    async def totals(self, topic: TopicId) -> Totals:
+        """Return what was ever published to the topic; it never shrinks, and survives what messages survive."""
         ...
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:

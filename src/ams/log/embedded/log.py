@@ -11,7 +11,7 @@ import structlog
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.errors import InvalidInput, KeyReused, LogUnavailable, NotFound, TooLarge
 from ams.files import Disk, Files
-from ams.log.base import Appended, Bounds
+from ams.log.base import Appended, Bounds, Totals
 from ams.log.embedded.classes import CLASSES, class_of
 from ams.log.embedded.committer import Committer
 from ams.log.embedded.findings import Recovery
@@ -165,6 +165,11 @@ class EmbeddedLog:
         state = await self._aged(topic)
         return Bounds(min(state.oldest, state.end), state.end)
 
+    async def totals(self, topic: TopicId) -> Totals:
+        """Return what was ever published to the topic (`Log.totals`)."""
+        tail = self._topic(topic).tail
+        return Totals(tail.end, tail.published, tail.time if tail.end else None)
+
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
         state = await self._aged(topic)
@@ -212,10 +217,6 @@ class EmbeddedLog:
         """Return the bytes of segments, indexes and reserve."""
         places = self._holdings.places
         return self._space.reserved + sum(each.length + (each.head.size if each.head else 0) for each in places)
-
-    def published(self, topic: TopicId) -> int:
-        """Return the data bytes ever published to a topic."""
-        return self._topic(topic).tail.published
 
     @property
     def refusal(self) -> str | None:

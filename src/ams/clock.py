@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import NewType, Protocol
 
 Milliseconds = NewType("Milliseconds", int)
@@ -79,3 +79,27 @@ def resource_date(moment: Milliseconds) -> str:
     '2016-02-24T11:55:09Z'
     """
     return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+DAY = 86_400_000
+"""Milliseconds of a day."""
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def day_of(moment: Milliseconds) -> int:
+    """Return the UTC day a moment lies in, as days since the epoch."""
+    return moment // DAY
+
+
+def day_number(day: date) -> int:
+    """Return a date as days since the epoch; below 0 before 1970."""
+    return day.toordinal() - _EPOCH
+
+
+def day_text(number: int) -> str:
+    """Write a day, given as days since the epoch, as `YYYY-MM-DD`.
+
+    >>> day_text(day_of(Milliseconds(1456314909786)))
+    '2016-02-24'
+    """
+    return date.fromordinal(_EPOCH + number).isoformat()

@@ -14,6 +14,7 @@ import structlog
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.clock import Milliseconds
+from ams.counts import Counts
 from ams.cursors.base import Cursors, Position
 from ams.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from ams.log.base import Log
@@ -43,6 +44,7 @@ class Deliverer:
     """How long a pull that waits does so (contract 17.1, M9)."""
     push_enabled: bool = False
     """Whether workers may pull what is to be pushed (contract 10.3)."""
+    counts: Counts = field(default_factory=Counts)
     _waiting: set[asyncio.Task[bool]] = field(default_factory=set)
     _stopping: bool = False
 
@@ -69,11 +71,13 @@ class Deliverer:
                 messages, end = await self._take(subscription, topic.id, min(max_messages, self.max_messages))
             seconds = give_up - loop.time()
             if messages or seconds <= 0 or self._stopping:
-                return messages
+                break
             if left is None and gone is not None:
                 left = gone()
             if not await self._woken(topic.id, end, seconds, left):
-                return []
+                break
+        self.counts.note_pull(subscription.id, messages)
+        return messages
 
     async def acknowledge(self, caller: Caller, name: SubscriptionName, numbers: Callable[[], Sequence[int]]) -> None:
         """Acknowledge everything up to the largest of `numbers` (contract 11.2); durable when it returns.
@@ -86,6 +90,7 @@ class Deliverer:
             raise InvalidInput("Invalid ack id")
         deadline = Milliseconds(subscription.ack_deadline_seconds * 1000)
         await self.cursors.acknowledge(subscription.id, Offset(last), deadline)
+        self.counts.acknowledgements += 1
 
     def stop_waiting(self) -> None:
         """End every waiting pull with what it has: nothing; from now on none waits. For an orderly stop."""

@@ -4,6 +4,7 @@ Decoding and encoding a message costs more than all else that happens to it, so 
 published, and joined into answers as it is. Who needs the bytes (Kafka, Arrow, schemas) decodes at its own edge.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NewType
 
@@ -13,7 +14,10 @@ from ams.clock import Milliseconds
 from ams.names import Offset
 
 Fragment = NewType("Fragment", bytes)
-"""JSON members of a message without the braces: `"attributes":{..},"data":".."`; attributes left out when empty."""
+"""JSON members of a message without the braces: `"attributes":{..},"data":".."`; attributes left out when empty.
+
+Data is ASCII: what is not is escaped. So without a backslash in the fragment, data is as long as it looks.
+"""
 
 
 class Message(NamedTuple):
@@ -44,7 +48,7 @@ _encode = msgspec.json.Encoder().encode
 
 def message(data: str, attributes: Mapping[str, str] | None = None, *, plain: bool = False) -> Message:
     """Make a message and its JSON; `plain` says that the data is known to need no escapes, as base64 does not."""
-    shown = b'"%b"' % data.encode() if plain else _encode(data)
+    shown = b'"%b"' % data.encode() if plain else json.dumps(data).encode()
     if not attributes:
         return Message({}, data, Fragment(b'"data":' + shown))
     return Message(attributes, data, Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), shown)))
@@ -59,3 +63,25 @@ def parse(fragment: bytes) -> Message:
 def data_bytes(messages: Sequence[Message]) -> int:
     """Return the bytes a publish request counts for: the lengths of its data texts (contract 12.2)."""
     return sum([len(each.data) for each in messages])
+
+
+_FRAME = len('"data":""')
+"""What a fragment without attributes has beside its data."""
+_D = ord("d")
+_BACKSLASH = ord("\\")
+
+
+def stored_bytes(messages: Sequence[Stored]) -> int:
+    """Return the same of messages in the log. Most have neither attributes nor escapes; their size tells it."""
+    return sum(
+        [
+            len(fragment) - _FRAME if fragment[1] == _D and _BACKSLASH not in fragment else _data_length(fragment)
+            for _, _, fragment in messages
+        ]
+    )
+
+
+def _data_length(fragment: Fragment) -> int:
+    if _BACKSLASH in fragment:
+        return len(parse(fragment).data)
+    return len(fragment) - 2 - fragment.rfind(b'"', 0, -1)

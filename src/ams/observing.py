@@ -6,12 +6,12 @@ import logging
 import logging.handlers
 import os
 import sys
-from collections.abc import Iterator
-from typing import Protocol, TextIO, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TextIO, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ams.context import REQUEST
@@ -112,25 +112,56 @@ def add_request(_logger: object, _method: str, event: structlog.typing.EventDict
     return event
 
 
-class Gauges(Protocol):
-    """What the metrics are read from when somebody asks, so that nothing is counted on the hot path."""
+Labels = Mapping[str, str]
+NO_LABELS: Labels = {}
 
-    def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Yield name, help and value."""
+
+class Figure(NamedTuple):
+    """A figure as it is now: its values by labels, always of the same names."""
+
+    name: str
+    text: str
+    values: Sequence[tuple[Labels, float]]
+
+
+def figure(name: str, text: str, value: float) -> Figure:
+    """Return a figure without labels."""
+    return Figure(name, text, [(NO_LABELS, value)])
+
+
+class Figures(Protocol):
+    """What the metrics are read from when somebody asks, so that nothing is worked out on the hot path."""
+
+    def gauges(self) -> Iterator[Figure]:
+        """Yield what goes up and down."""
+        ...
+
+    def counters(self) -> Iterator[Figure]:
+        """Yield what only grows while the service runs."""
         ...
 
 
 class _Live(Collector):
-    def __init__(self, source: Gauges) -> None:
+    def __init__(self, source: Figures) -> None:
         self._source = source
 
     def collect(self) -> Iterator[Metric]:
-        for name, text, value in self._source.gauges():
-            yield GaugeMetricFamily(name, text, value=value)
+        for each in self._source.gauges():
+            yield _family(GaugeMetricFamily, each)
+        for each in self._source.counters():
+            yield _family(CounterMetricFamily, each)
 
 
-def metrics_of(source: Gauges) -> CollectorRegistry:
-    """Return a Prometheus registry of the process's own figures and the source's gauges."""
+def _family(kind: type[GaugeMetricFamily] | type[CounterMetricFamily], figure: Figure) -> Metric:
+    names = list(figure.values[0][0]) if figure.values else []
+    family = kind(figure.name, figure.text, labels=names)
+    for labels, value in figure.values:
+        family.add_metric([labels[name] for name in names], value)
+    return family
+
+
+def metrics_of(source: Figures) -> CollectorRegistry:
+    """Return a Prometheus registry of the process's own figures and the source's."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

@@ -1,10 +1,11 @@
 """Publishing: a request of messages becomes durable at the end of its topic, all or none (contract 12)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ams.access.admission import Caller
 from ams.access.roles import PUBLISHER
+from ams.counts import Counts
 from ams.errors import NotFound, TooLarge
 from ams.log.base import Appended, Log
 from ams.messages import Message
@@ -23,6 +24,7 @@ class Publisher:
     registry: Registry
     log: Log
     max_message_bytes: int
+    counts: Counts = field(default_factory=Counts)
 
     async def topic(self, caller: Caller, name: TopicName) -> Topic:
         """Return the topic if the caller may publish to it.
@@ -45,4 +47,10 @@ class Publisher:
             return Appended(Offset(0), 0, topic.created_on)
         if max([len(message.fragment) for message in messages]) + RECORD_OVERHEAD > self.max_message_bytes:
             raise TooLarge
-        return await self.log.append(topic.id, messages, key=key)
+        try:
+            appended = await self.log.append(topic.id, messages, key=key)
+        except BaseException:
+            self.counts.note_attempt(topic)
+            raise
+        self.counts.note_publish(topic, appended)
+        return appended

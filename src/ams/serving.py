@@ -18,7 +18,7 @@ from ams.http import tls
 from ams.http.operations import Operations
 from ams.http.protocol import limited
 from ams.http.server import Server, listen, server, until_started
-from ams.observing import metrics_of
+from ams.observing import Figure, figure, metrics_of
 from ams.settings import Settings
 from ams.wiring import Service, service
 
@@ -34,6 +34,9 @@ OWN_FILES = 512
 """Open files kept for segments, indexes, databases and sockets of our own."""
 GARBAGE_THRESHOLDS = (50_000, 20, 100)
 """Requests leave no cycles behind: looking for them every 700 objects, Python's default, was a tenth of all work."""
+
+
+_LOST = "Messages that retention took before subscriptions had acknowledged them, ever."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,26 @@ class _State:
     def why_not_ready(self) -> str | None:
         return "stopping" if self.stopping else None
 
-    def gauges(self) -> Iterator[tuple[str, str, float]]:
+    def gauges(self) -> Iterator[Figure]:
         log = self.service.log
-        yield "ams_waiting_pulls", "Pulls that wait for a message now.", self.service.deliverer.waiting
-        yield "ams_log_bytes", "Bytes of the log on disk.", log.usage()
-        yield "ams_publishing_refused", "1 while publishing is refused (disk full, failed sync).", bool(log.refusal)
+        yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", self.service.deliverer.waiting)
+        yield figure("ams_log_bytes", "Bytes of the log on disk.", log.usage())
+        yield figure(
+            "ams_publishing_refused", "1 while publishing is refused (disk full, failed sync).", bool(log.refusal)
+        )
+
+    def counters(self) -> Iterator[Figure]:
+        made, counted = self.service, self.service.counting.figures
+        yield figure("ams_published_messages", "Messages published.", counted.messages)
+        yield figure("ams_published_bytes", "Bytes of data published.", counted.bytes)
+        yield figure("ams_delivered_messages", "Messages handed out by pulls, with repeats.", counted.delivered)
+        yield figure("ams_acknowledgements", "Acknowledgements taken.", made.counts.acknowledgements)
+        yield figure("ams_lost_messages", _LOST, made.cursors.lost_in_all)
+        classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
+        yield Figure("ams_requests", "Requests answered, by class of status.", classes)
+        if self.service.settings.metrics_labels:
+            topics = [({"project": each[0], "topic": each[1]}, n) for each, n in counted.by_topic.items()]
+            yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)
 
 
 @contextlib.asynccontextmanager

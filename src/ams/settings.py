@@ -117,6 +117,9 @@ class Settings:
     )
     push_ca_file: str = _setting("", "CA certificates (PEM) that push endpoints are checked by, besides the system's.")
     proxy_hostname: str = _setting("", "Host name shown by /v1/version when behind a proxy.")
+    metrics_labels: bool = _setting(
+        False, "Whether /metrics on the operations port tells projects and topics apart, by name."
+    )
     log_level: str = _setting("info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
     log_format: str = _setting("console", "How log lines look.", choices=("console", "json"))
     log_facilities: str = _setting(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from ams.access.admission import Caller
 from ams.access.roles import PUBLISHER
+from ams.counting import Counting
 from ams.errors import AlreadyExists, InvalidInput, NotFound
 from ams.log.base import Log
 from ams.names import SubscriptionName, TopicId, TopicName, UserName, new_topic_id
@@ -16,9 +17,10 @@ from ams.registry.registry import Registry
 class Topics:
     """What can be done with the topics of the caller's project."""
 
-    def __init__(self, registry: Registry, log: Log) -> None:
+    def __init__(self, registry: Registry, log: Log, counting: Counting) -> None:
         self._registry = registry
         self._log = log
+        self._counting = counting
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Topic]:
         """Return a page of topics, newest first; a publisher sees those whose access list holds it (contract 3.5).
@@ -62,8 +64,9 @@ class Topics:
                 await self._log.set_retention(topic, project.retention)
 
     async def delete(self, caller: Caller, name: TopicName) -> None:
-        """Remove a topic and its messages; its subscriptions stay. Raises `NotFound`."""
-        identity = await self._registry.topics.delete(caller.here.id, name)
+        """Remove a topic and its messages; its subscriptions stay, and what its project counted. Raises `NotFound`."""
+        async with self._counting.last_tally(await self.show(caller, name)):
+            identity = await self._registry.topics.delete(caller.here.id, name)
         if identity is None:
             raise NotFound("Topic doesn't exist")
         await self._log.drop(identity)

@@ -10,6 +10,8 @@ from ams.access.admission import Admission
 from ams.access.rates import Rates
 from ams.access.role_table import RoleTable, role_table
 from ams.clock import Clock, Milliseconds, SystemClock
+from ams.counting import Counting
+from ams.counts import Counts
 from ams.cursors.base import Cursors
 from ams.cursors.sqlite import SqliteCursors
 from ams.delivering import Deliverer
@@ -25,6 +27,7 @@ from ams.http.routes import rows
 from ams.http.tracing import Traced
 from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.members import Members
+from ams.metrics import Metrics
 from ams.names import Offset, TopicId, topic_id_text
 from ams.projects import Projects
 from ams.publishing import Publisher
@@ -43,6 +46,7 @@ from ams.service import About
 from ams.settings import Settings
 from ams.subscriptions import Subscriptions
 from ams.topics import Topics
+from ams.usage import Usage
 from ams.users import Users, first_admin, push_worker
 
 logger = structlog.get_logger("ams")
@@ -58,7 +62,11 @@ class Service:
     registry: Registry
     cursors: Cursors
     deliverer: Deliverer
+    counting: Counting
+    counts: Counts
+    api: App
     app: CrossOrigin
+    """The API as browsers may use it too."""
 
 
 @contextlib.asynccontextmanager
@@ -95,6 +103,8 @@ async def service(
         await Subscriptions(registry, log, cursors).give_cursors()
         await _first_start(registry, folder)
         await _push_worker(settings, registry)
+        await made.counting.start()
+        stack.push_async_callback(made.counting.close)
         yield made
 
 
@@ -108,6 +118,8 @@ def _assemble(
     cursors: Cursors,
     endpoints: EndpointCheck | None,
 ) -> Service:
+    counts = Counts(clock)
+    counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
     admission = Admission(
         registry,
         service_token=settings.service_token,
@@ -116,16 +128,16 @@ def _assemble(
     )
     gate = Gate(admission, settings.auth_option, _rates(settings, clock))
     bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
-    publisher = Publisher(registry, log, settings.max_message_bytes)
+    publisher = Publisher(registry, log, settings.max_message_bytes, counts)
     deliverer = Deliverer(
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
-        push_enabled=settings.push_enabled,
+        settings.push_enabled, counts,
     )  # fmt: skip
     pushing = Pushing(registry, settings.push_enabled, settings.push_worker_token, endpoints)
     routes = rows(
         projects=Projects(registry, log, cursors),
         members=Members(registry),
-        topics=Topics(registry, log),
+        topics=Topics(registry, log, counting),
         subscriptions=Subscriptions(registry, log, cursors, pushing),
         users=Users(registry, table.roles),
         registrations=Registrations(registry),
@@ -135,11 +147,13 @@ def _assemble(
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=Retention(registry, log),
         doctor=Doctor(registry, log, cursors, Milliseconds(round(settings.retention * 1000)), clock),
+        metrics=Metrics(registry, counting, cursors, clock),
+        usage=Usage(registry, counting, admission, clock),
     )
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
-    app = App(gate, bodies, fast, routes)
-    opened = CrossOrigin(Traced(app) if settings.log_level == "debug" else app)
-    return Service(settings, folder, log, registry, cursors, deliverer, opened)
+    api = App(gate, bodies, fast, routes)
+    opened = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
+    return Service(settings, folder, log, registry, cursors, deliverer, counting, counts, api, opened)
 
 
 def _rates(settings: Settings, clock: Clock) -> Rates | None:

@@ -6,6 +6,8 @@ USER, A_MEMBER = "/users/$P-x", MEMBERS + "/$P-x"
 A_REGISTRATION = "/registrations/0"
 
 PATHS = {
+    "ams:metrics": ("GET", "/metrics"),
+    "ams:vaMetrics": ("GET", "/metrics/va_metrics"),
     "users:byToken": ("GET", "/users:byToken/x"),
     "users:byUUID": ("GET", "/users:byUUID/x"),
     "users:list": ("GET", "/users"),
@@ -21,6 +23,7 @@ PATHS = {
     "registrations:show": ("GET", A_REGISTRATION),
     "registrations:list": ("GET", "/registrations"),
     "projects:list": ("GET", "/projects"),
+    "projects:metrics": ("GET", PROJECT + ":metrics"),
     "projects:addUser": ("POST", A_MEMBER + ":add"),
     "projects:removeUser": ("POST", A_MEMBER + ":remove"),
     "projects:showUser": ("GET", A_MEMBER),
@@ -36,6 +39,7 @@ PATHS = {
     "subscriptions:offsets": ("GET", SUBSCRIPTION + ":offsets"),
     "subscriptions:timeToOffset": ("GET", SUBSCRIPTION + ":timeToOffset"),
     "subscriptions:acl": ("GET", SUBSCRIPTION + ":acl"),
+    "subscriptions:metrics": ("GET", SUBSCRIPTION + ":metrics"),
     "subscriptions:show": ("GET", SUBSCRIPTION),
     "subscriptions:create": ("PUT", SUBSCRIPTION),
     "subscriptions:delete": ("DELETE", SUBSCRIPTION),
@@ -48,6 +52,7 @@ PATHS = {
     "subscriptions:modifyAcl": ("POST", SUBSCRIPTION + ":modifyAcl"),
     "topics:list": ("GET", TOPICS),
     "topics:acl": ("GET", TOPIC + ":acl"),
+    "topics:metrics": ("GET", TOPIC + ":metrics"),
     "topics:show": ("GET", TOPIC),
     "topics:create": ("PUT", TOPIC),
     "topics:delete": ("DELETE", TOPIC),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ams.access.admission import Caller
 from ams.clock import ManualClock
+from ams.counting import Counting
+from ams.counts import Counts
 from ams.cursors.sqlite import SqliteCursors
 from ams.files import Files
 from ams.log.embedded import EmbeddedLog, LogOptions
@@ -25,6 +27,8 @@ class Engines:
     log: EmbeddedLog
     registry: Registry
     cursors: SqliteCursors
+    counts: Counts
+    counting: Counting
 
     @property
     def projects(self) -> Projects:
@@ -32,7 +36,7 @@ class Engines:
 
     @property
     def topics(self) -> Topics:
-        return Topics(self.registry, self.log)
+        return Topics(self.registry, self.log, self.counting)
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -57,4 +61,5 @@ async def open_engines(
         ends = {topic: (await log.bounds(topic)).end for topic in await log.topics()}
         cursors = await SqliteCursors.open(str(folder / "cursors.db"), ends=ends, clock=clock)
         stack.push_async_callback(cursors.close)
-        yield Engines(clock, log, registry, cursors)
+        counts = Counts(clock)
+        yield Engines(clock, log, registry, cursors, counts, Counting(registry, log, counts))

@@ -28,7 +28,7 @@ class House:
 
     @property
     def publisher(self) -> Publisher:
-        return Publisher(self.engines.registry, self.engines.log, 1_500_000)
+        return Publisher(self.engines.registry, self.engines.log, 1_500_000, self.engines.counts)
 
     @property
     def seeker(self) -> Seeker:
@@ -36,7 +36,9 @@ class House:
 
     def deliverer(self, *, max_messages: int = 1_000, wait_seconds: float = 3.0) -> Deliverer:
         engines = self.engines
-        return Deliverer(engines.registry, engines.log, engines.cursors, max_messages, 2**24, wait_seconds)
+        return Deliverer(
+            engines.registry, engines.log, engines.cursors, max_messages, 2**24, wait_seconds, engines.counts
+        )
 
     async def publish(self, count: int, first: int = 0) -> int:
         """Publish messages numbered in an attribute; return the first id."""

@@ -53,6 +53,15 @@ class Cursors(Protocol):
         """Return where the cursor stands; another topic identity than before restarts it at 0 (state.meet)."""
         ...
 
+    async def lost(self, subscription: SubscriptionId) -> int:
+        """Return how many messages retention took before they were acknowledged, ever; moves nothing."""
+        ...
+
+    @property
+    def lost_in_all(self) -> int:
+        """The same of all subscriptions together."""
+        ...
+
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         """Move up to `oldest` if retention has passed the cursor, counting what was lost (state.retain).
 

@@ -169,6 +169,15 @@ class SqliteCursors:
             await self._move(subscription, entry, state.meet(entry.cursor, topic))
         return _position(entry.cursor)
 
+    async def lost(self, subscription: SubscriptionId) -> int:
+        """Return what retention took before it was acknowledged."""
+        return self._entry(subscription).cursor.lost
+
+    @property
+    def lost_in_all(self) -> int:
+        """The sum over all subscriptions."""
+        return sum([entry.cursor.lost for entry in self._entries.values()])
+
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
         entry = self._entry(subscription)

@@ -48,6 +48,8 @@ class App:
         self._description = functools.cache(lambda: encoded([*OPERATIONS, *(row.operation for row in rows)]))
         routes = [self._route(row) for row in rows]
         self._router = Router([*routes, Route("/openapi.json", self._describe)], redirect_slashes=False)
+        self.answered = [0] * 6
+        """Requests by the first digit of their answers' status."""
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
 
@@ -60,9 +62,11 @@ class App:
         try:
             coming = self._fast.answer(scope, receive)
             if coming is not None:
-                await _send(send, 200, await coming, [JSON, (REQUEST_ID, request_id)])
+                body = await coming
+                self.answered[2] += 1
+                await _send(send, 200, body, [JSON, (REQUEST_ID, request_id)])
             else:
-                await self._answer(scope, receive, _stamped(send, request_id))
+                await self._answer(scope, receive, self._stamped(send, request_id))
         except ClientLeft:
             return
         except asyncio.CancelledError:
@@ -92,6 +96,7 @@ class App:
                 reason=str(error) if answer.retry_after else None,
                 exc_info=None if answer.retry_after else error,
             )
+        self.answered[answer.code // 100] += 1
         headers = [JSON, (REQUEST_ID, request_id)]
         if answer.retry_after is not None:
             headers.append((b"retry-after", b"%d" % answer.retry_after))
@@ -121,6 +126,15 @@ class App:
         route.methods.discard("HEAD")  # not served (contract 1.3)
         return route
 
+    def _stamped(self, send: Send, request_id: bytes) -> Send:
+        async def stamped(event: MutableMapping[str, Any]) -> None:
+            if event["type"] == "http.response.start":
+                self.answered[event["status"] // 100] += 1
+                event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
+            await send(event)
+
+        return stamped
+
     def _request_id(self, headers: Sequence[Header]) -> bytes:
         for name, value in headers:
             if name == REQUEST_ID and _GOOD_ID.fullmatch(value):
@@ -134,15 +148,6 @@ def _clean(path: str) -> str:
         return path
     clean = posixpath.normpath("/" + path.lstrip("/"))
     return clean + "/" if path.endswith("/") and clean != "/" else clean
-
-
-def _stamped(send: Send, request_id: bytes) -> Send:
-    async def stamped(event: MutableMapping[str, Any]) -> None:
-        if event["type"] == "http.response.start":
-            event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
-        await send(event)
-
-    return stamped
 
 
 async def _send(send: Send, status: int, body: bytes, headers: list[Header]) -> None:

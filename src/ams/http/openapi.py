@@ -31,6 +31,8 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "to": ("integer", "The first offset not to read; absent: the end."),
     "max": ("integer", "At most so many messages; absent: 10000."),
     "subscription": ("string", "A subscription of the topic that the caller may consume; needed by consumers."),
+    "start_date": ("string", "First day, `YYYY-MM-DD`; absent: 1970-01-01."),
+    "end_date": ("string", "Last day, `YYYY-MM-DD`, included; absent: today."),
     "time": ("string", "`YYYY-MM-DDTHH:MM:SS.mmmZ`."),
 }
 """Query parameters: type and meaning."""

@@ -9,11 +9,13 @@ from ams.clock import Clock, SystemClock
 from ams.errors import RegistryUnavailable, Unusable
 from ams.registry import rotation, schema
 from ams.registry.database import Database, reason
+from ams.registry.figures import FigureRecords
 from ams.registry.projects import ProjectRecords
 from ams.registry.registrations import RegistrationRecords
 from ams.registry.secrets import Secrets
 from ams.registry.subscriptions import SubscriptionRecords
 from ams.registry.tables import keys
+from ams.registry.tallies import TallyRecords
 from ams.registry.topics import TopicRecords
 from ams.registry.users import UserRecords
 
@@ -32,6 +34,8 @@ class Registry:
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)
         self.projects = ProjectRecords(database, clock, cache_size)
         self.registrations = RegistrationRecords(database, clock, self.users)
+        self.tallies = TallyRecords(database)
+        self.figures = FigureRecords(database)
 
     @classmethod
     async def open(

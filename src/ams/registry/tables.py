@@ -238,13 +238,22 @@ subscription_tallies = Table(
 daily_messages = Table(
     "daily_messages",
     METADATA,
-    Column("topic_id", String(36), primary_key=True, comment="may be gone: what it counted stays with its project"),
+    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
     Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
-    _project(),
     Column("messages", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
-    Index("daily_messages_by_project", "project_id", "day"),
 )
+"""What was published to a topic, by day; sums up to its tally."""
+
+project_days = Table(
+    "project_days",
+    METADATA,
+    Column("project_id", String(36), ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True),
+    Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
+    Column("messages", BigInteger, nullable=False, comment="also of topics that are gone"),
+    Column("bytes", BigInteger, nullable=False, comment="also of topics that are gone"),
+)
+"""What was published to all topics of a project, by day: kept apart, so that a topic takes nothing with it (U13)."""
 
 keys = Table(
     "keys",

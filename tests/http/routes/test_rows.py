@@ -10,7 +10,12 @@ HOT = {"topics:publish", "subscriptions:pull", "subscriptions:acknowledge"}
 
 def test_every_row_has_an_action_of_the_table_of_permissions_or_is_open() -> None:
     assert {row.action for row in TABLE} - set(PERMISSIONS) == {None}
-    assert {row.path for row in TABLE if row.action is None} == {"/status", "/version", "/users/profile"}
+    assert {row.path for row in TABLE if row.action is None} == {
+        "/status",
+        "/version",
+        "/users/profile",
+        "/users/usageReport",
+    }
     assert [row.action for row in TABLE if PERMISSIONS.get(row.action or "") == OPEN] == []
 
 

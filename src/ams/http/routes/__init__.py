@@ -3,6 +3,7 @@
 from ams.doctor import Doctor
 from ams.http.routes.doctor import DoctorRoutes
 from ams.http.routes.members import MemberRoutes
+from ams.http.routes.metrics import MetricsRoutes
 from ams.http.routes.offsets import OffsetRoutes
 from ams.http.routes.projects import ProjectRoutes
 from ams.http.routes.push import PushRoutes
@@ -15,6 +16,7 @@ from ams.http.routes.topics import TopicRoutes
 from ams.http.routes.users import UserRoutes
 from ams.http.routing import Row
 from ams.members import Members
+from ams.metrics import Metrics
 from ams.projects import Projects
 from ams.pushing import Pushing
 from ams.reading import RangeReader
@@ -24,6 +26,7 @@ from ams.seeking import Seeker
 from ams.service import About
 from ams.subscriptions import Subscriptions
 from ams.topics import Topics
+from ams.usage import Usage
 from ams.users import Users
 
 
@@ -41,10 +44,13 @@ def rows(
     registrations: Registrations,
     pushing: Pushing,
     about: About,
+    metrics: Metrics,
+    usage: Usage,
 ) -> list[Row]:
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     return [
         *ServiceRoutes(about).rows(),
+        *MetricsRoutes(metrics, usage).rows(),
         *UserRoutes(users).rows(),
         *RegistrationRoutes(registrations).rows(),
         *MemberRoutes(members).rows(),

@@ -136,19 +136,21 @@ def _tallies() -> None:
     )
     op.create_table(
         "daily_messages",
-        sa.Column(
-            "topic_id",
-            sa.String(length=36),
-            nullable=False,
-            comment="may be gone: what it counted stays with its project",
-        ),
+        sa.Column("topic_id", sa.String(length=36), nullable=False),
         sa.Column("day", sa.String(length=10), nullable=False, comment="YYYY-MM-DD, UTC"),
-        sa.Column("project_id", sa.String(length=36), nullable=False),
         sa.Column("messages", sa.BigInteger(), nullable=False),
         sa.Column("bytes", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["project_id"], ["projects.id"], name="daily_messages_project_id_exists", ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["topic_id"], ["topics.id"], name="daily_messages_topic_id_exists", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("topic_id", "day", name="daily_messages_key"),
     )
-    op.create_index("daily_messages_by_project", "daily_messages", ["project_id", "day"])
+    op.create_table(
+        "project_days",
+        sa.Column("project_id", sa.String(length=36), nullable=False),
+        sa.Column("day", sa.String(length=10), nullable=False, comment="YYYY-MM-DD, UTC"),
+        sa.Column("messages", sa.BigInteger(), nullable=False, comment="also of topics that are gone"),
+        sa.Column("bytes", sa.BigInteger(), nullable=False, comment="also of topics that are gone"),
+        sa.ForeignKeyConstraint(
+            ["project_id"], ["projects.id"], name="project_days_project_id_exists", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("project_id", "day", name="project_days_key"),
+    )

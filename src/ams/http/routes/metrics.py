@@ -1,0 +1,164 @@
+"""Metrics over HTTP (contract 14.1 to 14.4)."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ams.http.routes import answers
+from ams.http.routing import Call, Row
+from ams.metrics import COUNTER, Metric, Metrics
+from ams.names import SubscriptionName, TopicName
+from ams.usage import ProjectUsage, Usage, total_average
+
+WINDOW = ("start_date", "end_date", "projects")
+"""Query parameters of reports: days `YYYY-MM-DD`, both included, and project names separated by commas."""
+
+
+class PointAnswer(msgspec.Struct):
+    """A value of a metric, and the moment or day it is of."""
+
+    timestamp: str
+    value: int | float
+
+
+class MetricAnswer(msgspec.Struct):
+    """A metric of one resource (contract 14)."""
+
+    metric: str
+    metric_type: str
+    value_type: str
+    resource_type: str
+    resource_name: str
+    timeseries: Sequence[PointAnswer]
+    description: str
+
+
+class MetricsAnswer(msgspec.Struct):
+    """Metrics, in the order of the contract."""
+
+    metrics: Sequence[MetricAnswer]
+
+
+class ProjectUsageAnswer(msgspec.Struct):
+    """What was published and created in one project in the window (contract 14.4)."""
+
+    project: str
+    message_count: int
+    average_daily_messages: float
+    topics_count: int
+    subscriptions_count: int
+    users_count: int
+
+
+class ProjectsUsageAnswer(msgspec.Struct):
+    """What was published in the window, project by project; the average is the sum of theirs."""
+
+    projects: Sequence[ProjectUsageAnswer]
+    total_message_count: int
+    average_daily_messages: float
+
+
+class VaMetricsAnswer(msgspec.Struct):
+    """What was published and created in the window (contract 14.4)."""
+
+    projects_metrics: ProjectsUsageAnswer
+    total_users_count: int
+    total_topics_count: int
+    total_subscriptions_count: int
+
+
+class UsageReportAnswer(msgspec.Struct):
+    """The usage of the projects the caller administers, and how the node is (contract 14.4)."""
+
+    va_metrics: VaMetricsAnswer
+    operational_metrics: MetricsAnswer
+
+
+class MetricsRoutes:
+    """The room of metrics."""
+
+    def __init__(self, metrics: Metrics, usage: Usage) -> None:
+        self._metrics = metrics
+        self._usage = usage
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room; `/users/usageReport` comes before `/users/{user}` (contract 1.3)."""
+        project, metrics = "/projects/{project}", MetricsAnswer
+        subscription = project + "/subscriptions/{subscription}:metrics"
+        return [
+            Row("GET", "/metrics", "ams:metrics", self.node, answers=metrics),
+            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, VaMetricsAnswer, WINDOW),
+            Row("GET", "/users/usageReport", None, self.usage_report, None, UsageReportAnswer, WINDOW),
+            Row("GET", project + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=metrics),
+            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=metrics),
+            Row("GET", project + ":metrics", "projects:metrics", self.project, answers=metrics),
+        ]
+
+    async def node(self, _call: Call) -> bytes:
+        """Answer what the service takes of its machine."""
+        return answers.encode(_metrics(await self._metrics.node()))
+
+    async def project(self, call: Call) -> bytes:
+        """Answer the metrics of a project."""
+        return answers.encode(_metrics(await self._metrics.project(call.caller)))
+
+    async def topic(self, call: Call) -> bytes:
+        """Answer the metrics of a topic."""
+        return answers.encode(_metrics(await self._metrics.topic(call.caller, TopicName(call.names["topic"]))))
+
+    async def subscription(self, call: Call) -> bytes:
+        """Answer the metrics of a subscription."""
+        name = SubscriptionName(call.names["subscription"])
+        return answers.encode(_metrics(await self._metrics.subscription(call.caller, name)))
+
+    async def va_metrics(self, call: Call) -> bytes:
+        """Answer what was published and created in a window of days, by project."""
+        return answers.encode(_va_metrics(await self._usage.va_metrics(*_window(call))))
+
+    async def usage_report(self, call: Call) -> bytes:
+        """Answer the same of the projects the caller administers."""
+        report = await self._usage.report(call.token, *_window(call))
+        return answers.encode(UsageReportAnswer(_va_metrics(report.projects), _metrics(report.operational)))
+
+
+def _window(call: Call) -> tuple[str, str, str]:
+    start, end, projects = (call.parameter(name) or "" for name in WINDOW)
+    return start, end, projects
+
+
+def _metrics(found: Sequence[Metric]) -> MetricsAnswer:
+    return MetricsAnswer([_metric(each) for each in found])
+
+
+def _metric(metric: Metric) -> MetricAnswer:
+    return MetricAnswer(
+        metric=f"{metric.resource}.{metric.name}",
+        metric_type=metric.kind,
+        value_type="int64" if metric.kind == COUNTER else "float64",
+        resource_type=metric.resource,
+        resource_name=metric.resource_name,
+        timeseries=[PointAnswer(*point) for point in metric.points],
+        description=metric.description,
+    )
+
+
+def _va_metrics(found: Sequence[ProjectUsage]) -> VaMetricsAnswer:
+    return VaMetricsAnswer(
+        ProjectsUsageAnswer(
+            [_usage(each) for each in found], sum(each.messages for each in found), total_average(found)
+        ),
+        total_users_count=sum(each.made.users for each in found),
+        total_topics_count=sum(each.made.topics for each in found),
+        total_subscriptions_count=sum(each.made.subscriptions for each in found),
+    )
+
+
+def _usage(usage: ProjectUsage) -> ProjectUsageAnswer:
+    return ProjectUsageAnswer(
+        project=usage.project,
+        message_count=usage.messages,
+        average_daily_messages=usage.average,
+        topics_count=usage.made.topics,
+        subscriptions_count=usage.made.subscriptions,
+        users_count=usage.made.users,
+    )

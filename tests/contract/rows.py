@@ -5,7 +5,7 @@ has a project of its own, `$P`; `$P-x` are the names of its users, `$token_x`, `
 given and when, `$activation_x` the activation token of a registration, `$next` is the last page token, `$receiver`,
 `$other` and `$broken` are push endpoints (`endpoints.py`), `$hash` and `$header` are the secrets shown last,
 `$hash_before` and `$header_before` those shown before them. Paths are those under `/v1`. The time, `$now`, stands still
-unless a row lets it pass.
+unless a row lets it pass; `$before` is an hour ago, and `$today`, `$yesterday` and `$week` (six days ago) are days.
 """
 
 import re

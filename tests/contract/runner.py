@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ams.clock import resource_date
+from ams.clock import Milliseconds, day_of, day_text, resource_date
 from tests.contract.endpoints import Endpoints
 from tests.contract.rows import Answer, Ask, Row, Wait, filled
 from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served
@@ -38,6 +38,16 @@ class Runner:
         for step, answer in row.then:
             self._expect(step, answer)
 
+    def _times(self) -> dict[str, str]:
+        now = self._served.clock.wall()
+        return {
+            "now": resource_date(now),
+            "before": resource_date(Milliseconds(now - 3_600_000)),
+            "today": day_text(day_of(now)),
+            "yesterday": day_text(day_of(now) - 1),
+            "week": day_text(day_of(now) - 6),
+        }
+
     def ask(self, ask: Ask) -> httpx.Response:
         """Send a request; what it made is remembered under its name."""
         headers = dict(filled(ask.headers, self._names))
@@ -45,7 +55,9 @@ class Runner:
         if token:
             headers.setdefault("x-api-key", token)
         body = ask.body if isinstance(ask.body, bytes) else json.dumps(filled(ask.body, self._names)).encode()
-        target = {"target": (ask.root + filled(ask.path, self._names)).encode()}  # exactly as it is written
+        target = {
+            "target": (ask.root + filled(ask.path, self._names | self._times())).encode()
+        }  # exactly as it is written
         answer = self._client.request(
             ask.method, self._served.run.base_url, content=body, headers=headers, extensions=target
         )
@@ -79,7 +91,7 @@ class Runner:
             assert answer.status_code == 200, got
             return
         assert answer.status_code == wanted.status, got
-        body = filled(wanted.body, self._names | {"now": resource_date(self._served.clock.wall())})
+        body = filled(wanted.body, self._names | self._times())
         assert _read(answer, body) == body, got
         for name, value in filled(wanted.headers, self._names).items():
             assert answer.headers.get(name.replace("_", "-"), "") == value, f"{got} {answer.headers}"

@@ -7,6 +7,7 @@ from tests.contract import (
     clients,
     delivered,
     delivery,
+    metrics,
     ours,
     people,
     push,
@@ -14,13 +15,17 @@ from tests.contract import (
     resources,
     service,
     transport,
+    usage,
     users,
 )
 from tests.contract.lines import LINES
 from tests.contract.rows import Row
 from tests.contract.runner import Runner
 
-ROOMS = (transport, access, users, people, registrations, resources, delivery, push, delivered, service, clients, ours)
+ROOMS = (
+    transport, access, users, people, registrations, resources, delivery, push, delivered, service, metrics, usage,
+    clients, ours,
+)  # fmt: skip
 ROWS = [row for room in ROOMS for row in room.ROWS]
 
 

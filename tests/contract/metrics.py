@@ -1,0 +1,204 @@
+"""Sections 14.1 to 14.3: metrics of resources; and what 17.3 and 17.4 say of them. The time stands still."""
+
+from tests.contract.rows import (
+    A_SUBSCRIPTION,
+    A_TOPIC,
+    BOTH,
+    FORBIDDEN,
+    NO_PROJECT,
+    NO_SUBSCRIPTION,
+    NO_TOPIC,
+    OK,
+    PROJECT,
+    SUBSCRIPTION,
+    SUBSCRIPTIONS,
+    TOPIC,
+    TOPICS,
+    Answer,
+    Has,
+    Holding,
+    Like,
+    Row,
+    Wait,
+    ack,
+    delete,
+    error,
+    get,
+    listed,
+    member,
+    post,
+    publish,
+    pull,
+    put,
+)
+
+NEVER = "0001-01-01T00:00:00Z"
+TEXT = Like("[A-Z].+[.]")
+OF_PROJECT, OF_TOPIC, OF_SUBSCRIPTION = PROJECT + ":metrics", TOPIC + ":metrics", SUBSCRIPTION + ":metrics"
+ADM, PUB, CON = member("adm", "project_admin"), member("pub", "publisher"), member("con", "consumer")
+
+
+def metric(resource: str, name: str, short: str, *points: tuple[str, object], kind: str = "counter") -> object:
+    """A metric with all its fields."""
+    return {
+        "metric": f"{resource}.{short}",
+        "metric_type": kind,
+        "value_type": "int64" if kind == "counter" else "float64",
+        "resource_type": resource,
+        "resource_name": name,
+        "timeseries": [{"timestamp": moment, "value": value} for moment, value in points],
+        "description": TEXT,
+    }
+
+
+def project(
+    topics: int = 0, subscriptions: int = 0, days: tuple[tuple[str, int], ...] = (), users: tuple[object, ...] = ()
+) -> Answer:
+    """The whole answer about a project."""
+    return Answer(
+        {
+            "metrics": [
+                metric("project", "$P", "number_of_topics", ("$now", topics)),
+                metric("project", "$P", "number_of_subscriptions", ("$now", subscriptions)),
+                *users,
+                metric("project", "$P", "number_of_daily_messages", *days),
+            ]
+        }
+    )
+
+
+def topic(
+    subscriptions: int = 0,
+    messages: int = 0,
+    size: int = 0,
+    days: tuple[tuple[str, int], ...] = (),
+    rate: tuple[str, float] = (NEVER, 0.0),
+) -> Answer:
+    """The whole answer about a topic."""
+    return Answer(
+        {
+            "metrics": [
+                metric("topic", "T", "number_of_subscriptions", ("$now", subscriptions)),
+                metric("topic", "T", "number_of_messages", ("$now", messages)),
+                metric("topic", "T", "number_of_bytes", ("$now", size)),
+                metric("topic", "T", "number_of_daily_messages", *days),
+                metric("topic", "T", "publishing_rate", rate, kind="rate"),
+            ]
+        }
+    )
+
+
+def subscription(messages: int = 0, size: int = 0, rate: tuple[str, float] = (NEVER, 0.0), lost: int = 0) -> Answer:
+    """The whole answer about a subscription; the last metric is ours."""
+    return Answer(
+        {
+            "metrics": [
+                metric("subscription", "S", "number_of_messages", ("$now", messages)),
+                metric("subscription", "S", "number_of_bytes", ("$now", size)),
+                metric("subscription", "S", "consumption_rate", rate, kind="rate"),
+                metric("subscription", "S", "number_of_lost_messages", ("$now", lost)),
+            ]
+        }
+    )
+
+
+def on_lists(name: str, what: str, count: int) -> object:
+    return metric("project.user", f"$P.$P-{name}", f"number_of_{what}", ("$now", count))
+
+
+OTHER_TOPIC, OTHER_SUBSCRIPTION = TOPICS + "/O", SUBSCRIPTIONS + "/R"
+
+PROJECT_ROWS = [
+    Row("14.1, clients A21", "an empty project", get(OF_PROJECT), project()),
+    Row("14.1", "its topics and subscriptions", get(OF_PROJECT), project(2, 1), (*BOTH, put(OTHER_TOPIC))),
+    Row("14.1, clients A21", "members on access lists, each kind oldest member first", get(OF_PROJECT),
+        project(2, 1, users=(on_lists("pub", "topics", 2), on_lists("adm", "topics", 1),
+        on_lists("con", "subscriptions", 1))),
+        (PUB, ADM, CON, *BOTH, put(OTHER_TOPIC), listed(TOPIC, "adm", "pub"), listed(OTHER_TOPIC, "pub"),
+        listed(SUBSCRIPTION, "con"))),
+    Row("14.1", "a member who left is not told of", get(OF_PROJECT), project(1),
+        (PUB, A_TOPIC, listed(TOPIC, "pub"), post(PROJECT + "/members/$P-pub:remove"))),
+    Row("14.1", "messages of all topics by day, newest first, at once", get(OF_PROJECT),
+        project(2, 1, (("$today", 3), ("$yesterday", 1))),
+        (*BOTH, put(OTHER_TOPIC), publish(), Wait(86_400), publish("aGk=", "aGk="), publish(to=OTHER_TOPIC))),
+    Row("14.1, 17.3 U13", "a deleted topic leaves its messages", get(OF_PROJECT), project(1, 0, (("$today", 3),)),
+        (A_TOPIC, publish("aGk=", "aGk="), delete(TOPIC), A_TOPIC, publish())),
+    Row("14.1", "of an unknown project", get("/projects/$P-none:metrics"), NO_PROJECT),
+    Row("14.1, 1.3", "a verb after the verb is a bad name", get(OF_PROJECT + ":metrics"),
+        error("IA", "Invalid project name")),
+    Row("14.1", "for a project admin", get(OF_PROJECT, by="adm"), OK, (ADM,)),
+    Row("14.1", "not for publishers", get(OF_PROJECT, by="pub"), FORBIDDEN, (PUB,)),
+]  # fmt: skip
+
+TOPIC_ROWS = [
+    Row("14.2, clients A21", "a topic nobody published to", get(OF_TOPIC), topic(), (A_TOPIC,)),
+    Row("14.2, 12.2", "messages, and bytes as the texts were sent", get(OF_TOPIC),
+        topic(1, 3, 16, (("$today", 3),), ("$now", 3.0)), (*BOTH, publish("aGk=", "aGk=", "aGVsbG8="))),
+    Row("14.2, 12.2", "line breaks in data count as sent", get(OF_TOPIC),
+        topic(0, 1, 6, (("$today", 1),), ("$now", 1.0)),
+        (A_TOPIC, publish("aG\r\nk="))),
+    Row("14.2, 12.2", "attributes count no bytes", get(OF_TOPIC), topic(0, 1, 4, (("$today", 1),), ("$now", 1.0)),
+        (A_TOPIC, post(TOPIC + ":publish", {"messages": [{"data": "aGk=", "attributes": {"k": "value"}}]}))),
+    Row("14.2", "the rate: messages of the last publish by the seconds since the one before", get(OF_TOPIC),
+        topic(0, 6, 24, (("$today", 6),), ("$now", 2.5)),
+        (A_TOPIC, publish(), Wait(2), publish("aGk=", "aGk=", "aGk=", "aGk=", "aGk="))),
+    Row("14.2", "its timestamp stays that of the last publish", get(OF_TOPIC), Answer(Has(metrics=Holding(
+        metric("topic", "T", "publishing_rate", ("$before", 1.0), kind="rate")))), (A_TOPIC, publish(), Wait(3600))),
+    Row("14.2, 17.4 O5", "two publishes at once: the interval is a millisecond at least", get(OF_TOPIC),
+        topic(0, 2, 8, (("$today", 2),), ("$now", 1000.0)), (A_TOPIC, publish(), publish())),
+    Row("14.2", "messages by day", get(OF_TOPIC),
+        topic(0, 3, 12, (("$today", 2), ("$yesterday", 1)), ("$now", 2 / 86_400)),
+        (A_TOPIC, publish(), Wait(86_400), publish("aGk=", "aGk="))),
+    Row("14.2, 17.4 O1", "asking twice changes nothing", get(OF_TOPIC), topic(0, 1, 4, (("$today", 1),), ("$now", 1.0)),
+        (A_TOPIC, publish(), get(OF_TOPIC)), ((get(OF_TOPIC), topic(0, 1, 4, (("$today", 1),), ("$now", 1.0))),)),
+    Row("14.2, 17.3 U13", "a topic created again counts from nothing", get(OF_TOPIC), topic(1),
+        (*BOTH, publish(), delete(TOPIC), A_TOPIC)),
+    Row("14.2", "of an unknown topic", get(OF_TOPIC), NO_TOPIC),
+    Row("14.2, 3.5", "a publisher on the list", get(OF_TOPIC, by="pub"), OK, (A_TOPIC, PUB, listed(TOPIC, "pub"))),
+    Row("14.2, 3.5", "a publisher not on the list", get(OF_TOPIC, by="pub"), FORBIDDEN, (A_TOPIC, PUB)),
+    Row("14.2, 3.5", "the list comes before the topic: a publisher gets 403 for an unknown one",
+        get(OF_TOPIC, by="pub"), FORBIDDEN, (PUB,)),
+    Row("14.2, 3.5", "without access lists that is 404", get(OF_TOPIC, by="pub"), NO_TOPIC, (PUB,),
+        served="without access lists"),
+    Row("14.2, 3.5", "a project admin who is a publisher too is not held up", get(OF_TOPIC, by="both"), OK,
+        (A_TOPIC, member("both", "project_admin", "publisher"))),
+    Row("14.2", "not for consumers", get(OF_TOPIC, by="con"), FORBIDDEN, (A_TOPIC, CON)),
+    Row("14.2, 1.3", "POST of the verb falls into no route", post(OF_TOPIC),
+        Answer(Has(error=Has(code=405)), 405), (A_TOPIC,)),
+]  # fmt: skip
+
+SUBSCRIPTION_ROWS = [
+    Row("14.3, clients A21", "a subscription nobody pulled from", get(OF_SUBSCRIPTION), subscription(), BOTH),
+    Row("14.3", "what a pull handed out", get(OF_SUBSCRIPTION), subscription(2, 12, ("$now", 2.0)),
+        (*BOTH, publish("aGk=", "aGVsbG8="), pull())),
+    Row("14.3", "repeats included", get(OF_SUBSCRIPTION), subscription(4, 16, ("$now", 1.0)),
+        (*BOTH, publish("aGk=", "aGk="), pull(), Wait(2), pull())),
+    Row("14.3", "the rate of the last pull", get(OF_SUBSCRIPTION), subscription(3, 12, ("$now", 0.5)),
+        (*BOTH, publish("aGk=", "aGk=", "aGk="), pull(2), ack(1), Wait(2), pull())),
+    Row("14.3, 17.4 O5", "two pulls at once: the interval is a millisecond at least", get(OF_SUBSCRIPTION),
+        subscription(2, 8, ("$now", 1000.0)), (*BOTH, publish(), pull(), pull())),
+    Row("14.3", "a pull that finds nothing is the last pull too", get(OF_SUBSCRIPTION),
+        subscription(rate=("$now", 0.0)),
+        (*BOTH, pull())),
+    Row("14.3", "attributes and line breaks count as for a publish", get(OF_SUBSCRIPTION),
+        subscription(2, 10, ("$now", 2.0)),
+        (*BOTH, post(TOPIC + ":publish", {"messages": [{"data": "aGk=", "attributes": {"k": "\"\\"}}]}),
+        publish("aG\r\nk="), pull())),
+    Row("14.3", "also when its topic is gone", get(OF_SUBSCRIPTION), subscription(1, 4, ("$now", 1.0)),
+        (*BOTH, publish(), pull(), delete(TOPIC))),
+    Row("14.3", "one created again counts from nothing", get(OF_SUBSCRIPTION), subscription(),
+        (*BOTH, publish(), pull(), delete(SUBSCRIPTION), A_SUBSCRIPTION)),
+    Row("14.3", "of an unknown subscription", get(OF_SUBSCRIPTION), NO_SUBSCRIPTION),
+    Row("14.3, 3.5", "a consumer on the list", get(OF_SUBSCRIPTION, by="con"), OK,
+        (*BOTH, CON, listed(SUBSCRIPTION, "con"))),
+    Row("14.3, 3.5", "a consumer not on the list", get(OF_SUBSCRIPTION, by="con"), FORBIDDEN, (*BOTH, CON)),
+    Row("14.3, 3.5", "the list comes before the subscription: a consumer gets 403 for an unknown one",
+        get(OF_SUBSCRIPTION, by="con"), FORBIDDEN, (CON,)),
+    Row("14.3, 3.5", "without access lists that is 404", get(OF_SUBSCRIPTION, by="con"), NO_SUBSCRIPTION, (CON,),
+        served="without access lists"),
+    Row("17.4 O8, 14.3", "an error is one answer", get(OF_SUBSCRIPTION), NO_SUBSCRIPTION, (A_TOPIC,)),
+    Row("14.3", "not for publishers", get(OF_SUBSCRIPTION, by="pub"), FORBIDDEN, (*BOTH, PUB)),
+]  # fmt: skip
+
+
+ROWS = [*PROJECT_ROWS, *TOPIC_ROWS, *SUBSCRIPTION_ROWS]

@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import date
 from pathlib import Path
 
@@ -40,6 +40,10 @@ async def days(house: House) -> dict[str, int]:
 
 async def project_days(house: House) -> dict[str, int]:
     return await house.engines.counting.project_days(house.caller.here.id)
+
+
+async def stored_days(house: House) -> Mapping[str, int]:
+    return (await house.engines.registry.tallies.topic((await topic_of(house)).id, 30))[1]
 
 
 def restarted(house: House) -> Counting:
@@ -108,7 +112,7 @@ async def test_what_a_crash_left_uncounted_is_found_in_the_log(house: House) -> 
     counting = restarted(house)
     await counting.catch_up()
 
-    assert await house.engines.registry.tallies.days((await topic_of(house)).id, 30) == {DAY_0: 3, DAY_1: 4}
+    assert await stored_days(house) == {DAY_0: 3, DAY_1: 4}
     assert (await counting.topic(await topic_of(house)))[0].messages == 7
 
 
@@ -162,7 +166,7 @@ async def test_a_round_that_fails_leaves_everything_to_the_next(house: House, mo
             await house.engines.counting.round()
     await house.engines.counting.round()
 
-    assert await house.engines.registry.tallies.days((await topic_of(house)).id, 30) == {DAY_0: 2}
+    assert await stored_days(house) == {DAY_0: 2}
     assert (await house.engines.counting.subscription((await subscription_of(house)).id)).messages == 2
 
 
@@ -267,7 +271,7 @@ async def test_a_subscription_that_went_meanwhile_is_left_out(house: House) -> N
 
     await house.engines.counting.round()
 
-    assert await house.engines.registry.tallies.days((await topic_of(house)).id, 30) == {DAY_0: 2}
+    assert await stored_days(house) == {DAY_0: 2}
 
 
 async def test_figures_since_the_start_are_what_rounds_stored(house: House) -> None:
@@ -289,7 +293,7 @@ async def test_closing_stores_what_is_noted(house: House) -> None:
 
     await counting.close()
 
-    assert await house.engines.registry.tallies.days((await topic_of(house)).id, 30) == {DAY_0: 2}
+    assert await stored_days(house) == {DAY_0: 2}
 
 
 async def test_messages_of_a_window_are_told_by_project(house: House) -> None:

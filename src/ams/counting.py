@@ -114,12 +114,11 @@ class Counting:
     async def topic(self, topic: Topic) -> tuple[Tally, ByDay]:
         """Return what was published to a topic, and on which of its newest days. Raises `NotFound` when it is gone."""
         async with self._turn:
-            known = await self._registry.tallies.of([topic.id])
-            days = await self._registry.tallies.days(topic.id, NEWEST_DAYS)
-            advance = await self._advance(known[0], self._counts.published.get(topic.id)) if known else None
-        if not known:
-            raise NotFound("Topic doesn't exist")
-        return (advance.tally if advance else known[0].tally), _newest(days, advance.days if advance else ())
+            known, days = await self._registry.tallies.topic(topic.id, NEWEST_DAYS)
+            if known is None:
+                raise NotFound("Topic doesn't exist")
+            advance = await self._advance(known, self._counts.published.get(topic.id))
+        return (known.tally, _newest(days, ())) if advance is None else (advance.tally, _newest(days, advance.days))
 
     async def project_days(self, project: ProjectId) -> ByDay:
         """Return what was published on the newest days of a project, also to topics that are gone."""

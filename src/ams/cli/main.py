@@ -46,6 +46,7 @@ COMMANDS = {
     "ack": Entry("ams.cli.pull:ack", "Acknowledge pulled messages."),
     "tail": Entry("ams.cli.tail:tail", "Follow a topic."),
     "doctor": Entry("ams.cli.doctor:doctor", "Say why nothing arrives."),
+    "metrics": Entry("ams.cli.metrics:app", "Counters of projects, topics and subscriptions, and usage."),
     "status": Entry("ams.cli.service:status", "Show how the service is."),
     "version": Entry("ams.cli.service:version", "Show the versions of this program and of the service."),
     "profile": Entry("ams.cli.profiles:app", "Profiles: services to talk to, by name."),

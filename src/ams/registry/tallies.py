@@ -81,17 +81,23 @@ class TallyRecords:
         """Return all topics with their tallies."""
         return await self._read(_TALLIES)
 
-    async def days(self, topic: TopicId, newest: int) -> Days:
-        """Return the newest days on which something was published to a topic."""
-        query = select(daily_messages.c.day, daily_messages.c.messages).where(
-            daily_messages.c.topic_id == topic_id_text(topic)
-        )
-        return await self._days(query.order_by(daily_messages.c.day.desc()).limit(newest))
+    async def topic(self, topic: TopicId, newest: int) -> tuple[TopicTally | None, Days]:
+        """Return a topic with its tally, None when it is gone, and the newest days on which it was published to."""
+        identity = topic_id_text(topic)
+        query = select(daily_messages.c.day, daily_messages.c.messages).where(daily_messages.c.topic_id == identity)
+
+        def work(connection: Connection) -> tuple[TopicTally | None, Days]:
+            row = connection.execute(_TALLIES.where(topics.c.id == identity)).first()
+            days = connection.execute(query.order_by(daily_messages.c.day.desc()).limit(newest))
+            return _topic_tally(row) if row else None, {each.day: each.messages for each in days}
+
+        return await self._database.read(work)
 
     async def project_days(self, project: ProjectId, newest: int) -> Days:
         """Return the newest days on which something was published in a project, also to topics that are gone."""
         query = select(project_days.c.day, project_days.c.messages).where(project_days.c.project_id == project)
-        return await self._days(query.order_by(project_days.c.day.desc()).limit(newest))
+        days = query.order_by(project_days.c.day.desc()).limit(newest)
+        return await self._database.read(lambda connection: {row.day: row.messages for row in connection.execute(days)})
 
     async def messages(self, first: str, last: str) -> Mapping[ProjectId, int]:
         """Return what was published by project from one day to another, both included; no entry for nothing."""
@@ -146,10 +152,6 @@ class TallyRecords:
 
     async def _read(self, query: Select[Any]) -> Sequence[TopicTally]:
         return await self._database.read(lambda connection: [_topic_tally(row) for row in connection.execute(query)])
-
-    async def _days(self, query: Select[Any]) -> Days:
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return {row.day: row.messages for row in rows}
 
 
 _TALLIES: Select[Any] = (

@@ -106,3 +106,29 @@ def test_payload_and_attributes_survive_the_wire(payload: bytes, attributes: dic
 def test_data_that_is_not_base64_is_said_to_be_none() -> None:
     with pytest.raises(ValueError):
         wire.Message(data="msg 1").payload()
+
+
+def test_metrics_read_as_the_contract_shows_them() -> None:
+    metric = {"metric": "topic.publishing_rate", "metric_type": "rate", "value_type": "float64",
+              "resource_type": "topic", "resource_name": "T", "description": "A rate.",
+              "timeseries": [{"timestamp": "2024-03-05T10:20:30Z", "value": 0.5}]}  # fmt: skip
+    body = json.dumps({"metrics": [metric]}).encode()
+
+    metrics = wire.get_topic_metrics("P", "T").read(body)
+
+    assert metrics.metrics[0].timeseries[0].value == 0.5
+    assert json.loads(msgspec.json.encode(metrics)) == json.loads(body)
+
+
+def test_usage_reads_as_the_contract_shows_it() -> None:
+    body = b"""{"projects_metrics": {"projects": [{"project": "P", "message_count": 120, "average_daily_messages": 3.88,
+        "topics_count": 4, "subscriptions_count": 7, "users_count": 5}],
+      "total_message_count": 120, "average_daily_messages": 3.88},
+     "total_users_count": 5, "total_topics_count": 4, "total_subscriptions_count": 7}"""
+
+    usage = wire.get_va_metrics().read(body)
+
+    assert usage.projects_metrics.projects[0].average_daily_messages == 3.88
+    assert json.loads(msgspec.json.encode(usage)) == json.loads(body)
+    report = wire.get_usage_report().read(b'{"va_metrics": %b, "operational_metrics": {"metrics": []}}' % body)
+    assert (report.va_metrics, report.operational_metrics.metrics) == (usage, [])

@@ -176,6 +176,13 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
         f"{P}/subscriptions/S:seek",
         {"time": "2024-01-02T00:00:00.000Z"},
     ),
+    # contract 14.1 to 14.4
+    (wire.get_service_metrics(), "GET", "/v1/metrics", EMPTY),
+    (wire.get_project_metrics("P"), "GET", f"{P}:metrics", EMPTY),
+    (wire.get_topic_metrics("P", "T"), "GET", f"{P}/topics/T:metrics", EMPTY),
+    (wire.get_subscription_metrics("P", "S"), "GET", f"{P}/subscriptions/S:metrics", EMPTY),
+    (wire.get_va_metrics(), "GET", "/v1/metrics/va_metrics", EMPTY),
+    (wire.get_usage_report(), "GET", "/v1/users/usageReport", EMPTY),
     # contract 14.5 and 14.6
     (wire.get_status(), "GET", "/v1/status", EMPTY),
     (wire.get_version(), "GET", "/v1/version", EMPTY),
@@ -223,6 +230,14 @@ def test_a_range_says_only_what_was_asked_for() -> None:
 
     assert asked.query == {"from": "0", "to": "9", "max": "5", "subscription": "S"}
     assert wire.read_topic("P", "T").query == wire.get_topic_offsets("P", "T").query == {}
+
+
+def test_usage_is_asked_for_in_a_window_and_of_projects() -> None:
+    query = {"start_date": "2024-01-01", "end_date": "2024-01-31", "projects": "P,Q"}
+
+    assert wire.get_va_metrics(start="2024-01-01", end="2024-01-31", projects=["P", "Q"]).query == query
+    assert wire.get_usage_report(end="2024-01-31").query == {"end_date": "2024-01-31"}
+    assert wire.get_va_metrics().query == {}
 
 
 def test_a_time_travels_in_utc_with_three_digits() -> None:

@@ -295,3 +295,64 @@ class Diagnosis(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     healthy: bool
     findings: list[Finding]
     standing: Standing | None = None
+
+
+class Point(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """A value of a metric, and the moment (UTC) or day it is of."""
+
+    timestamp: str
+    value: int | float
+
+
+class Metric(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """A metric of one resource (contract 14)."""
+
+    metric: str
+    metric_type: str
+    """`counter`, `rate` or `percentage`."""
+    value_type: str
+    resource_type: str
+    resource_name: str
+    timeseries: list[Point]
+    description: str = ""
+
+
+class Metrics(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """Metrics, in the order of the contract."""
+
+    metrics: list[Metric]
+
+
+class ProjectUsage(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """What was published and created in one project in a window of days (contract 14.4)."""
+
+    project: str
+    message_count: int
+    average_daily_messages: float
+    topics_count: int
+    subscriptions_count: int
+    users_count: int
+
+
+class ProjectsUsage(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """What was published in a window, project by project."""
+
+    projects: list[ProjectUsage]
+    total_message_count: int
+    average_daily_messages: float
+
+
+class VaMetrics(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """What was published and created in a window (contract 14.4)."""
+
+    projects_metrics: ProjectsUsage
+    total_users_count: int
+    total_topics_count: int
+    total_subscriptions_count: int
+
+
+class UsageReport(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """The usage of the projects a user administers, and how the node is (contract 14.4)."""
+
+    va_metrics: VaMetrics
+    operational_metrics: Metrics

@@ -6,6 +6,7 @@ from bench.cases.acknowledge import acknowledge
 from bench.cases.backlog import backlog
 from bench.cases.backup import backup
 from bench.cases.lists import lists
+from bench.cases.metrics import metrics
 from bench.cases.open_loop import open_loop
 from bench.cases.publish import publish
 from bench.cases.pull import pull
@@ -29,6 +30,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "topics": topics,
     "lists": lists,
     "backup": backup,
+    "metrics": metrics,
     "backlog": backlog,
     "tenants": tenants,
     "open": open_loop,

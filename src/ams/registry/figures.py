@@ -4,7 +4,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, exists, func, select
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Select,
+    Table,
+    exists,
+    func,
+    literal,
+    select,
+    union_all,
+)
 
 from ams.clock import Milliseconds
 from ams.names import ProjectId, TopicName, UserName
@@ -66,11 +77,12 @@ class FigureRecords:
     async def made(self, first: Milliseconds, end: Milliseconds) -> Mapping[ProjectId, Made]:
         """Return what was created from one moment to another by project; no entry for nothing."""
 
+        query = _made(first, end)
+
         def work(connection: Connection) -> dict[ProjectId, Made]:
             found: dict[ProjectId, Made] = {}
-            for name, query in _made(first, end).items():
-                for project, count in connection.execute(query):
-                    found[project] = found.get(project, Made())._replace(**{name: count})
+            for kind, project, count in connection.execute(query):
+                found[project] = found.get(project, Made())._replace(**{kind: count})
             return found
 
         return await self._database.read(work)
@@ -97,17 +109,21 @@ def _listed(connection: Connection, resources: Table, access: Table, project: Pr
     return [(name, counts[user]) for user, name in connection.execute(names)]
 
 
-def _made(first: Milliseconds, end: Milliseconds) -> Mapping[str, Select[Any]]:
+def _made(first: Milliseconds, end: Milliseconds) -> CompoundSelect[Any]:
+    """Return field of `Made`, project and count for all of them."""
+
     def by_project(table: Table) -> Select[Any]:
-        return select(table.c.project_id, func.count()).group_by(table.c.project_id)
+        return select(literal(table.name), table.c.project_id, func.count()).group_by(table.c.project_id)
 
     def inside(table: Table) -> ColumnElement[bool]:
         return (table.c.created_on >= first) & (table.c.created_on < end)
 
     # Those outside a window are few as a rule: far fewer look-ups than one for each member.
-    outside = select(users.c.id).where(~inside(users))
-    return {
-        "topics": by_project(topics).where(inside(topics)),
-        "subscriptions": by_project(subscriptions).where(inside(subscriptions)),
-        "users": by_project(memberships).where(memberships.c.user_id.not_in(outside)),
-    }
+    outside = select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
+    return union_all(
+        by_project(topics).where(inside(topics)),
+        by_project(subscriptions).where(inside(subscriptions)),
+        select(literal("users"), memberships.c.project_id, func.count())
+        .where(memberships.c.user_id.not_in(outside))
+        .group_by(memberships.c.project_id),
+    )

@@ -77,6 +77,7 @@ users = Table(
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     _created_by(),
+    Index("users_by_created_on", "created_on"),
     sqlite_autoincrement=True,
 )
 
@@ -102,6 +103,7 @@ memberships = Table(
     Column("project_id", String(36), ForeignKey("projects.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("roles", Text, nullable=False, comment="JSON list"),
     UniqueConstraint("user_id", "project_id"),
+    Index("memberships_by_project", "project_id", "user_id"),
     sqlite_autoincrement=True,
 )
 
@@ -115,7 +117,7 @@ topics = Table(
     Column("retention", BigInteger, comment="milliseconds; null: the project's, then the log's default"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     UniqueConstraint("project_id", "name"),
-    Index("topics_by_project", "project_id", "number"),
+    Index("topics_by_project", "project_id", "number", "created_on"),
     sqlite_autoincrement=True,
 )
 
@@ -132,7 +134,7 @@ subscriptions = Table(
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     UniqueConstraint("project_id", "name"),
     Index("subscriptions_by_topic", "project_id", "topic"),
-    Index("subscriptions_by_project", "project_id", "number"),
+    Index("subscriptions_by_project", "project_id", "number", "created_on"),
     sqlite_autoincrement=True,
 )
 

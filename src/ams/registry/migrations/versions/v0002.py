@@ -19,9 +19,11 @@ def upgrade() -> None:
         ),
     )
     op.drop_column("topics", "schema")
-    # Pages of a project's resources, newest first, without sorting all of them.
-    op.create_index("topics_by_project", "topics", ["project_id", "number"])
-    op.create_index("subscriptions_by_project", "subscriptions", ["project_id", "number"])
+    # Pages of a project's resources, newest first, without sorting all of them, and counts by time of creation.
+    op.create_index("topics_by_project", "topics", ["project_id", "number", "created_on"])
+    op.create_index("subscriptions_by_project", "subscriptions", ["project_id", "number", "created_on"])
+    op.create_index("users_by_created_on", "users", ["created_on"])
+    op.create_index("memberships_by_project", "memberships", ["project_id", "user_id"])
 
 
 def _schemas() -> None:

@@ -4,7 +4,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.messages import data_bytes, message, parse
+from ams.clock import Milliseconds
+from ams.messages import Stored, data_bytes, message, parse, stored_bytes
+from ams.names import Offset
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
 DATA = st.binary(max_size=200).map(lambda data: base64.b64encode(data).decode())
@@ -26,3 +28,25 @@ def test_a_fragment_is_json_that_leaves_empty_attributes_out(data: str, attribut
 
 def test_a_request_counts_the_length_of_its_texts_not_of_their_bytes() -> None:
     assert data_bytes([message("aGk=", None), message("", {"k": "v"})]) == 4
+
+
+@given(st.lists(st.tuples(st.one_of(DATA, TEXT), st.dictionaries(TEXT, TEXT, max_size=2)), max_size=5))
+def test_what_is_stored_counts_as_many_bytes_as_its_request_did(given: list[tuple[str, dict[str, str]]]) -> None:
+    messages = [message(data, attributes) for data, attributes in given]
+    stored = [Stored(Offset(0), Milliseconds(0), each.fragment) for each in messages]
+
+    assert stored_bytes(stored) == data_bytes(messages)
+
+
+@given(DATA)
+def test_plain_data_makes_the_same_fragment_whether_this_is_known_or_not(data: str) -> None:
+    assert message(data, plain=True) == message(data)
+
+
+def test_data_that_ends_like_the_begin_of_data_is_measured_right() -> None:
+    for data in ('"', ':"', ' "', '\\"', ':\\"', "\r\n", "a\nb", "\u00e9", "\u2028", ""):
+        for attributes in ({}, {"k": data}):
+            made = message(data, attributes)
+
+            assert stored_bytes([Stored(Offset(0), Milliseconds(0), made.fragment)]) == len(data)
+            assert parse(made.fragment).data == data

@@ -5,7 +5,8 @@ import resource
 import socket
 import time
 
-_STARTED = time.monotonic()
+_STARTED, _WORKED = time.monotonic(), time.process_time()
+"""When this was loaded, and the processor time used until then."""
 _KIB = 1024
 
 
@@ -16,7 +17,7 @@ def host_name() -> str:
 
 def cpu_percent() -> float:
     """Return the share of one core this process had since it started, in percent; more than 100 with several."""
-    return _percent(time.process_time(), max(time.monotonic() - _STARTED, 0.001))
+    return _percent(time.process_time() - _WORKED, time.monotonic() - _STARTED)
 
 
 def memory_percent() -> float:

@@ -59,6 +59,7 @@ async def test_an_unknown_subscription_is_not_found(store: Store) -> None:
     unknown = SubscriptionId("nobody")
     for call in (
         store.cursors.position(unknown, TOPIC),
+        store.cursors.lost(unknown),
         store.cursors.retain(unknown, 0, Offset(1)),
         store.cursors.hand_out(unknown, 0, Offset(1)),
         store.cursors.acknowledge(unknown, Offset(1), DEADLINE),
@@ -223,3 +224,17 @@ async def test_a_pull_of_nobody_is_forgotten(store: Store) -> None:
 
     with pytest.raises(NotFound):
         await store.cursors.use(SubscriptionId("nobody"))
+
+
+async def test_what_retention_took_is_told_without_moving_anything(store: Store) -> None:
+    other = SubscriptionId("sub-2")
+    await store.cursors.create(other, TOPIC, Offset(5))
+    assert (await store.cursors.lost(SUB), store.cursors.lost_in_all) == (0, 0)
+    for subscription in (SUB, other):
+        position = await store.cursors.position(subscription, TOPIC)
+        await store.cursors.retain(subscription, position.generation, Offset(7))
+
+    cursors = await store.restart()
+
+    assert (await cursors.lost(SUB), await cursors.lost(other), cursors.lost_in_all) == (7, 2, 9)
+    assert (await cursors.position(SUB, TOPIC)).offset == 7

@@ -11,7 +11,7 @@ from tests.support.service import LiveService, live_service
 pytestmark = pytest.mark.faults
 
 FLAGS = ("--min-free-bytes", "0", "--reserve-bytes", "0")
-KILLS = 3
+KILLS = 2
 
 
 class Api:
@@ -68,7 +68,7 @@ def test_counters_equal_the_log_after_kills(tmp_path: Path) -> None:
                     api.publish(count)
                     published += count
                     # So that some of it is killed before a round of counting, and some after one.
-                    time.sleep(0.5 * kill)
+                    time.sleep(0.7 * kill)
             live.kill()
 
     for _ in ("after the last kill", "after an orderly stop"):

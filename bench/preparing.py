@@ -44,16 +44,6 @@ def subscriptions(service: Service, topics: Sequence[str], count: int, name: str
     return paths
 
 
-def members(service: Service, project: str, count: int) -> None:
-    """Create users who are members of a project."""
-    name = project.rpartition("/")[2]
-    body = f'{{"projects":[{{"project":"{name}","roles":["publisher"]}}]}}'.encode()
-    _send(
-        service,
-        (request("POST", f"/v1/{project}/members/member-{n}", service.token, body) for n in range(count)),
-    )
-
-
 def _subscription(topic: str) -> bytes:
     return f'{{"topic":"{topic}","ackDeadlineSeconds":{ACK_DEADLINE}}}'.encode()
 

@@ -48,7 +48,7 @@ def _prepared(bench: Bench, service: Service) -> Sequence[str]:
     progress(f"  making {many} topics, subscriptions and members")
     topics = preparing.topics(service, project, "many", many)
     subscriptions = preparing.subscriptions(service, topics, many)
-    preparing.members(service, project, many)
+    preparing.members(service, "BENCH", many)
     preparing.fill(service, topics, 1)
     return [
         "metrics",

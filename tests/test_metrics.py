@@ -1,8 +1,16 @@
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from ams.access.admission import Admission
 from ams.clock import Milliseconds
-from ams.metrics import NEVER, Point, rate
+from ams.metrics import NEVER, Metrics, Point, rate
+from ams.names import TopicName
+from ams.registry.database import Database
 from ams.registry.tallies import Rate
+from ams.usage import Usage
+from tests.support.house import SUB, TOPIC, open_house
 
 NOW = Milliseconds(1_700_000_000_000)
 SHOWN = "2023-11-14T22:13:20Z"
@@ -22,3 +30,35 @@ SHOWN = "2023-11-14T22:13:20Z"
 )
 def test_o5_a_rate_is_messages_by_the_seconds_between(made_of: Rate, shown: Point) -> None:
     assert rate(made_of) == shown
+
+
+async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_house(tmp_path) as house:
+        engines, caller = house.engines, house.caller
+        for number in range(20):
+            await engines.topics.create(caller, TopicName(f"t{number}"))
+        await house.publish(1)
+        await engines.counting.round()
+        metrics = Metrics(engines.registry, engines.counting, engines.cursors, engines.clock)
+        usage = Usage(engines.registry, engines.counting, Admission(engines.registry), engines.clock)
+        asked = []
+        attempt = Database._attempt
+
+        def counted(self: Database, work: Any, begin: str) -> Any:
+            asked.append(begin)
+            return attempt(self, work, begin)
+
+        monkeypatch.setattr(Database, "_attempt", counted)
+        for route, most in (
+            (metrics.node(), 0),
+            (metrics.project(caller), 2),
+            (metrics.topic(caller, TOPIC), 3),
+            (metrics.subscription(caller, SUB), 2),
+            (usage.va_metrics("", "", ""), 3),
+        ):
+            asked.clear()
+            await route
+            assert len(asked) <= most
+            assert set(asked) <= {"BEGIN"}, "a GET writes nothing (O1)"

@@ -131,7 +131,7 @@ def _assemble(
     publisher = Publisher(registry, log, settings.max_message_bytes, counts)
     deliverer = Deliverer(
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
-        settings.push_enabled, counts,
+        push_enabled=settings.push_enabled, counts=counts,
     )  # fmt: skip
     pushing = Pushing(registry, settings.push_enabled, settings.push_worker_token, endpoints)
     routes = rows(

@@ -37,7 +37,7 @@ class House:
     def deliverer(self, *, max_messages: int = 1_000, wait_seconds: float = 3.0) -> Deliverer:
         engines = self.engines
         return Deliverer(
-            engines.registry, engines.log, engines.cursors, max_messages, 2**24, wait_seconds, engines.counts
+            engines.registry, engines.log, engines.cursors, max_messages, 2**24, wait_seconds, counts=engines.counts
         )
 
     async def publish(self, count: int, first: int = 0) -> int:

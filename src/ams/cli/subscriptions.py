@@ -203,6 +203,6 @@ def _push(config: dict[str, Any]) -> dict[str, str]:
     waits = bool(config.get("pushEndpoint")) and not config.get("verified")
     return {
         "push": str(config.get("pushEndpoint") or config.get("mattermostUrl") or ""),
-        "verified": "no: serve the hash, then ams sub verify-push" if waits else "",
+        "verified": "no: serve the hash, then ams subs verify-push" if waits else "",
         "hash": str(config.get("verificationHash", "")) if waits else "",
     }

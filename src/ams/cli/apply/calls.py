@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 from ams.cli.apply import own_calls
 from ams.cli.apply.plan import Change, Step
 from ams.cli.apply.resources import Kind
@@ -72,7 +74,8 @@ def _subscription(step: Step) -> Calls:
         yield wire.modify_subscription_acl(project, name, fields["access"])
     if _to_be_set(step, "push"):
         # Last: the service then puts its push worker on the access list (contract 13.3).
-        yield own_calls.modify_push_config(project, name, fields["push"])
+        wanted = msgspec.convert(fields["push"], wire.PushConfig) if fields["push"] else None
+        yield wire.modify_push_config(project, name, wanted)
 
 
 def _to_be_set(step: Step, field: str) -> bool:

@@ -1,4 +1,4 @@
-"""Calls that only `apply` makes: about schemas, push configurations and retention (contract 8, 13.3 and 15)."""
+"""Calls that only `apply` makes: about schemas and retention (contract 8 and 15)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,6 @@ from ams.client.wire.call import (
     projects_path,
     reader,
     segment,
-    subscriptions_path,
     topics_path,
 )
 
@@ -69,12 +68,6 @@ def attach_schema(project: str, topic: str, schema: str) -> Call[None]:
 def detach_schema(project: str, topic: str) -> Call[None]:
     """Detach the schema of a topic."""
     return Call("POST", topics_path(project, topic, "detachSchema"), nothing)
-
-
-def modify_push_config(project: str, subscription: str, push: Mapping[str, Any]) -> Call[None]:
-    """Replace the push configuration."""
-    body = json_body({"pushConfig": push})
-    return Call("POST", subscriptions_path(project, subscription, "modifyPushConfig"), nothing, body)
 
 
 def modify_topic_retention(project: str, topic: str, seconds: int) -> Call[None]:

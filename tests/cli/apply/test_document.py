@@ -103,7 +103,7 @@ def test_several_files_are_one_declaration(tmp_path: Path) -> None:
     found = declared(
         tmp_path,
         "projects: {garden: {description: What grows, topics: {a: }}}",
-        "projects: {garden: {retention: 1y, topics: {b: }}, shed: }",
+        "projects: {garden: {retention: 365d, topics: {b: }}, shed: }",
     )
 
     assert found.projects == ["garden", "shed"]
@@ -131,8 +131,8 @@ WRONG = [
     ("users:\n  keeper: {email: ''}\n", ":2: an empty text changes nothing"),
     ("users:\n  keeper:\n    service_roles: service_admin\n", ":3: a list is expected here, not 'service_admin'"),
     (in_garden("queues: {}"), ":3: unknown key 'queues'; there are description, retention, members"),
-    (in_garden("retention: soon"), ":3: 'soon' is no retention such as 12h, 7d, 1y, or default"),
-    (in_garden("retention: 0d"), "is no retention"),
+    (in_garden("retention: soon"), ":3: 'soon' is no time of whole seconds such as 7d, 12h or 90s"),
+    (in_garden("retention: 0d"), "is no time of whole seconds"),
     (in_garden("members:\n  sensor: [publisher, publisher]"), ":4: 'publisher' is said twice"),
     (in_garden("topics:\n  a:\n  b:\n  a:"), ":6: 'a' is said twice"),
     (in_garden("topics:\n  a: {acl: []}"), ":4: unknown key 'acl'; there are schema, retention, access"),

@@ -37,7 +37,7 @@ def _project(step: Step) -> Calls:
     elif description:
         yield wire.update_project(name, description=description)
     if _to_be_set(step, "retention"):
-        yield own_calls.modify_project_retention(name, step.fields["retention"])
+        yield wire.modify_project_retention(name, step.fields["retention"])
 
 
 def _schema(step: Step) -> Calls:
@@ -57,7 +57,7 @@ def _topic(step: Step) -> Calls:
     elif _to_be_set(step, "schema"):
         yield own_calls.detach_schema(project, name)
     if _to_be_set(step, "retention"):
-        yield own_calls.modify_topic_retention(project, name, fields["retention"])
+        yield wire.modify_topic_retention(project, name, fields["retention"])
     if _to_be_set(step, "access"):
         yield wire.modify_topic_acl(project, name, fields["access"])
 

@@ -9,13 +9,13 @@ from typing import Any
 from ams.cli.apply.push import push_fields
 from ams.cli.apply.resources import Declared, Fields, Key, Kind, Place, Reference
 from ams.cli.apply.tree import Value, bad, read_capped, read_tree
+from ams.cli.exits import Usage
+from ams.cli.times import seconds
 
 MAX_ACK_DEADLINE = 600
 """Seconds (contract 9.3)."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
-_RETENTION = re.compile(r"([1-9]\d{0,8})([smhdy]?)", re.ASCII)
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "y": 31_536_000}
 
 Read = Callable[[Value], Any]
 
@@ -176,11 +176,10 @@ def _names(value: Value) -> tuple[str, ...]:
 
 def _retention(value: Value) -> int:
     """Return seconds; 0 for `default`."""
-    text = value.text()
-    match = _RETENTION.fullmatch(text)
-    if not match and text != "default":
-        raise bad(value.place, f"{text!r} is no retention such as 12h, 7d, 1y, or default")
-    return int(match[1]) * _SECONDS[match[2]] if match else 0
+    try:
+        return seconds(value.text())
+    except Usage as error:
+        raise bad(value.place, str(error)) from None
 
 
 def _ack_deadline(value: Value) -> int:

@@ -1,4 +1,4 @@
-"""Calls that only `apply` makes: about schemas and retention (contract 8 and 15)."""
+"""Calls that only `apply` makes: about schemas (contract 8 and 15)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -68,15 +68,3 @@ def attach_schema(project: str, topic: str, schema: str) -> Call[None]:
 def detach_schema(project: str, topic: str) -> Call[None]:
     """Detach the schema of a topic."""
     return Call("POST", topics_path(project, topic, "detachSchema"), nothing)
-
-
-def modify_topic_retention(project: str, topic: str, seconds: int) -> Call[None]:
-    """Say how long messages of a topic are kept."""
-    body = json_body({"retentionSeconds": seconds})
-    return Call("POST", topics_path(project, topic, "modifyRetention"), nothing, body)
-
-
-def modify_project_retention(project: str, seconds: int) -> Call[None]:
-    """Say how long messages of a project are kept."""
-    body = json_body({"retentionSeconds": seconds})
-    return Call("POST", projects_path(project, "modifyRetention"), nothing, body)

@@ -58,7 +58,7 @@ class _State:
             return
         yield (
             Key(Kind.PROJECT, "", name),
-            {"description": project.description, "retention": getattr(project, "retention_seconds", 0)},
+            {"description": project.description, "retention": project.retention_seconds},
         )
         readers = {
             Kind.MEMBER: self._members,
@@ -83,7 +83,7 @@ class _State:
     def _topics(self, project: str) -> Iterator[tuple[Key, Fields]]:
         for topic in self._ask(wire.list_topics(project)).topics:
             key = Key(Kind.TOPIC, project, short_name(topic.name))
-            fields = {"schema": short_name(topic.schema), "retention": getattr(topic, "retention_seconds", 0)}
+            fields = {"schema": short_name(topic.schema), "retention": topic.retention_seconds}
             yield key, fields | self._access(key, wire.get_topic_acl)
 
     def _subscriptions(self, project: str) -> Iterator[tuple[Key, Fields]]:

@@ -56,7 +56,7 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
             (metrics.project(caller), 2),
             (metrics.topic(caller, TOPIC), 3),
             (metrics.subscription(caller, SUB), 2),
-            (usage.va_metrics("", "", ""), 3),
+            (usage.va_metrics("", "", ""), 2),
         ):
             asked.clear()
             await route

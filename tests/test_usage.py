@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.names import ProjectName
-from ams.registry.figures import Made
+from ams.registry.figures import Activity
 from ams.usage import ProjectUsage, average, total_average
 
 
@@ -25,6 +25,6 @@ def test_an_average_is_never_below_the_exact_one_nor_a_hundredth_above(messages:
 
 
 def test_the_average_of_all_is_the_sum_of_the_rounded_ones() -> None:
-    used = [ProjectUsage(ProjectName("P"), 1, 0.1, Made()), ProjectUsage(ProjectName("Q"), 1, 0.2, Made())]
+    used = [ProjectUsage(ProjectName(name), Activity(), average) for name, average in (("P", 0.1), ("Q", 0.2))]
 
     assert total_average(used) == 0.3

@@ -22,6 +22,7 @@ from ams.daily import Share, shares
 from ams.errors import AmsError, NotFound
 from ams.log.base import Log, Totals
 from ams.names import ProjectId, SubscriptionId, TopicId
+from ams.registry.figures import Activity
 from ams.registry.records import Topic
 from ams.registry.registry import Registry
 from ams.registry.tallies import Advance, DayCount, Rate, Tally, TopicTally
@@ -127,13 +128,15 @@ class Counting:
             late = await self._late(lambda each: each == project)
         return _newest(days, [day for _, shares in late for day in shares])
 
-    async def messages(self, first: date, last: date) -> Mapping[ProjectId, int]:
-        """Return what was published by project from one day to another, both included; no entry for nothing."""
+    async def activity(self, first: date, last: date) -> Mapping[ProjectId, Activity]:
+        """Return by project what happened from one day to another, both included; no entry for nothing."""
         start, end = first.isoformat(), last.isoformat()
         async with self._turn:
-            found = Counter(await self._registry.tallies.messages(start, end))
+            found = dict(await self._registry.figures.activity(first, last))
             for project, days in await self._late(lambda _: True):
-                found[project] += sum(each.messages for each in days if start <= each.day <= end)
+                known = found.get(project, Activity())
+                late = sum(each.messages for each in days if start <= each.day <= end)
+                found[project] = known._replace(messages=known.messages + late)
         return found
 
     async def subscription(self, subscription: SubscriptionId) -> Tally:

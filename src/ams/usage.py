@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from ams.access.admission import Admission
 from ams.access.roles import PROJECT_ADMIN
-from ams.clock import DAY, Clock, Milliseconds, day_number, day_of, day_text
+from ams.clock import Clock, day_of, day_text
 from ams.counting import Counting
 from ams.errors import InvalidInput, NotAuthenticated, NotFound
 from ams.metrics import Metric, node_metrics
 from ams.names import ProjectName
-from ams.registry.figures import Made
+from ams.registry.figures import Activity
 from ams.registry.records import Project
 from ams.registry.registry import Registry
 
@@ -40,10 +40,9 @@ class ProjectUsage(NamedTuple):
     """What happened in one project."""
 
     project: ProjectName
-    messages: int
+    activity: Activity
     average: float
     """Messages a day, rounded up to two decimals."""
-    made: Made
 
 
 class Report(NamedTuple):
@@ -91,17 +90,8 @@ class Usage:
         return Report(await self._usage(window, administered), node_metrics(self.clock))
 
     async def _usage(self, window: Window, projects: Sequence[Project]) -> list[ProjectUsage]:
-        messages = await self.counting.messages(window.first, window.last)
-        made = await self.registry.figures.made(_start(window.first), Milliseconds(_start(window.last) + DAY))
-        return [
-            ProjectUsage(
-                each.name,
-                messages.get(each.id, 0),
-                average(messages.get(each.id, 0), window.days),
-                made.get(each.id, Made()),
-            )
-            for each in projects
-        ]
+        found = await self.counting.activity(window.first, window.last)
+        return [_used(each.name, found.get(each.id, Activity()), window.days) for each in projects]
 
     def _window(self, start: str, end: str) -> Window:
         today = date.fromisoformat(day_text(day_of(self.clock.wall())))
@@ -138,8 +128,8 @@ def _date(text: str, absent: date, refusal: str) -> date:
         raise InvalidInput(refusal) from None
 
 
-def _start(day: date) -> Milliseconds:
-    return Milliseconds(day_number(day) * DAY)
+def _used(project: ProjectName, activity: Activity, days: int) -> ProjectUsage:
+    return ProjectUsage(project, activity, average(activity.messages, days))
 
 
 def _named(known: Sequence[Project], names: str) -> list[Project]:

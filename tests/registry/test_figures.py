@@ -1,13 +1,14 @@
+from datetime import date, timedelta
+
 import pytest
 
-from ams.clock import ManualClock, Milliseconds
+from ams.clock import DAY, ManualClock
 from ams.names import SubscriptionId, SubscriptionName, TopicName, new_topic_id
-from ams.registry.figures import Made, ProjectFigures
+from ams.registry.figures import Activity, ProjectFigures
 from ams.registry.records import Project
 from ams.registry.registry import Registry
 from tests.support.administration import make_project, make_user
 
-ALWAYS = (Milliseconds(0), Milliseconds(2**62))
 T, S = TopicName("T"), SubscriptionName("S")
 
 
@@ -23,7 +24,7 @@ async def make_both(registry: Registry, project: Project) -> None:
 
 async def test_an_empty_project_has_nothing(registry: Registry, project: Project) -> None:
     assert await registry.figures.of_project(project.id) == ProjectFigures(0, 0, [], [])
-    assert await registry.figures.made(*ALWAYS) == {}
+    assert await registry.figures.activity(date.min, date.max) == {}
     assert await registry.figures.subscriptions_of(project.id, T) == 0
 
 
@@ -38,7 +39,8 @@ async def test_a_projects_figures_are_its_own(registry: Registry, project: Proje
     assert await registry.figures.of_project(project.id) == ProjectFigures(1, 1, [("u-P", 1)], [("u-P", 1)])
     assert await registry.figures.subscriptions_of(project.id, T) == 1
     assert await registry.figures.subscriptions_of(project.id, TopicName("other")) == 0
-    assert await registry.figures.made(*ALWAYS) == {project.id: Made(1, 1, 1), other.id: Made(1, 1, 1)}
+    both = dict.fromkeys((project.id, other.id), Activity(0, 1, 1, 1))
+    assert await registry.figures.activity(date.min, date.max) == both
 
 
 async def test_members_on_lists_come_oldest_first_and_only_while_they_are_members(
@@ -52,11 +54,13 @@ async def test_members_on_lists_come_oldest_first_and_only_while_they_are_member
     assert (await registry.figures.of_project(project.id)).on_topics == [("c", 1), ("b", 1)]
 
 
-async def test_the_end_of_a_span_is_not_in_it(registry: Registry, project: Project, clock: ManualClock) -> None:
-    await make_both(registry, project)
-    await make_user(registry, "u", {project.id: ()})
-    now = clock.wall()
+async def test_both_days_of_a_window_are_in_it(registry: Registry, project: Project, clock: ManualClock) -> None:
+    for moment in (0, DAY - 1):
+        clock.now = 20_000 * DAY + moment
+        await make_user(registry, f"u{moment}", {project.id: ()})
+    day, one = date(2024, 10, 4), timedelta(days=1)
 
-    assert await registry.figures.made(now, Milliseconds(now + 1)) == {project.id: Made(1, 1, 1)}
-    assert await registry.figures.made(Milliseconds(0), now) == {}
-    assert await registry.figures.made(Milliseconds(now + 1), Milliseconds(now + 2)) == {}
+    assert await registry.figures.activity(day, day) == {project.id: Activity(users=2)}
+    assert await registry.figures.activity(day - one, day - one) == {}
+    assert await registry.figures.activity(day + one, day + one) == {}
+    assert await registry.figures.activity(day - one, day + one) == {project.id: Activity(users=2)}

@@ -1,7 +1,10 @@
+from datetime import date
+
 import pytest
 
 from ams.clock import Milliseconds
 from ams.names import SubscriptionId, TopicId, TopicName, new_topic_id
+from ams.registry.figures import Activity
 from ams.registry.records import Project
 from ams.registry.registry import Registry
 from ams.registry.tallies import Advance, DayCount, Rate, Tally
@@ -43,8 +46,8 @@ async def test_what_is_stored_is_found_by_topic_and_project(
     assert found.tally == Tally(5, 50, RATE)
     assert await registry.tallies.topic(topic, 30) == (found, {DAY: 5})
     assert await registry.tallies.project_days(project.id, 30) == {DAY: 5}
-    assert await registry.tallies.messages(DAY, DAY) == {project.id: 5}
-    assert await registry.tallies.messages("2024-03-06", "2024-03-09") == {}
+    assert await registry.figures.activity(date(2024, 3, 5), date(2024, 3, 5)) == {project.id: Activity(5)}
+    assert await registry.figures.activity(date(2024, 3, 6), date(2024, 3, 9)) == {}
 
 
 async def test_what_was_worked_out_from_another_tally_is_left_out(
@@ -85,7 +88,7 @@ async def test_a_deleted_project_takes_everything(registry: Registry, project: P
     await registry.projects.delete(project.id)
     await registry.tallies.add_to_project(project.id, [DayCount(DAY, 1, 10)])
 
-    assert await registry.tallies.messages("0001-01-01", "9999-12-31") == {}
+    assert await registry.figures.activity(date.min, date.max) == {}
 
 
 async def test_pulls_of_a_subscription_that_is_gone_are_left_out(registry: Registry) -> None:

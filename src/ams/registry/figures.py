@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     CompoundSelect,
     Connection,
     Select,
     Table,
+    bindparam,
     exists,
     func,
     literal,
@@ -17,11 +20,12 @@ from sqlalchemy import (
     union_all,
 )
 
-from ams.clock import Milliseconds
+from ams.clock import DAY, day_number
 from ams.names import ProjectId, TopicName, UserName
 from ams.registry.database import Database
 from ams.registry.tables import (
     memberships,
+    project_days,
     subscription_access,
     subscriptions,
     topic_access,
@@ -42,12 +46,16 @@ class ProjectFigures(NamedTuple):
     on_subscriptions: Listed
 
 
-class Made(NamedTuple):
-    """How many of a project's topics, subscriptions and members were created in a span of time."""
+class Activity(NamedTuple):
+    """What happened in a project in a window of days."""
 
+    messages: int = 0
+    """Published."""
     topics: int = 0
+    """Created, and still there."""
     subscriptions: int = 0
     users: int = 0
+    """Members who were created."""
 
 
 class FigureRecords:
@@ -74,15 +82,15 @@ class FigureRecords:
         condition = (subscriptions.c.project_id == project) & (subscriptions.c.topic == topic)
         return await self._database.read(lambda connection: _count(connection, subscriptions, condition))
 
-    async def made(self, first: Milliseconds, end: Milliseconds) -> Mapping[ProjectId, Made]:
-        """Return what was created from one moment to another by project; no entry for nothing."""
+    async def activity(self, first: date, last: date) -> Mapping[ProjectId, Activity]:
+        """Return by project what happened from one day to another, both included; no entry for nothing."""
+        window = {"first": day_number(first) * DAY, "end": (day_number(last) + 1) * DAY}
+        days = {"first_day": first.isoformat(), "last_day": last.isoformat()}
 
-        query = _made(first, end)
-
-        def work(connection: Connection) -> dict[ProjectId, Made]:
-            found: dict[ProjectId, Made] = {}
-            for kind, project, count in connection.execute(query):
-                found[project] = found.get(project, Made())._replace(**{kind: count})
+        def work(connection: Connection) -> dict[ProjectId, Activity]:
+            found: dict[ProjectId, Activity] = {}
+            for kind, project, count in connection.execute(_ACTIVITY, window | days):
+                found[project] = found.get(project, Activity())._replace(**{kind: count})
             return found
 
         return await self._database.read(work)
@@ -109,21 +117,25 @@ def _listed(connection: Connection, resources: Table, access: Table, project: Pr
     return [(name, counts[user]) for user, name in connection.execute(names)]
 
 
-def _made(first: Milliseconds, end: Milliseconds) -> CompoundSelect[Any]:
-    """Return field of `Made`, project and count for all of them."""
+def _activity() -> CompoundSelect[Any]:
+    """Return field of `Activity`, project and count, in one statement: each costs more than what it counts."""
+    first, end = bindparam("first", type_=BigInteger), bindparam("end", type_=BigInteger)
 
-    def by_project(table: Table) -> Select[Any]:
-        return select(literal(table.name), table.c.project_id, func.count()).group_by(table.c.project_id)
-
-    def inside(table: Table) -> ColumnElement[bool]:
-        return (table.c.created_on >= first) & (table.c.created_on < end)
+    def created(table: Table) -> Select[Any]:
+        counted = select(literal(table.name), table.c.project_id, func.count()).group_by(table.c.project_id)
+        return counted.where(table.c.created_on >= first, table.c.created_on < end)
 
     # Those outside a window are few as a rule: far fewer look-ups than one for each member.
     outside = select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
+    members = select(literal("users"), memberships.c.project_id, func.count()).group_by(memberships.c.project_id)
+    messages = select(literal("messages"), project_days.c.project_id, func.sum(project_days.c.messages))
+    days = project_days.c.day.between(bindparam("first_day"), bindparam("last_day"))
     return union_all(
-        by_project(topics).where(inside(topics)),
-        by_project(subscriptions).where(inside(subscriptions)),
-        select(literal("users"), memberships.c.project_id, func.count())
-        .where(memberships.c.user_id.not_in(outside))
-        .group_by(memberships.c.project_id),
+        created(topics),
+        created(subscriptions),
+        members.where(memberships.c.user_id.not_in(outside)),
+        messages.where(days).group_by(project_days.c.project_id),
     )
+
+
+_ACTIVITY = _activity()

@@ -99,16 +99,6 @@ class TallyRecords:
         days = query.order_by(project_days.c.day.desc()).limit(newest)
         return await self._database.read(lambda connection: {row.day: row.messages for row in connection.execute(days)})
 
-    async def messages(self, first: str, last: str) -> Mapping[ProjectId, int]:
-        """Return what was published by project from one day to another, both included; no entry for nothing."""
-        query = (
-            select(project_days.c.project_id, func.sum(project_days.c.messages))
-            .where(project_days.c.day.between(first, last))
-            .group_by(project_days.c.project_id)
-        )
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
-        return {ProjectId(project): messages for project, messages in rows}
-
     async def pulled(self, subscription: SubscriptionId) -> Tally:
         """Return what was handed out of a subscription."""
         query = select(subscription_tallies).where(subscription_tallies.c.subscription_id == subscription)

@@ -145,20 +145,20 @@ def _metric(metric: Metric) -> MetricAnswer:
 def _va_metrics(found: Sequence[ProjectUsage]) -> VaMetricsAnswer:
     return VaMetricsAnswer(
         ProjectsUsageAnswer(
-            [_usage(each) for each in found], sum(each.messages for each in found), total_average(found)
+            [_usage(each) for each in found], sum(each.activity.messages for each in found), total_average(found)
         ),
-        total_users_count=sum(each.made.users for each in found),
-        total_topics_count=sum(each.made.topics for each in found),
-        total_subscriptions_count=sum(each.made.subscriptions for each in found),
+        total_users_count=sum(each.activity.users for each in found),
+        total_topics_count=sum(each.activity.topics for each in found),
+        total_subscriptions_count=sum(each.activity.subscriptions for each in found),
     )
 
 
 def _usage(usage: ProjectUsage) -> ProjectUsageAnswer:
     return ProjectUsageAnswer(
         project=usage.project,
-        message_count=usage.messages,
+        message_count=usage.activity.messages,
         average_daily_messages=usage.average,
-        topics_count=usage.made.topics,
-        subscriptions_count=usage.made.subscriptions,
-        users_count=usage.made.users,
+        topics_count=usage.activity.topics,
+        subscriptions_count=usage.activity.subscriptions,
+        users_count=usage.activity.users,
     )

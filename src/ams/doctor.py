@@ -129,6 +129,8 @@ class Doctor:
 
 def _findings(subscription: Subscription, standing: Standing | None) -> Iterator[Finding]:
     if subscription.push is not None:
+        if not subscription.push.verified:
+            yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
         yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
     if standing is None:
         yield Finding(True, f"Its topic {subscription.topic} is gone: make it again, or delete the subscription.")

@@ -339,6 +339,11 @@ LOOKING = [
     Row("ours doctor", "a topic that is gone", get(DOCTOR),
         diagnosed("Its topic T is gone: make it again, or delete the subscription.", wrong=True),
         (*BOTH, CON, LISTED, delete(TOPIC))),
+    Row("ours doctor", "a push endpoint that is not verified", get(DOCTOR),
+        Answer(Has(push=True, pushVerified=False, healthy=False, findings=Holding(
+            {"wrong": True, "text": "Its push endpoint is not verified: nothing is delivered before it is."}))),
+        (A_TOPIC, put(SUBSCRIPTION, {"topic": "projects/$P/topics/T", "pushConfig": {
+            "type": "http_endpoint", "pushEndpoint": "https://endpoint.example/in"}})), (), "push"),
     Row("ours doctor", "asking hands nothing out", get(DOCTOR), Answer(Has(healthy=False)), THREE,
         ((ack(0), error("IA", "no ack pending")),)),
     Row("ours doctor", "an unknown subscription", get(DOCTOR), NO_SUBSCRIPTION),

@@ -292,6 +292,7 @@ class Diagnosis(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     topic: str
     ack_deadline_seconds: int
     push: bool
+    push_verified: bool
     healthy: bool
     findings: list[Finding]
     standing: Standing | None = None

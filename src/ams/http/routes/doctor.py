@@ -46,6 +46,7 @@ class DoctorReport(msgspec.Struct, rename="camel"):
     topic: str
     ack_deadline_seconds: int
     push: bool
+    push_verified: bool
     healthy: bool
     findings: Sequence[DoctorFinding]
     standing: DoctorStanding | UnsetType = UNSET
@@ -75,6 +76,7 @@ def _report(project: str, diagnosis: Diagnosis) -> DoctorReport:
         topic=topic_path(project, subscription.topic),
         ack_deadline_seconds=subscription.ack_deadline_seconds,
         push=subscription.push is not None,
+        push_verified=subscription.push is not None and subscription.push.verified,
         healthy=diagnosis.healthy,
         findings=[DoctorFinding(*finding) for finding in diagnosis.findings],
         standing=_standing(diagnosis.standing) if diagnosis.standing else UNSET,

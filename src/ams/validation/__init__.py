@@ -1,0 +1,9 @@
+"""Validation: whether messages are what a schema says (contract 15), for payloads in JSON and Avro and for attributes.
+
+A schema is compiled once for each of its revisions and then asked about every message. Nothing is ever fetched from
+anywhere, and no schema and no message, however made, takes long: see `limits`, `effort` and `avro`.
+"""
+
+from ams.validation.compiled import Compiled, compile_schema
+
+__all__ = ["Compiled", "compile_schema"]

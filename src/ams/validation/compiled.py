@@ -1,0 +1,74 @@
+"""One revision of a schema, ready to be asked about messages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pybase64
+
+from ams.errors import InvalidInput
+from ams.messages import Message
+from ams.validation.attributes import AttributeRules
+from ams.validation.avro import AvroSchema
+from ams.validation.json_schema import JsonSchema
+from ams.validation.limits import check_size
+
+JSON, AVRO = "json", "avro"
+_ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+
+
+class Payload(Protocol):
+    """A compiled schema of payloads."""
+
+    def check(self, index: int, data: bytes) -> None:
+        """Raise `InvalidInput` with the text of contract 15.3 for message number `index`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What messages must be; a part that is None allows anything."""
+
+    payload: Payload | None
+    attributes: AttributeRules | None
+
+    def check(self, index: int, message: Message) -> None:
+        """Raise `InvalidInput` that names message number `index` and what is wrong with it."""
+        self.check_data(index, message.data)
+        if self.attributes:
+            self.attributes.check(index, message.attributes)
+
+    def check_data(self, index: int, data: str) -> None:
+        """Check base64 text alone; raise `InvalidInput`."""
+        self.check_payload(index, decoded(index, data))
+
+    def check_payload(self, index: int, payload: bytes) -> None:
+        """Check decoded data alone; raise `InvalidInput`."""
+        if self.payload:
+            self.payload.check(index, payload)
+
+
+def compile_schema(kind: str, schema: dict[str, Any] | None, attributes: Mapping[str, Any] | None) -> Compiled:
+    """Compile a revision; `kind` is json or avro, a part that is None is not checked. May take a second: in a thread.
+
+    Raises `InvalidInput` that says what is wrong with the schema.
+    """
+    check_size([schema, attributes])
+    payload: Payload | None = None
+    if schema is not None:
+        payload = AvroSchema(schema) if kind == AVRO else JsonSchema(schema)
+    return Compiled(payload, AttributeRules(attributes) if attributes is not None else None)
+
+
+def decoded(index: int, data: str) -> bytes:
+    """Decode the data of message number `index`; line breaks within are tolerated. Raises `InvalidInput`."""
+    try:
+        return pybase64.b64decode(data, validate=True)
+    except ValueError:
+        pass
+    try:
+        return pybase64.b64decode(data.replace("\r", "").replace("\n", ""), validate=True)
+    except ValueError:
+        place = next((at for at, each in enumerate(data) if each not in _ALPHABET and each not in "\r\n="), len(data))
+        text = f"Message {index} is not in valid base64 enocding,illegal base64 data at input byte {place}"
+        raise InvalidInput(text) from None

@@ -1,0 +1,184 @@
+"""Payloads in Avro. The reader of fastavro, safe for schemas as plain as these, is the judge."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.errors import InvalidInput
+from ams.validation.avro import AvroSchema
+
+RECORD: dict[str, Any] = {
+    "type": "record",
+    "name": "Reading",
+    "namespace": "site.example",
+    "fields": [
+        {"name": "site", "type": "string"},
+        {"name": "number", "type": "int"},
+        {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "value", "type": ["null", "double", "float"]},
+        {"name": "ok", "type": "boolean"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "again", "type": "Kind"},
+        {"name": "key", "type": {"type": "fixed", "name": "Key", "size": 2}},
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {"name": "parts", "type": {"type": "array", "items": {"type": "array", "items": "int"}}},
+    ],
+}
+PLAIN: dict[str, Any] = {**RECORD, "fields": [{**each, "type": "long"} if each["name"] == "time" else each
+    for each in RECORD["fields"]]}  # fmt: skip
+VALUES = st.fixed_dictionaries(
+    {
+        "site": st.text(),
+        "number": st.integers(-(2**31), 2**31 - 1),
+        "time": st.integers(-(2**63), 2**63 - 1),
+        "value": st.none() | st.floats(allow_nan=False),
+        "ok": st.booleans(),
+        "raw": st.binary(),
+        "kind": st.sampled_from("AB"),
+        "again": st.sampled_from("AB"),
+        "key": st.binary(min_size=2, max_size=2),
+        "tags": st.dictionaries(st.text(), st.text()),
+        "parts": st.lists(st.lists(st.integers(-5, 5))),
+    }
+)
+LIST = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+
+
+def written(value: object) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(PLAIN), value)
+    return out.getvalue()
+
+
+def accepts(schema: AvroSchema, data: bytes) -> bool:
+    try:
+        schema.check(0, data)
+    except InvalidInput as error:
+        assert error.message.startswith("Message 0 is not valid.")
+        return False
+    return True
+
+
+def refusal(schema: dict[str, Any], data: bytes) -> str:
+    with pytest.raises(InvalidInput) as refused:
+        AvroSchema(schema).check(3, data)
+    return refused.value.message.removeprefix("Message 3 is not valid.")
+
+
+CHECKS: Callable[[bytes], bool] = lambda data: accepts(COMPILED, data)  # noqa: E731 - a name for what the laws ask
+COMPILED = AvroSchema(RECORD)
+
+
+@given(VALUES)
+def test_what_a_writer_writes_is_valid(value: object) -> None:
+    assert CHECKS(written(value))
+
+
+@given(VALUES, st.data())
+def test_a_datum_cut_off_or_with_more_after_it_is_not(value: object, draw: st.DataObject) -> None:
+    """O12."""
+    data = written(value)
+
+    assert not CHECKS(data[: draw.draw(st.integers(0, len(data) - 1))])
+    assert not CHECKS(data + draw.draw(st.binary(min_size=1)))
+
+
+@given(VALUES, st.data())
+def test_a_reader_can_read_whatever_is_valid(value: object, draw: st.DataObject) -> None:
+    data = bytearray(written(value))
+    data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
+    if CHECKS(bytes(data)):
+        read = io.BytesIO(bytes(data))
+        fastavro.schemaless_reader(read, fastavro.parse_schema(PLAIN), None)
+        assert read.tell() == len(data)
+
+
+@given(st.binary())
+def test_any_bytes_are_valid_or_refused(data: bytes) -> None:
+    CHECKS(data)
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "told"),
+    [
+        (RECORD, b"", 'field "site": unexpected end of data in a number'),
+        (RECORD, b"\x04a", 'field "site": unexpected end of data: 2 bytes wanted, 1 there'),
+        ({"type": "string"}, b"\x01", "a length of -1"),
+        ({"type": "string"}, b"\x02\xff", "a string that is not UTF-8"),
+        ({"type": "int"}, b"\x80\x80\x80\x80\x10", "a number of more than 32 bits"),
+        ({"type": "long"}, b"\x80" * 10 + b"\x01", "a number of more than 10 bytes"),
+        ({"type": "boolean"}, b"\x02", "a boolean is 0 or 1, not 2"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\x02", "there is no symbol 1 in an enum of 1"),
+        ({"type": ["null", "int"]}, b"\x04", "there is no branch 2 in a union of 2"),
+        ({"type": "null"}, b"xy", "2 bytes left over after the datum"),
+    ],
+)
+def test_the_detail_says_what_is_wrong(schema: dict[str, Any], data: bytes, told: str) -> None:
+    assert refusal(schema, data) == told
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "unknown"},
+        {"type": "array"},
+        {"type": "map"},
+        {"type": "record"},
+        {"type": "record", "name": "A", "fields": [{"name": "b", "type": "B"}]},
+        {"type": "record", "name": "A", "fields": 1},
+        {"type": "record", "name": "A", "fields": [{"name": "b"}]},
+        {"type": "enum", "name": "E", "symbols": ["A", "A"]},
+        {"type": "enum", "name": "E", "symbols": 1},
+        {"type": "fixed", "name": "F"},
+        {"type": "fixed", "name": "F", "size": -1},
+        {"type": "fixed", "name": "F", "size": "2"},
+        {"type": 5},
+        {"type": [5]},
+        {"type": "error_union"},
+    ],
+)
+def test_what_is_no_schema_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="."):
+        AvroSchema(schema)
+
+
+def test_blocks_may_tell_their_bytes() -> None:
+    schema = AvroSchema({"type": "array", "items": "int"})
+
+    assert accepts(schema, b"\x03\x04\x02\x04\x00")
+
+
+def test_a_billion_items_without_bytes_take_no_time() -> None:
+    schema = AvroSchema({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}})
+
+    assert accepts(schema, b"\x80\x80\x80\x80\x80\x80\x80\x80\x40\x00")
+
+
+def test_names_that_double_without_bytes_take_no_time() -> None:
+    fields: list[dict[str, Any]] = [{"name": "x", "type": {"type": "record", "name": "R0", "fields": []}}]
+    for n in range(1, 200):
+        both = [{"name": "a", "type": f"R{n - 1}"}, {"name": "b", "type": f"R{n - 1}"}]
+        fields.append({"name": f"f{n}", "type": {"type": "record", "name": f"R{n}", "fields": both}})
+
+    assert accepts(AvroSchema({"type": "record", "name": "All", "fields": fields}), b"")
+
+
+def test_a_schema_that_holds_itself_is_followed_to_a_depth() -> None:
+    schema = AvroSchema(LIST)
+
+    assert accepts(schema, b"\x02" * 50 + b"\x00")
+    with pytest.raises(InvalidInput, match="nested too deeply|next"):
+        schema.check(0, b"\x02" * 100_000 + b"\x00")
+
+
+def test_a_record_that_only_holds_itself_ends() -> None:
+    endless = AvroSchema({"type": "record", "name": "A", "fields": [{"name": "a", "type": "A"}]})
+
+    assert not accepts(endless, b"")

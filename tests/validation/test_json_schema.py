@@ -1,0 +1,222 @@
+"""Payloads in JSON: the texts of contract 15.3 that the contract's table of rows does not show, and the bounds."""
+
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.errors import InvalidInput
+from ams.validation.json_schema import JsonSchema
+
+SECONDS = 2
+"""Far above what anything here takes, far below what a hostile schema takes without bounds."""
+MYSELF = {"$ref": "#"}
+
+
+def text(schema: dict[str, Any], document: object) -> str:
+    """What is told of a document, without the frame; empty when it is valid."""
+    try:
+        JsonSchema(schema).check(0, json.dumps(document).encode())
+    except InvalidInput as error:
+        return error.message.removeprefix("Message 0 data is not valid").removeprefix(",")
+    return ""
+
+
+def nested(depth: int, innermost: object) -> object:
+    value = innermost
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("schema", "document", "told"),
+    [
+        ({"type": ["string", "null"]}, 1.5, "(root): Invalid type. Expected: [null,string], given: number"),
+        ({"type": "string"}, True, "(root): Invalid type. Expected: string, given: boolean"),
+        ({"type": "string"}, None, "(root): Invalid type. Expected: string, given: null"),
+        ({"type": "string"}, [], "(root): Invalid type. Expected: string, given: array"),
+        ({"type": "string"}, {}, "(root): Invalid type. Expected: string, given: object"),
+        ({"const": {"a": 1}}, 1, '(root): (root) does not match: {"a":1}'),
+        ({"enum": [1, None]}, 2, "(root): (root) must be one of the following: 1, null"),
+        ({"anyOf": [{"type": "string"}]}, 1, "(root): Must validate at least one schema (anyOf)"),
+        ({"oneOf": [{"type": "string"}]}, 1, "(root): Must validate one and only one schema (oneOf)"),
+        ({"oneOf": [{}, {}]}, 1, "(root): Must validate one and only one schema (oneOf)"),
+        ({"not": {}}, 1, "(root): Must not validate the schema (not)"),
+        ({"contains": {"type": "null"}}, [1], "(root): At least one of the items must match"),
+        ({"properties": {"a": False}}, {"a": 1}, "a: False always fails validation"),
+        ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, '(root): Property name of "ab" does not match'),
+        ({"items": [{}], "additionalItems": False}, [1, 2], "(root): No additional items allowed on array"),
+        ({"maxLength": 1}, "ab", "(root): String length must be less than or equal to 1"),
+        ({"maximum": 1.5}, 2, "(root): Must be less than or equal to 1.5"),
+        ({"exclusiveMinimum": 1}, 1, "(root): Must be greater than 1"),
+        ({"multipleOf": 3}, 4, "(root): Must be a multiple of 3"),
+        ({"maxItems": 1}, [1, 2], "(root): Array must have at most 1 items"),
+        ({"uniqueItems": True}, [1, 1], "(root): array items must be unique"),
+        ({"minProperties": 1}, {}, "(root): Must have at least 1 properties"),
+        ({"maxProperties": 0}, {"a": 1}, "(root): Must have at most 0 properties"),
+        ({"format": "date-time"}, "yesterday", "(root): Does not match format 'date-time'"),
+    ],
+)
+def test_15_3_a_violation_has_the_text_of_the_reference(schema: dict[str, Any], document: object, told: str) -> None:
+    assert text(schema, document) == told
+
+
+def test_a_message_is_named_by_its_number() -> None:
+    with pytest.raises(InvalidInput, match=r"^Message 7 data is not valid,\(root\): a is required$"):
+        JsonSchema({"required": ["a"]}).check(7, b"{}")
+
+
+def test_what_is_quoted_is_cut_and_not_everything_is_told() -> None:
+    long = text({"additionalProperties": False}, {"x" * 10_000: 1})
+    many = text({"items": {"type": "string"}}, list(range(500)))
+
+    assert len(long) < 300
+    assert many.endswith("20)19: Invalid type. Expected: string, given: integer.")
+
+
+def test_of_a_large_document_only_the_first_violation_is_told() -> None:
+    assert text({"items": {"type": "string"}}, list(range(50_000))) == (
+        "0: Invalid type. Expected: string, given: integer"
+    )
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"1" * 5000])
+def test_a_number_that_nobody_can_hold_is_told(number: bytes) -> None:
+    with pytest.raises(InvalidInput, match=r"^Message 0 data is not valid JSON format,"):
+        JsonSchema({}).check(0, number)
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"[" * 3000 + b"]" * 3000])
+def test_a_document_that_is_too_deep_is_told(data: bytes) -> None:
+    with pytest.raises(InvalidInput, match=r"^Message 0 data is not valid JSON format,nested too deeply$"):
+        JsonSchema({}).check(0, data)
+
+
+@given(st.binary())
+def test_any_bytes_are_valid_or_refused(data: bytes) -> None:
+    try:
+        JsonSchema({"type": "object"}).check(0, data)
+    except InvalidInput:
+        return
+    assert isinstance(json.loads(data), dict)
+
+
+def test_a_pattern_of_powers_is_quick_on_a_long_text() -> None:
+    schema = JsonSchema({"pattern": "^(a+)+$"})
+    started = time.monotonic()
+
+    with pytest.raises(InvalidInput, match="Does not match pattern"):
+        schema.check(0, json.dumps("a" * 10_000 + "!").encode())
+
+    assert time.monotonic() - started < SECONDS
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(?<!a)b", "((a{0,1000}){0,1000}){0,1000}", "("])
+def test_a_pattern_without_linear_time_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidInput):
+        JsonSchema({"properties": {"a": {"pattern": pattern}}})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "http://schemas.example/a.json"},
+        {"$ref": "https://schemas.example/a.json#/b"},
+        {"$ref": "file:///etc/hostname"},
+        {"$id": "http://schemas.example/", "properties": {"a": {"$ref": "b.json"}}},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": "http://schemas.example/a.json"},
+    ],
+)
+def test_a_reference_elsewhere_is_refused_without_a_connection(
+    schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *place: asked.append(place))
+
+    with pytest.raises(InvalidInput, match="Retrieval is disabled"):
+        JsonSchema(schema)
+
+    assert asked == []
+
+
+def test_references_within_the_schema_are_followed() -> None:
+    tree = {"type": "object", "properties": {"left": MYSELF, "right": MYSELF}, "additionalProperties": False}
+
+    assert text(tree, {"left": {"right": {}}}) == ""
+    assert text(tree, {"left": {"x": 1}, "right": 1}) == (
+        ".1)left: Additional property x is not allowed.2)right: Invalid type. Expected: object, given: integer."
+    )
+
+
+def test_a_schema_of_json_schemas_is_no_trouble() -> None:
+    """Draft 7 describes itself so: a schema holds schemas, and lists and maps of schemas."""
+    lists, maps = {"type": "array", "items": MYSELF}, {"type": "object", "additionalProperties": MYSELF}
+    schemas = {
+        "type": ["object", "boolean"],
+        "definitions": {"lists": lists, "maps": maps},
+        "properties": {
+            "not": MYSELF,
+            "items": {"anyOf": [MYSELF, {"$ref": "#/definitions/lists"}]},
+            "dependencies": {"additionalProperties": {"anyOf": [MYSELF, {"type": "array"}]}},
+            "properties": {"$ref": "#/definitions/maps"},
+        },
+    }
+
+    assert text(schemas, {"items": [{"not": True}], "properties": {"a": {"items": False}}}) == ""
+    assert text(schemas, {"properties": {"a": {"not": 1}}}) == (
+        "properties.a.not: Invalid type. Expected: [boolean,object], given: integer"
+    )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        MYSELF,
+        {"allOf": [MYSELF]},
+        {"not": {"anyOf": [MYSELF]}},
+        {"type": "array", "allOf": [{"items": MYSELF}, {"items": MYSELF}, {"items": MYSELF}]},
+        {"anyOf": [{"contains": MYSELF}, {"contains": {"not": MYSELF}}, {"items": MYSELF}], "maxItems": 0},
+        {"type": "array", "items": {"anyOf": [MYSELF, MYSELF, MYSELF]}},
+    ],
+)
+def test_a_schema_of_too_many_ways_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="^Schema would take too long to check"):
+        JsonSchema(schema)
+
+
+def test_a_chain_that_doubles_is_refused() -> None:
+    doubled = {f"d{n}": {"allOf": [{"$ref": f"#/definitions/d{n + 1}"}] * 2} for n in range(40)}
+    schema = {"definitions": {**doubled, "d40": {"type": "string"}}, "$ref": "#/definitions/d0"}
+    started = time.monotonic()
+
+    with pytest.raises(InvalidInput, match="^Schema would take too long to check"):
+        JsonSchema(schema)
+
+    assert time.monotonic() - started < SECONDS
+
+
+def test_a_document_with_too_much_for_a_large_schema_is_refused() -> None:
+    wide = {"items": {"anyOf": [{"const": number} for number in range(5000)]}}
+    started = time.monotonic()
+
+    assert text(wide, [-1] * 20_000) == "(root): Has too many values for so large a schema"
+    assert text(wide, [4999] * 100) == ""
+
+    assert time.monotonic() - started < SECONDS
+
+
+def test_where_all_violations_would_take_long_less_is_told() -> None:
+    wide = {"items": {"anyOf": [{"const": number} for number in range(5000)]}}
+
+    assert text(wide, [-1] * 15) == "0: Must validate at least one schema (anyOf)"
+    assert text(wide, [-1] * 2000) == "(root): Does not match the schema"
+
+
+def test_a_document_is_not_followed_for_ever() -> None:
+    assert text({}, nested(63, 1)) == ""
+    assert text({}, nested(64, 1)) == "(root): Must not be nested deeper than 64 levels"

@@ -15,6 +15,7 @@ ProjectName = NewType("ProjectName", str)
 TopicName = NewType("TopicName", str)
 SubscriptionName = NewType("SubscriptionName", str)
 UserName = NewType("UserName", str)
+SchemaName = NewType("SchemaName", str)
 
 ProjectId = NewType("ProjectId", str)
 """Lower-case uuid text of a project; never shown to clients."""
@@ -24,6 +25,8 @@ SubscriptionId = NewType("SubscriptionId", str)
 """Lower-case uuid text of a subscription; the key of its cursor."""
 RegistrationId = NewType("RegistrationId", str)
 """Lower-case uuid text of a registration."""
+SchemaId = NewType("SchemaId", str)
+"""Lower-case uuid text of a schema; stays when the schema is renamed."""
 TopicId = NewType("TopicId", bytes)
 """The 16 bytes of a topic's uuid; the key of its log."""
 Offset = NewType("Offset", int)
@@ -89,6 +92,19 @@ def topic_reference(project: str, reference: str) -> TopicName:
     if not is_name(parts[3]):
         raise InvalidInput("Invalid Topic name")
     return TopicName(parts[3])
+
+
+def schema_path(project: str, schema: str) -> str:
+    """Return the resource name of a schema, which has no leading slash anywhere (contract 2)."""
+    return f"projects/{project}/schemas/{schema}"
+
+
+def schema_reference(reference: str) -> SchemaName:
+    """Read `projects/P/schemas/X`, whatever P and X are (contract 8); raise `InvalidInput` otherwise."""
+    parts = reference.split("/")
+    if len(parts) != 4 or parts[0] != "projects" or parts[2] != "schemas":
+        raise InvalidInput("wrong schema name declaration")
+    return SchemaName(parts[3])
 
 
 def ack_prefix(project: str, subscription: str) -> str:

@@ -12,6 +12,7 @@ from ams.messages import Message
 from ams.names import Offset, TopicName
 from ams.registry.records import Topic
 from ams.registry.registry import Registry
+from ams.validators import Validators
 
 RECORD_OVERHEAD = 100
 """What a stored message costs beside its attributes and data: id, time and framing (contract 12.2)."""
@@ -24,6 +25,7 @@ class Publisher:
     registry: Registry
     log: Log
     max_message_bytes: int
+    validators: Validators
     counts: Counts = field(default_factory=Counts)
 
     async def topic(self, caller: Caller, name: TopicName) -> Topic:
@@ -40,11 +42,14 @@ class Publisher:
     async def publish(self, topic: Topic, messages: Sequence[Message], *, key: str | None = None) -> Appended:
         """Store the messages; when it returns they are durable.
 
-        Raises `TooLarge` when one of them is over the limit, `LogUnavailable` when the log cannot store now; nothing
+        Raises `InvalidInput` for the first that the topic's schema does not allow, `Unusable` when that schema cannot
+        be used, `TooLarge` when a message is over the limit, `LogUnavailable` when the log cannot store now; nothing
         is stored then. No messages are no error and store nothing.
         """
         if not messages:
             return Appended(Offset(0), 0, topic.created_on)
+        if topic.schema is not None:
+            await self.validators.check(topic.schema, messages)
         if max([len(message.fragment) for message in messages]) + RECORD_OVERHEAD > self.max_message_bytes:
             raise TooLarge
         try:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from ams.access.admission import Caller
 from ams.access.roles import PUBLISHER
 from ams.counting import Counting
-from ams.errors import AlreadyExists, InvalidInput, NotFound
+from ams.errors import AlreadyExists, NotFound
 from ams.log.base import Log
-from ams.names import SubscriptionName, TopicId, TopicName, UserName, new_topic_id
+from ams.names import SchemaName, SubscriptionName, TopicId, TopicName, UserName, new_topic_id, schema_reference
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Topic
 from ams.registry.registry import Registry
@@ -41,14 +41,13 @@ class Topics:
 
         `schema` is a reference, empty for none. Raises `InvalidInput` or `NotFound` for a bad one, `AlreadyExists`.
         """
-        if schema:
-            _refuse_schema(schema)
+        attached = await self._schema(caller, schema) if schema else None
         if await self._registry.topics.find(caller.here.id, name) is not None:
             raise AlreadyExists("Topic already exists")
         identity = new_topic_id()
         await self._log.create(identity, caller.here.retention)
         try:
-            topic = await self._registry.topics.create(identity, caller.here.id, name)
+            topic = await self._registry.topics.create(identity, caller.here.id, name, attached)
             await self._follow_project(caller, identity)
             return topic
         except (AlreadyExists, NotFound):
@@ -85,10 +84,21 @@ class Topics:
         """Replace the access list; raise `NotFound` for users who are no members, then for the topic."""
         await self._registry.topics.set_access_list(caller.here.id, name, users)
 
+    async def attach_schema(self, caller: Caller, name: TopicName, schema: str) -> None:
+        """Let messages be checked by a schema from the next publish on; an empty reference detaches.
 
-def _refuse_schema(reference: str) -> None:
-    parts = reference.split("/")
-    if len(parts) != 4 or parts[0] != "projects" or parts[2] != "schemas":
-        raise InvalidInput("wrong schema name declaration")
-    # There are no schemas yet, so a well-formed reference names one that does not exist.
-    raise NotFound("Schema doesn't exist")
+        Raises, in this order: `NotFound` for the topic, `InvalidInput` for the reference, `NotFound` for the schema.
+        """
+        await self.show(caller, name)
+        attached = await self._schema(caller, schema) if schema else None
+        await self._registry.topics.set_schema(caller.here.id, name, attached)
+
+    async def detach_schema(self, caller: Caller, name: TopicName) -> None:
+        """Take any message from the next publish on, also when no schema was attached; raise `NotFound`."""
+        await self._registry.topics.set_schema(caller.here.id, name, None)
+
+    async def _schema(self, caller: Caller, reference: str) -> SchemaName:
+        name = schema_reference(reference)
+        if await self._registry.schemas.find(caller.here.id, name) is None:
+            raise NotFound("Schema doesn't exist")
+        return name

@@ -41,6 +41,7 @@ from ams.registry.registry import Registry
 from ams.registry.rotation import settle
 from ams.registry.secrets import key_file, parse_key
 from ams.retention import Retention
+from ams.schemas import Schemas
 from ams.seeking import Seeker
 from ams.service import About
 from ams.settings import Settings
@@ -48,6 +49,7 @@ from ams.subscriptions import Subscriptions
 from ams.topics import Topics
 from ams.usage import Usage
 from ams.users import Users, first_admin, push_worker
+from ams.validators import Validators
 
 logger = structlog.get_logger("ams")
 
@@ -128,7 +130,8 @@ def _assemble(
     )
     gate = Gate(admission, settings.auth_option, _rates(settings, clock))
     bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
-    publisher = Publisher(registry, log, settings.max_message_bytes, counts)
+    validators = Validators(registry)
+    publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts)
     deliverer = Deliverer(
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
         push_enabled=settings.push_enabled, counts=counts,
@@ -139,6 +142,7 @@ def _assemble(
         members=Members(registry),
         topics=Topics(registry, log, counting),
         subscriptions=Subscriptions(registry, log, cursors, pushing),
+        schemas=Schemas(registry, log, validators),
         users=Users(registry, table.roles),
         registrations=Registrations(registry),
         seeker=Seeker(registry, log, cursors),

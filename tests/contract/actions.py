@@ -1,6 +1,6 @@
 """The actions this service has: method and path of each, typed in from the contract's table (3.4)."""
 
-from tests.contract.rows import MEMBERS, PROJECT, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, TOPICS
+from tests.contract.rows import MEMBERS, PROJECT, SCHEMA, SCHEMAS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, TOPICS
 
 USER, A_MEMBER = "/users/$P-x", MEMBERS + "/$P-x"
 A_REGISTRATION = "/registrations/0"
@@ -64,4 +64,13 @@ PATHS = {
     "topics:offsets": ("GET", TOPIC + ":offsets"),
     "topics:read": ("GET", TOPIC + ":read"),
     "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),
+    "topics:attachSchema": ("POST", TOPIC + ":attachSchema"),
+    "topics:detachSchema": ("POST", TOPIC + ":detachSchema"),
+    "schemas:validateMessage": ("POST", SCHEMA + ":validate"),
+    "schemas:create": ("POST", SCHEMA),
+    "schemas:show": ("GET", SCHEMA),
+    "schemas:list": ("GET", SCHEMAS),
+    "schemas:update": ("PUT", SCHEMA),
+    "schemas:delete": ("DELETE", SCHEMA),
+    "schemas:dryRun": ("POST", SCHEMA + ":dryRun"),
 }

@@ -178,6 +178,8 @@ TOPIC = TOPICS + "/T"
 SUBSCRIPTIONS = PROJECT + "/subscriptions"
 SUBSCRIPTION = SUBSCRIPTIONS + "/S"
 MEMBERS = PROJECT + "/members"
+SCHEMAS = PROJECT + "/schemas"
+SCHEMA = SCHEMAS + "/X"
 
 A_TOPIC = put(TOPIC)
 A_SUBSCRIPTION = put(SUBSCRIPTION, {"topic": "projects/$P/topics/T"})

@@ -4,6 +4,7 @@ import pytest
 
 from tests.contract import (
     access,
+    checked,
     clients,
     delivered,
     delivery,
@@ -13,6 +14,7 @@ from tests.contract import (
     push,
     registrations,
     resources,
+    schemas,
     service,
     transport,
     usage,
@@ -23,8 +25,8 @@ from tests.contract.rows import Row
 from tests.contract.runner import Runner
 
 ROOMS = (
-    transport, access, users, people, registrations, resources, delivery, push, delivered, service, metrics, usage,
-    clients, ours,
+    transport, access, users, people, registrations, resources, delivery, push, delivered, schemas, checked, service,
+    metrics, usage, clients, ours,
 )  # fmt: skip
 ROWS = [row for room in ROOMS for row in room.ROWS]
 

@@ -22,6 +22,7 @@ from ams.names import Offset, SubscriptionName, TopicId, TopicName
 from ams.publishing import Publisher
 from ams.registry.registry import Registry
 from ams.seeking import Seeker
+from ams.validators import Validators
 from tests.faults import payload
 from tests.faults.attempts import Ack, Ending, Facts, Held, Outcome, Publish, Pull, Seek
 from tests.faults.history import History
@@ -129,7 +130,7 @@ class Clients:
     @property
     def publisher(self) -> Publisher:
         """The use case of publishing, on these engines."""
-        return Publisher(self.registry, self.log, 1_500_000)
+        return Publisher(self.registry, self.log, 1_500_000, Validators(self.registry))
 
     def _deliverer(self) -> Deliverer:
         return Deliverer(self.registry, self.log, self.cursors, _ALL, _ALL, 0.0)

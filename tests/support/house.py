@@ -12,6 +12,7 @@ from ams.messages import message
 from ams.names import SubscriptionName, TopicName
 from ams.publishing import Publisher
 from ams.seeking import Seeker
+from ams.validators import Validators
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
 
@@ -28,7 +29,8 @@ class House:
 
     @property
     def publisher(self) -> Publisher:
-        return Publisher(self.engines.registry, self.engines.log, 1_500_000, self.engines.counts)
+        engines = self.engines
+        return Publisher(engines.registry, engines.log, 1_500_000, Validators(engines.registry), engines.counts)
 
     @property
     def seeker(self) -> Seeker:

@@ -112,7 +112,8 @@ class FastRoutes:
         body = await self._bodies.read(call.headers, call.receive)
         weight = self._bodies.hold(body)
         try:
-            appended = await self._publisher.publish(topic, await self._messages.read(body), key=key)
+            received = await self._messages.read(body, lenient=topic.schema is not None)
+            appended = await self._publisher.publish(topic, received, key=key)
         finally:
             self._bodies.release(weight)
         return messages.published(appended.first, appended.count)

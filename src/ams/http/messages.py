@@ -100,10 +100,14 @@ class MessageReader:
         self._lenient = lenient
         self._one_at_a_time = asyncio.Lock()
 
-    async def read(self, body: bytes) -> list[Message]:
-        """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments"."""
+    async def read(self, body: bytes, *, lenient: bool = False) -> list[Message]:
+        """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments".
+
+        `lenient` leaves data that is not base64 to be refused by the topic's schema, with its text (contract 15.3).
+        """
+        lenient = lenient or self._lenient
         if len(body) <= BIG_BODY:
-            return [self._message(each) for each in _publish.read(body).messages or ()]
+            return [_message(each, lenient) for each in _publish.read(body).messages or ()]
         if body.count(b"{") > 2 * MAX_MESSAGES + 1:
             raise TooLarge
         async with self._one_at_a_time:
@@ -112,20 +116,21 @@ class MessageReader:
             messages: list[Message] = []
             for start in range(0, len(published), _BREATH):
                 await asyncio.sleep(0)
-                messages += [self._message(each) for each in published[start : start + _BREATH]]
+                messages += [_message(each, lenient) for each in published[start : start + _BREATH]]
             return messages
 
-    def _message(self, published: PublishedMessage | None) -> Message:
-        if published is None:
-            raise InvalidInput("Invalid Message Arguments")
-        data = published.data or ""
-        attributes = _attributes(published.attributes)
-        if not data and not attributes:
-            raise InvalidInput("Invalid Message Arguments")
-        plain = _is_base64(data)
-        if not plain and not self._lenient and not _is_base64(data.replace("\r", "").replace("\n", "")):
-            raise InvalidInput("Invalid Message Arguments")
-        return message(data, attributes, plain=plain)
+
+def _message(published: PublishedMessage | None, lenient: bool) -> Message:
+    if published is None:
+        raise InvalidInput("Invalid Message Arguments")
+    data = published.data or ""
+    attributes = _attributes(published.attributes)
+    if not data and not attributes:
+        raise InvalidInput("Invalid Message Arguments")
+    plain = _is_base64(data)
+    if not plain and not lenient and not _is_base64(data.replace("\r", "").replace("\n", "")):
+        raise InvalidInput("Invalid Message Arguments")
+    return message(data, attributes, plain=plain)
 
 
 def _attributes(given: dict[str, str | None] | list[AttributePair] | None) -> dict[str, str]:

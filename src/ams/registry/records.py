@@ -8,6 +8,8 @@ from ams.names import (
     ProjectId,
     ProjectName,
     RegistrationId,
+    SchemaId,
+    SchemaName,
     SubscriptionId,
     SubscriptionName,
     TopicId,
@@ -79,14 +81,47 @@ class Principal:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaContent:
+    """What one revision of a schema says."""
+
+    type: str
+    """`json` or `avro`."""
+    payload: str | None
+    """The schema of the data, as JSON; None: only attributes are checked."""
+    attributes: str | None
+    """What attributes must be, as JSON; None: anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema at one of its revisions."""
+
+    id: SchemaId
+    project_id: ProjectId
+    name: SchemaName
+    revision: int
+    """From 1; the newest unless another was asked for."""
+    content: SchemaContent
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedSchema:
+    """Which revision of which schema the messages of a topic must keep."""
+
+    id: SchemaId
+    name: SchemaName
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     """A topic; `id` is the key of its log."""
 
     id: TopicId
     project_id: ProjectId
     name: TopicName
-    schema: str | None
-    """Name of the attached schema."""
+    schema: AttachedSchema | None
+    """The attached schema as it is now."""
     retention: Milliseconds | None
     """Age limit of its messages; None: the project's, then the log's default."""
     created_on: Milliseconds

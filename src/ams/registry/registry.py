@@ -12,6 +12,7 @@ from ams.registry.database import Database, reason
 from ams.registry.figures import FigureRecords
 from ams.registry.projects import ProjectRecords
 from ams.registry.registrations import RegistrationRecords
+from ams.registry.schemas import SchemaRecords
 from ams.registry.secrets import Secrets
 from ams.registry.subscriptions import SubscriptionRecords
 from ams.registry.tables import keys
@@ -20,7 +21,7 @@ from ams.registry.topics import TopicRecords
 from ams.registry.users import UserRecords
 
 CACHE_SIZE = 50_000
-"""Entries of each kind (tokens, projects, topics, subscriptions) kept in memory."""
+"""Entries of each kind (tokens, projects, topics, subscriptions, schemas) kept in memory."""
 
 
 class Registry:
@@ -31,6 +32,7 @@ class Registry:
         self._secrets = secrets
         self.users = UserRecords(database, secrets, clock, cache_size)
         self.topics = TopicRecords(database, clock, cache_size)
+        self.schemas = SchemaRecords(database, clock, cache_size, self.topics.forget_schema)
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)
         self.projects = ProjectRecords(database, clock, cache_size)
         self.registrations = RegistrationRecords(database, clock, self.users)

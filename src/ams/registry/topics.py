@@ -7,12 +7,12 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, ins
 
 from ams.clock import Clock, Milliseconds
 from ams.errors import NotFound
-from ams.names import ProjectId, TopicId, TopicName, UserId, UserName, topic_id, topic_id_text
+from ams.names import ProjectId, SchemaId, SchemaName, TopicId, TopicName, UserId, UserName, topic_id, topic_id_text
 from ams.registry import access_lists
 from ams.registry.cache import Cache
 from ams.registry.database import Database
 from ams.registry.paging import Page, PageRequest, read_page
-from ams.registry.records import NOBODY, Topic
+from ams.registry.records import NOBODY, AttachedSchema, Topic
 from ams.registry.tables import projects, schemas, topic_access, topic_schemas, topics
 
 
@@ -47,12 +47,39 @@ class TopicRecords:
         texts = await self._database.read(lambda connection: connection.scalars(query).all())
         return frozenset(topic_id(text) for text in texts)
 
-    async def create(self, identity: TopicId, project: ProjectId, name: TopicName) -> Topic:
-        """Register a topic; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone."""
+    async def create(
+        self, identity: TopicId, project: ProjectId, name: TopicName, schema: SchemaName | None = None
+    ) -> Topic:
+        """Register a topic, with a schema attached if one is named.
+
+        Raises `AlreadyExists` when the name is taken, `NotFound` when the project or the schema is gone.
+        """
         now = self._clock.wall()
         row = insert(topics).values(id=topic_id_text(identity), project_id=project, name=name, created_on=now)
-        await self._database.write(lambda connection: connection.execute(row))
-        return Topic(identity, project, name, None, None, now)
+
+        def work(connection: Connection) -> Topic:
+            connection.execute(row)
+            attached = _attach(connection, project, topic_id_text(identity), schema) if schema else None
+            return Topic(identity, project, name, attached, None, now)
+
+        return await self._database.write(work)
+
+    async def set_schema(self, project: ProjectId, name: TopicName, schema: SchemaName | None) -> None:
+        """Attach a schema instead of the one there was, or none; raise `NotFound` for the topic, then the schema."""
+
+        def work(connection: Connection) -> None:
+            identity = connection.scalar(select(topics.c.id).where(_is(project, name)))
+            if identity is None:
+                raise NotFound("Topic doesn't exist")
+            connection.execute(delete(topic_schemas).where(topic_schemas.c.topic_id == identity))
+            if schema:
+                _attach(connection, project, identity, schema)
+
+        await self._database.write(work, lambda: self._by_name.forget((project, name)))
+
+    def forget_schema(self, schema: SchemaId) -> None:
+        """Drop from memory what was known of topics that have this schema: it changed."""
+        self._by_name.forget_where(lambda _, topic: topic.schema is not None and topic.schema.id == schema)
 
     async def set_retention(self, project: ProjectId, name: TopicName, retention: Milliseconds | None) -> Topic | None:
         """Change a topic's own age limit; return the topic, None when there is none."""
@@ -108,8 +135,18 @@ def _is(project: ProjectId, name: TopicName) -> ColumnElement[bool]:
     return (topics.c.project_id == project) & (topics.c.name == name)
 
 
+def _attach(connection: Connection, project: ProjectId, topic: str, name: SchemaName) -> AttachedSchema:
+    """Attach a schema of the project to a topic that has none; raise `NotFound`."""
+    known = select(schemas).where((schemas.c.project_id == project) & (schemas.c.name == name))
+    row = connection.execute(known).first()
+    if row is None:
+        raise NotFound("Schema doesn't exist")
+    connection.execute(insert(topic_schemas).values(topic_id=topic, schema_id=row.id))
+    return AttachedSchema(row.id, row.name, row.revision)
+
+
 _SELECT: Select[Any] = (
-    select(topics, schemas.c.name.label("schema"))
+    select(topics, schemas.c.id.label("schema_id"), schemas.c.name.label("schema_name"), schemas.c.revision)
     .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)
     .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
 )
@@ -121,4 +158,5 @@ def _find(connection: Connection, project: ProjectId, name: TopicName) -> Topic 
 
 
 def _topic(row: Row[Any], authorized: frozenset[UserId] = NOBODY) -> Topic:
-    return Topic(topic_id(row.id), row.project_id, row.name, row.schema, row.retention, row.created_on, authorized)
+    schema = AttachedSchema(row.schema_id, row.schema_name, row.revision) if row.schema_id else None
+    return Topic(topic_id(row.id), row.project_id, row.name, schema, row.retention, row.created_on, authorized)

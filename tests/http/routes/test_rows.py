@@ -27,6 +27,7 @@ def test_every_action_has_the_method_and_path_of_the_contract() -> None:
         "$P": "{project}",
         "/T": "/{topic}",
         "/S": "/{subscription}",
+        "/X": "/{schema}",
     }
 
     def template(path: str) -> str:

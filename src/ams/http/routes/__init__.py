@@ -10,6 +10,7 @@ from ams.http.routes.push import PushRoutes
 from ams.http.routes.reading import ReadingRoutes
 from ams.http.routes.registrations import RegistrationRoutes
 from ams.http.routes.retention import RetentionRoutes
+from ams.http.routes.schemas import SchemaRoutes
 from ams.http.routes.service import ServiceRoutes
 from ams.http.routes.subscriptions import SubscriptionRoutes
 from ams.http.routes.topics import TopicRoutes
@@ -22,6 +23,7 @@ from ams.pushing import Pushing
 from ams.reading import RangeReader
 from ams.registrations import Registrations
 from ams.retention import Retention
+from ams.schemas import Schemas
 from ams.seeking import Seeker
 from ams.service import About
 from ams.subscriptions import Subscriptions
@@ -36,6 +38,7 @@ def rows(
     members: Members,
     topics: Topics,
     subscriptions: Subscriptions,
+    schemas: Schemas,
     seeker: Seeker,
     reader: RangeReader,
     retention: Retention,
@@ -60,6 +63,7 @@ def rows(
         *SubscriptionRoutes(subscriptions, pushing).rows(),
         *ReadingRoutes(reader).rows(),
         *RetentionRoutes(retention).rows(),
+        *SchemaRoutes(schemas).rows(),
         *TopicRoutes(topics).rows(),
         *ProjectRoutes(projects).rows(),
     ]

@@ -10,7 +10,7 @@ import msgspec
 
 from ams import push_config
 from ams.clock import resource_date
-from ams.names import subscription_path, topic_path
+from ams.names import schema_path, subscription_path, topic_path
 from ams.registry import records
 from ams.registry.paging import Page
 
@@ -200,7 +200,7 @@ def user(user: records.User) -> User:
 
 def topic(project: str, topic: records.Topic) -> Topic:
     """Show a topic of a project."""
-    schema = f"projects/{project}/schemas/{topic.schema}" if topic.schema else ""
+    schema = schema_path(project, topic.schema.name) if topic.schema else ""
     return Topic(
         topic_path(project, topic.name), resource_date(topic.created_on), schema, (topic.retention or 0) // 1000
     )

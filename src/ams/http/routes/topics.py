@@ -31,6 +31,14 @@ class TopicRoutes:
             Row(
                 "POST", topics + "/{topic}:modifyAcl", "topics:modifyAcl", self.modify_access_list, reads=NewAccessList
             ),
+            Row(
+                "POST",
+                topics + "/{topic}:attachSchema",
+                "topics:attachSchema",
+                self.attach_schema,
+                reads=SchemaReference,
+            ),
+            Row("POST", topics + "/{topic}:detachSchema", "topics:detachSchema", self.detach_schema),
             Row("GET", topics + "/{topic}", "topics:show", self.show, answers=answers.Topic),
             Row("PUT", topics + "/{topic}", "topics:create", self.create, reads=SchemaReference, answers=answers.Topic),
             Row("DELETE", topics + "/{topic}", "topics:delete", self.delete),
@@ -71,6 +79,18 @@ class TopicRoutes:
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a topic's access list."""
         await self._topics.set_access_list(call.caller, _name(call), _access_list(await call.body()))
+        return answers.EMPTY
+
+    async def attach_schema(self, call: Call) -> bytes:
+        """Attach a schema; a body that names none detaches."""
+        await self._topics.show(call.caller, _name(call))  # the topic comes before the body (contract 8)
+        schema = strings(await call.body()).get("schema", "")
+        await self._topics.attach_schema(call.caller, _name(call), schema)
+        return answers.EMPTY
+
+    async def detach_schema(self, call: Call) -> bytes:
+        """Detach the schema; the body is not read."""
+        await self._topics.detach_schema(call.caller, _name(call))
         return answers.EMPTY
 
 

@@ -1,0 +1,217 @@
+"""Schemas over HTTP (contract 15), with what is ours: attributes, and dry runs."""
+
+from typing import Any
+
+import msgspec
+
+from ams.errors import BadRequest, InvalidInput
+from ams.http.routes import answers
+from ams.http.routes.bodies import bad_request, first_value, strings
+from ams.http.routing import Call, Row
+from ams.http.wire import Reader, Shape
+from ams.messages import Message, message
+from ams.names import SchemaName, schema_path
+from ams.registry import records
+from ams.schemas import Candidate, DryRun, SchemaDetails, Schemas
+from ams.validators import parsed
+
+DEFAULT_DRY_RUN = 100
+"""Messages a dry run looks at when the body does not say."""
+
+
+class SchemaBody(Shape):
+    """What is said of a schema; `name`, in an update only, is the new one as a reference."""
+
+    name: str | None = None
+    type: str | None = None
+    schema: dict[str, Any] | None = None
+    attributes: dict[str, Any] | None = None
+
+
+class DryRunBody(Shape):
+    """Which topic's newest messages to try, and how many."""
+
+    topic: str | None = None
+    messages: int | None = None
+
+
+class CandidateBody(Shape):
+    """What a schema is asked about: a message, base64 `data` alone for avro, or any JSON document for json."""
+
+    data: str | None = None
+    attributes: dict[str, str] | None = None
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    """A message to be validated with its attributes; anything else is a payload."""
+
+    attributes: dict[str, str]
+    data: str = ""
+
+
+class Schema(msgspec.Struct, omit_defaults=True):
+    """A schema (contract 15)."""
+
+    uuid: str
+    name: str
+    type: str
+    schema: dict[str, Any]
+    attributes: dict[str, Any] = {}
+
+
+class SchemaList(msgspec.Struct):
+    """All schemas of a project, oldest first."""
+
+    schemas: list[Schema]
+
+
+class Validated(msgspec.Struct):
+    """That a message is what its schema says."""
+
+    message: str
+
+
+class Refused(msgspec.Struct, rename="camel"):
+    """A stored message that the schema would not allow."""
+
+    message_id: str
+    reason: str
+
+
+class DryRunResult(msgspec.Struct):
+    """What a schema says of messages that are there already."""
+
+    checked: int
+    refused: int
+    reasons: list[Refused]
+
+
+_details = Reader(SchemaBody, lambda: InvalidInput("Invalid Schema Arguments"))
+_dry_run = Reader(DryRunBody, lambda: InvalidInput("Invalid Dry Run Arguments"))
+_message = msgspec.json.Decoder(_Message)
+
+
+class SchemaRoutes:
+    """The room of schemas."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        schemas = "/projects/{project}/schemas"
+        one = schemas + "/{schema}"
+        return [
+            Row(
+                "POST",
+                one + ":validate",
+                "schemas:validateMessage",
+                self.validate,
+                reads=CandidateBody,
+                answers=Validated,
+            ),
+            Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, reads=DryRunBody, answers=DryRunResult),
+            Row("POST", one, "schemas:create", self.create, reads=SchemaBody, answers=Schema),
+            Row("GET", one, "schemas:show", self.show, answers=Schema),
+            Row("GET", schemas, "schemas:list", self.list, answers=SchemaList),
+            Row("PUT", one, "schemas:update", self.update, reads=SchemaBody, answers=Schema),
+            Row("DELETE", one, "schemas:delete", self.delete),
+        ]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer all schemas, oldest first."""
+        found = await self._schemas.list(call.caller)
+        return answers.encode(SchemaList([_shown(call, each) for each in found]))
+
+    async def show(self, call: Call) -> bytes:
+        """Answer a schema."""
+        return answers.encode(_shown(call, await self._schemas.show(call.caller, _name(call))))
+
+    async def create(self, call: Call) -> bytes:
+        """Make a schema."""
+        details = _said(await call.body())
+        return answers.encode(_shown(call, await self._schemas.create(call.caller, _name(call), details)))
+
+    async def update(self, call: Call) -> bytes:
+        """Rename or change a schema."""
+        body = await call.body()
+        updated = await self._schemas.update(call.caller, _name(call), lambda: _said(body))
+        return answers.encode(_shown(call, updated))
+
+    async def delete(self, call: Call) -> bytes:
+        """Delete a schema and detach it from its topics."""
+        await self._schemas.delete(call.caller, _name(call))
+        return answers.EMPTY
+
+    async def validate(self, call: Call) -> bytes:
+        """Ask whether one message would be allowed."""
+        body = await call.body()
+        await self._schemas.validate(call.caller, _name(call), lambda schema: _candidate(schema, body))
+        return answers.encode(Validated("Message validated successfully"))
+
+    async def dry_run(self, call: Call) -> bytes:
+        """Ask which messages of a topic would not have been allowed."""
+        wanted = _dry_run.read(await call.body())
+        count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
+        if count < 1:
+            raise InvalidInput("Invalid Dry Run Arguments")
+        done = await self._schemas.dry_run(call.caller, _name(call), wanted.topic or "", count)
+        return answers.encode(_result(done))
+
+
+def _name(call: Call) -> SchemaName:
+    return SchemaName(call.names["schema"])
+
+
+def _said(body: bytes) -> SchemaDetails:
+    """Read the first JSON value of a body, whatever follows it (contract 1.2)."""
+    try:
+        said = _details.read(first_value(body))
+    except BadRequest:
+        raise InvalidInput("Invalid Schema Arguments") from None
+    return SchemaDetails(said.name or "", said.type or "", said.schema, said.attributes)
+
+
+def _candidate(schema: records.Schema, body: bytes) -> Candidate:
+    """Read what a schema is asked about: a message, if the schema speaks of attributes, else a payload (15.2).
+
+    Raises `BadRequest`, or `InvalidInput` when the payload is missing.
+    """
+    whole = _whole_message(body) if schema.content.attributes is not None else None
+    if whole is not None:
+        return whole
+    if schema.content.payload is None:
+        raise InvalidInput("Invalid Schema Payload Arguments")
+    return body if schema.content.type == "json" else _datum(body)
+
+
+def _whole_message(body: bytes) -> Message | None:
+    try:
+        said = _message.decode(body)
+    except (ValueError, RecursionError):
+        return None
+    return message(said.data, said.attributes)
+
+
+def _datum(body: bytes) -> str:
+    if not body:
+        raise bad_request()
+    data = strings(body).get("data")
+    if data is None:
+        raise InvalidInput("Invalid Schema Payload Arguments")
+    return data
+
+
+def _shown(call: Call, schema: records.Schema) -> Schema:
+    content = schema.content
+    return Schema(
+        uuid=schema.id,
+        name=schema_path(call.caller.here.name, schema.name),
+        type=content.type,
+        schema=parsed(content.payload) or {},
+        attributes=parsed(content.attributes) or {},
+    )
+
+
+def _result(done: DryRun) -> DryRunResult:
+    return DryRunResult(done.checked, done.refused, [Refused(str(each.offset), each.reason) for each in done.reasons])

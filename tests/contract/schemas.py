@@ -1,0 +1,221 @@
+"""Section 15: schemas, and asking them about messages; and what section 17 says of that."""
+
+import base64
+from typing import Any
+
+from tests.contract.rows import (
+    EMPTY,
+    FORBIDDEN,
+    PROJECT,
+    SCHEMA,
+    SCHEMAS,
+    UUID,
+    Answer,
+    Ask,
+    Has,
+    Like,
+    Row,
+    delete,
+    error,
+    get,
+    member,
+    post,
+    put,
+)
+
+NO_SCHEMA = error("NF", "Schema doesn't exist")
+TAKEN = error("AE", "Schema already exists")
+BAD_BODY = error("IA", "Invalid Schema Arguments")
+BAD_REFERENCE = error("IA", "wrong schema name declaration")
+BAD_TYPE = error("IA", "Schema type can only be 'json' or 'avro'")
+BAD_MAP = error("BR", "Invalid Request Body")
+NO_PAYLOAD = error("IA", "Invalid Schema Payload Arguments")
+VALID = Answer({"message": "Message validated successfully"})
+NAME = "projects/$P/schemas/X"
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "pattern": "^[a-z]+$"},
+        "age": {"type": "integer", "minimum": 0},
+        "mail": {"type": "string", "format": "email"},
+        "kind": {"enum": ["a", "b"]},
+        "tags": {"type": "array", "minItems": 1},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+READING = {
+    "type": "record",
+    "name": "Reading",
+    "fields": [{"name": "site", "type": "string"}, {"name": "value", "type": "int"}],
+}
+DATUM = base64.b64encode(b"\x04ab\x02").decode()
+
+A_SCHEMA = post(SCHEMA, {"type": "json", "schema": PERSON})
+AN_AVRO_SCHEMA = post(SCHEMA, {"type": "avro", "schema": READING})
+SHOWN: dict[str, Any] = {"uuid": UUID, "name": NAME, "type": "json", "schema": PERSON}
+
+
+def invalid(text: str) -> Answer:
+    return error("IA", text)
+
+
+def why(text: str) -> Answer:
+    """An error whose detail is the compiler's own, of which only code and status matter."""
+    return Answer({"error": {"code": 400, "message": Like(text), "status": "INVALID_ARGUMENT"}}, 400)
+
+
+def create(**body: object) -> Ask:
+    return post(SCHEMA, body)
+
+
+def change(**body: object) -> Ask:
+    return put(SCHEMA, body)
+
+
+def ask(document: object) -> Ask:
+    return post(SCHEMA + ":validate", document)
+
+
+MANAGED = [
+    Row("15", "the whole object", get(SCHEMA), Answer(SHOWN), (A_SCHEMA,)),
+    Row("15.1", "none is a list too", get(SCHEMAS), Answer({"schemas": []})),
+    Row("15.1, 4", "all, oldest first and without pages", get(SCHEMAS + "?pageSize=1"),
+        Answer({"schemas": [Has(name="projects/$P/schemas/b"), Has(name="projects/$P/schemas/a")]}),
+        (post(SCHEMAS + "/b", {"type": "json", "schema": {}}), post(SCHEMAS + "/a", {"type": "avro",
+         "schema": {"type": "int"}}))),
+    Row("15.1", "show an unknown one", get(SCHEMA), NO_SCHEMA),
+    Row("15.1", "create answers the schema", A_SCHEMA, Answer(SHOWN)),
+    Row("15.1", "create: a name in the body is ignored", create(name="projects/$P/schemas/Y", type="json", schema={}),
+        Answer(Has(name=NAME, schema={}))),
+    Row("15.1", "create: the type is compared without case and stored in small letters",
+        create(type="JSON", schema=PERSON), Answer(SHOWN)),
+    Row("1.2, 15.1", "create: fields are matched without case", create(TYPE="json", Schema=PERSON), Answer(SHOWN)),
+    Row("1.2", "create: the first JSON value is read, and no more", post(SCHEMA,
+        b' {"type":"json","schema":{}} nonsense'),
+        Answer(Has(type="json", schema={}))),
+    Row("15.1", "create: an empty body", post(SCHEMA), BAD_BODY),
+    Row("15.1", "create: no JSON", post(SCHEMA, b"{"), BAD_BODY),
+    Row("15.1", "create: no object", post(SCHEMA, []), BAD_BODY),
+    Row("15.1", "create: a schema that is no object", create(type="json", schema="{}"), BAD_BODY),
+    Row("15.1", "create: a type that is no text", create(type=1, schema={}), BAD_BODY),
+    Row("15.1", "create: no schema", create(type="json"), BAD_BODY),
+    Row("15.1", "create: a parse error comes before a taken name", post(SCHEMA, b"x"), BAD_BODY, (A_SCHEMA,)),
+    Row("15.1, 17.3 U11", "create: taken, before the type", create(type="xml", schema={}), TAKEN, (A_SCHEMA,)),
+    Row("15.1", "create: another type", create(type="xml", schema={}), BAD_TYPE, (), ((get(SCHEMA), NO_SCHEMA),)),
+    Row("15.1", "create: the type is required", create(schema={}), BAD_TYPE),
+    Row("15.1", "create: the type comes before the compiler", create(schema={"type": "unknown"}), BAD_TYPE),
+    Row("15.1", "create: a JSON schema that does not compile", create(type="json", schema={"type": "unknown"}),
+        why(".+"), (), ((get(SCHEMA), NO_SCHEMA),)),
+    Row("15.1", "create: an avro schema that does not compile", create(type="avro", schema={"type": "unknown"}),
+        why("unknown type name: .+"), (), ((get(SCHEMA), NO_SCHEMA),)),
+    Row("17.4 O12", "create: a reference to another place is refused, and not followed",
+        create(type="json", schema={"$ref": "https://schemas.example/person.json"}), why(".*schemas\\.example.*")),
+    Row("15.1", "update of an unknown one, before the body", put(SCHEMA, b"x"), NO_SCHEMA),
+    Row("15.1", "update: no JSON", put(SCHEMA, b"x"), BAD_BODY, (A_SCHEMA,)),
+    Row("15.1", "update: an empty body", put(SCHEMA), BAD_BODY, (A_SCHEMA,)),
+    Row("15.1", "update: a schema that is no object", change(schema=[]), BAD_BODY, (A_SCHEMA,)),
+    Row("1.2", "update: the first JSON value is read, and no more", put(SCHEMA, b'{"type": "json"}{'), Answer(SHOWN),
+        (A_SCHEMA,)),
+    Row("15.1", "update: what is absent or empty stays", change(name="", type="", schema={}), Answer(SHOWN),
+        (A_SCHEMA,)),
+    Row("15.1", "update: nothing at all", change(), Answer(SHOWN), (A_SCHEMA,)),
+    Row("15.1", "update: a new schema", change(schema={"type": "object"}), Answer({**SHOWN,
+        "schema": {"type": "object"}}),
+        (A_SCHEMA,), ((get(SCHEMA), Answer({**SHOWN, "schema": {"type": "object"}})),)),
+    Row("15.1, clients A8", "update: a new name, in full", change(name="projects/$P/schemas/Y"),
+        Answer({**SHOWN, "name": "projects/$P/schemas/Y"}), (A_SCHEMA,),
+        ((get(SCHEMA), NO_SCHEMA), (get(SCHEMAS + "/Y"), Answer({**SHOWN, "name": "projects/$P/schemas/Y"})))),
+    Row("15.1", "update: its own name", change(name=NAME), Answer(SHOWN), (A_SCHEMA,)),
+    Row("15.1", "update: a name alone", change(name="Y"), BAD_REFERENCE, (A_SCHEMA,)),
+    Row("15.1", "update: a name with a slash before it", change(name="/projects/$P/schemas/Y"), BAD_REFERENCE,
+        (A_SCHEMA,)),
+    Row("17.3 U4, 15.1", "update: a name that could not be asked for", change(name="projects/$P/schemas/a b"),
+        error("IA", "Invalid schema name"), (A_SCHEMA,)),
+    Row("15.1", "update: a taken name, before the type", change(name="projects/$P/schemas/Y", type="xml"), TAKEN,
+        (A_SCHEMA, post(SCHEMAS + "/Y", {"type": "json", "schema": {}}))),
+    Row("15.1", "update: another type", change(type="xml"), BAD_TYPE, (A_SCHEMA,)),
+    Row("15.1", "update: the type alone checks the stored schema again", change(type="avro"), why(".+"), (A_SCHEMA,),
+        ((get(SCHEMA), Answer(SHOWN)),)),
+    Row("15.1", "update: a schema that does not compile changes nothing", change(schema={"type": "unknown"}), why(".+"),
+        (A_SCHEMA,), ((get(SCHEMA), Answer(SHOWN)),)),
+    Row("15.1", "delete is empty", delete(SCHEMA), EMPTY, (A_SCHEMA,), ((get(SCHEMA), NO_SCHEMA),)),
+    Row("15.1", "delete an unknown one", delete(SCHEMA), NO_SCHEMA),
+    Row("17.3 U12", "a deleted project takes its schemas along", get(SCHEMAS), Answer({"schemas": []}),
+        (A_SCHEMA, delete(PROJECT), Ask("POST", PROJECT, {}))),
+    Row("2, 1.5 2", "a bad name", get(SCHEMAS + "/a.b"), error("IA", "Invalid schema name")),
+    Row("3.4", "a publisher manages none", get(SCHEMAS, "pub"), FORBIDDEN, (member("pub", "publisher"),)),
+]  # fmt: skip
+
+DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 3, "exclusiveMaximum": True}
+DRAFT_6 = {"$schema": "http://json-schema.org/draft-06/schema#", "maximum": 3, "exclusiveMaximum": 3}
+DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#", "if": {"type": "number"}, "then": {"maximum": 2}}
+
+
+def judged(says: str, document: object, text: str, schema: object = PERSON) -> Row:
+    """A document that is refused, as :validate says it."""
+    return Row("15.3", says, ask(document), invalid(text), (create(type="json", schema=schema),))
+
+
+VALIDATED = [
+    Row("15.2", "a JSON document as it is", ask({"name": "ann", "age": 3}), VALID, (A_SCHEMA,)),
+    Row("15.2", "by an unknown schema, before the body", post(SCHEMA + ":validate", b"{"), NO_SCHEMA),
+    Row("15.2", "an avro datum in base64", ask({"data": DATUM}), VALID, (AN_AVRO_SCHEMA,)),
+    Row("15.2", "avro: no JSON", post(SCHEMA + ":validate", b"{"), BAD_MAP, (AN_AVRO_SCHEMA,)),
+    Row("15.2, 1.2", "avro: an empty body", post(SCHEMA + ":validate"), BAD_MAP, (AN_AVRO_SCHEMA,)),
+    Row("15.2", "avro: no object of texts", ask({"data": 1}), BAD_MAP, (AN_AVRO_SCHEMA,)),
+    Row("15.2", "avro: no data", ask({}), NO_PAYLOAD, (AN_AVRO_SCHEMA,)),
+    Row("15.2, 1.2", "avro: a string map is matched exactly", ask({"Data": DATUM}), NO_PAYLOAD, (AN_AVRO_SCHEMA,)),
+    Row("15.3", "avro: no base64", ask({"data": "BGF*"}),
+        invalid("Message 0 is not in valid base64 enocding,illegal base64 data at input byte 3"), (AN_AVRO_SCHEMA,)),
+    Row("15.3", "avro: not of the schema", ask({"data": "BGE="}),
+        why('Message 0 is not valid\\.field "site": unexpected end of data.*'), (AN_AVRO_SCHEMA,)),
+    Row("15.3, 17.4 O12", "avro: surplus bytes", ask({"data": base64.b64encode(b"\x04ab\x02\x00").decode()}),
+        why("Message 0 is not valid\\.1 bytes left over after the datum"), (AN_AVRO_SCHEMA,)),
+    Row("15.3", "json: nothing at all", post(SCHEMA + ":validate"),
+        invalid("Message 0 data is not valid JSON format,EOF"), (A_SCHEMA,)),
+    Row("15.3", "json: cut off", post(SCHEMA + ":validate", b'{"name": '),
+        invalid("Message 0 data is not valid JSON format,unexpected EOF"), (A_SCHEMA,)),
+    Row("15.3", "json: no JSON", post(SCHEMA + ":validate", b"name"), why("Message 0 data is not valid JSON format,.+"),
+        (A_SCHEMA,)),
+    judged("a missing property", {}, "Message 0 data is not valid,(root): name is required"),
+    judged("a wrong type", {"name": 3},
+           "Message 0 data is not valid,name: Invalid type. Expected: string, given: integer"),
+    judged("a wrong type at the top", 3,
+           "Message 0 data is not valid,(root): Invalid type. Expected: object, given: integer"),
+    judged("a property too many", {"name": "ann", "x": 1},
+           "Message 0 data is not valid,(root): Additional property x is not allowed"),
+    judged("none of the allowed", {"name": "ann", "kind": "c"},
+           'Message 0 data is not valid,kind: kind must be one of the following: "a", "b"'),
+    judged("another pattern", {"name": "ANN"}, "Message 0 data is not valid,name: Does not match pattern '^[a-z]+$'"),
+    judged("another format", {"name": "ann", "mail": "x"},
+           "Message 0 data is not valid,mail: Does not match format 'email'"),
+    judged("too short", {"name": "a"},
+           "Message 0 data is not valid,name: String length must be greater than or equal to 2"),
+    judged("too small", {"name": "ann", "age": -1},
+           "Message 0 data is not valid,age: Must be greater than or equal to 0"),
+    judged("too few", {"name": "ann", "tags": []},
+           "Message 0 data is not valid,tags: Array must have at least 1 items"),
+    judged("a path with dots", {"a": [{"b": 1}]},
+           "Message 0 data is not valid,a.0.b: Invalid type. Expected: string, given: integer",
+           {"properties": {"a": {"items": {"properties": {"b": {"type": "string"}}}}}}),
+    judged("several violations", {"age": -1, "x": 1},
+           "Message 0 data is not valid.1)age: Must be greater than or equal to 0."
+           "2)(root): Additional property x is not allowed.3)(root): name is required."),
+    Row("15.1", "draft 4 where it is named", ask(3), why("Message 0 data is not valid,.root.: Must be less than 3"),
+        (create(type="json", schema=DRAFT_4),)),
+    Row("15.1", "draft 4 where only that takes it", ask(3),
+        why("Message 0 data is not valid,.root.: Must be less than 3"),
+        (create(type="json", schema={"maximum": 3, "exclusiveMaximum": True}),)),
+    Row("15.1", "draft 6 where it is named", ask(3), why("Message 0 data is not valid,.root.: Must be less than 3"),
+        (create(type="json", schema=DRAFT_6),)),
+    Row("15.1", "draft 7 where it is named", ask(3),
+        why("Message 0 data is not valid,.root.: Must be less than or equal to 2"),
+        (create(type="json", schema=DRAFT_7),)),
+    Row("15.1", "draft 7 without a name", ask(3),
+        why("Message 0 data is not valid,.root.: Must be less than or equal to 2"),
+        (create(type="json", schema={"if": {"type": "number"}, "then": {"maximum": 2}}),)),
+]  # fmt: skip
+
+ROWS = [*MANAGED, *VALIDATED]

@@ -13,10 +13,8 @@ pytestmark = pytest.mark.acceptance
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
 PYTHON = ROOT / "docs" / "tutorial" / "python.md"
 CLIENT = ROOT / "docs" / "reference" / "client.md"
-NEEDS_A_PROJECT = [
-    ROOT / "docs" / "how-to" / f"{name}.md"
-    for name in ("control-access", "declare-resources", "keep-messages", "replay")
-]
+GUIDES = ("check-messages", "control-access", "declare-resources", "keep-messages", "replay")
+NEEDS_A_PROJECT = [ROOT / "docs" / "how-to" / f"{name}.md" for name in GUIDES]
 
 
 def test_the_tutorial_works_line_by_line(tmp_path: Path) -> None:

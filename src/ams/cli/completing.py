@@ -53,6 +53,11 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     )
 
 
+def schema_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a schema of the project."""
+    return _names(context, incomplete, wire.list_schemas, lambda found: found.schemas)
+
+
 def subscription_names(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the name of a subscription of the project."""
     return _names(

@@ -37,6 +37,7 @@ COMMANDS = {
     "members": Entry("ams.cli.members:app", "Members of the project, and their roles in it."),
     "registrations": Entry("ams.cli.registrations:app", "Who asked to become a user, and what was decided."),
     "topics": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
+    "schemas": Entry("ams.cli.schemas:app", "Schemas: what messages must be."),
     "subs": Entry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
     "acl": Entry("ams.cli.acl:app", "Access lists of topics and subscriptions."),
     "apply": Entry("ams.cli.apply:apply", "Make the service hold what files declare."),

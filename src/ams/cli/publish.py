@@ -29,13 +29,13 @@ def publish(
     attr: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Attribute; may be repeated.")] = None,
 ) -> None:
     """Publish messages and print their ids: --data, a --file, or else each line of standard input."""
-    attributes = _attributes(attr or ())
+    attributes = attributes_of(attr or ())
     if data is not None and file is not None:
         raise Usage("give --data or --file, not both")
     if data is not None:
         _send(session, topic, [Message(data.encode("utf-8", "surrogateescape"), attributes)])
     elif file is not None:
-        _send(session, topic, [Message(_content(file), attributes)])
+        _send(session, topic, [Message(content_of(file), attributes)])
     else:
         _send_lines(session, topic, attributes)
 
@@ -65,14 +65,16 @@ def _chunks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
         yield [bytes(rest)]
 
 
-def _attributes(pairs: Sequence[str]) -> dict[str, str]:
+def attributes_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Read attributes written NAME=VALUE; raise `Usage` for others."""
     for pair in pairs:
         if "=" not in pair:
             raise Usage(f"--attr {pair!r} must look like NAME=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _content(file: str) -> bytes:
+def content_of(file: str) -> bytes:
+    """Return what a file holds, `-` being standard input; raise `Usage` when it cannot be read."""
     if file == "-":
         return sys.stdin.buffer.read()
     try:

@@ -6,7 +6,7 @@ import typer
 
 from ams.cli.acl import NoUsers, Users, chosen_users
 from ams.cli.command import Session, with_session
-from ams.cli.completing import topic_names
+from ams.cli.completing import schema_names, topic_names
 from ams.cli.examples import examples
 from ams.cli.output import columns, emit, fields, json_line, printable, short_name
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
@@ -28,12 +28,21 @@ TopicName = Annotated[
     typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=topic_names),
 ]
 
+SchemaName = Annotated[
+    str,
+    typer.Argument(metavar="SCHEMA", help="Name of the schema.", show_default=False, autocompletion=schema_names),
+]
+
 
 @app.command()
 @with_session
-def create(session: Session, topic: TopicName) -> None:
+def create(
+    session: Session,
+    topic: TopicName,
+    schema: Annotated[str, typer.Option(metavar="SCHEMA", help="A schema that checks what is published.")] = "",
+) -> None:
     """Make a topic."""
-    _show(session, session.call(wire.create_topic(session.project, topic)))
+    _show(session, session.call(wire.create_topic(session.project, topic, schema=schema)))
 
 
 @app.command("list")
@@ -109,6 +118,26 @@ def set_acl(session: Session, topic: TopicName, users: Users = None, none: NoUse
     """Say who may publish; this replaces the list."""
     session.call(wire.modify_topic_acl(session.project, topic, chosen_users(users, none=none)))
     session.done(f"access list of topic {topic} replaced")
+
+
+@app.command()
+@with_session
+def attach_schema(
+    session: Session,
+    topic: TopicName,
+    schema: SchemaName,
+) -> None:
+    """Let a schema check what is published from now on."""
+    session.call(wire.attach_schema(session.project, topic, schema))
+    session.done(f"schema {schema} attached to topic {topic}")
+
+
+@app.command()
+@with_session
+def detach_schema(session: Session, topic: TopicName) -> None:
+    """Let any message be published from now on."""
+    session.call(wire.detach_schema(session.project, topic))
+    session.done(f"topic {topic} takes any message")
 
 
 def _show(session: Session, topic: wire.Topic) -> None:

@@ -67,6 +67,16 @@ def test_a_user_reads_in_full_and_in_reduced_view() -> None:
         (wire.list_projects(), {"projects": []}),
         (wire.list_topic_subscriptions("P", "T"), {"subscriptions": ["/projects/P/subscriptions/S"]}),
         (wire.get_topic("P", "T"), {"name": "/projects/P/topics/T", "created_on": "2024-03-05T10:20:30Z"}),
+        (wire.list_schemas("P"), {"schemas": []}),
+        (
+            wire.get_schema("P", "X"),
+            {"uuid": "1", "name": "projects/P/schemas/X", "type": "json", "schema": {}, "attributes": {"closed": True}},
+        ),
+        (wire.validate_document("P", "X", b"1"), {"message": "Message validated successfully"}),
+        (
+            wire.dry_run("P", "X", "T"),
+            {"checked": 2, "refused": 1, "reasons": [{"messageId": "1", "reason": "Message 1 is not valid.x"}]},
+        ),
         (wire.get_topic_acl("P", "T"), {"authorized_users": []}),
         (wire.publish("P", "T", []), {"messageIds": ["0", "1"]}),
         (wire.get_offsets("P", "S"), {"max": 3, "min": 0, "current": 1}),

@@ -80,6 +80,56 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.list_topic_subscriptions("P", "T"), "GET", f"{P}/topics/T/subscriptions", EMPTY),
     (wire.get_topic_acl("P", "T"), "GET", f"{P}/topics/T:acl", EMPTY),
     (wire.modify_topic_acl("P", "T", ["U"]), "POST", f"{P}/topics/T:modifyAcl", {"authorized_users": ["U"]}),
+    (
+        wire.create_topic("P", "T", schema="X"),
+        "PUT",
+        f"{P}/topics/T",
+        {"schema": "projects/P/schemas/X"},
+    ),
+    (
+        wire.attach_schema("P", "T", "X"),
+        "POST",
+        f"{P}/topics/T:attachSchema",
+        {"schema": "projects/P/schemas/X"},
+    ),
+    (wire.detach_schema("P", "T"), "POST", f"{P}/topics/T:detachSchema", EMPTY),
+    # contract 15, and what is ours beside it
+    (wire.list_schemas("P"), "GET", f"{P}/schemas", EMPTY),
+    (wire.get_schema("P", "X"), "GET", f"{P}/schemas/X", EMPTY),
+    (
+        wire.create_schema("P", "X", {"type": "object"}),
+        "POST",
+        f"{P}/schemas/X",
+        {"type": "json", "schema": {"type": "object"}},
+    ),
+    (
+        wire.create_schema("P", "X", attributes={"closed": True}),
+        "POST",
+        f"{P}/schemas/X",
+        {"type": "json", "attributes": {"closed": True}},
+    ),
+    (wire.update_schema("P", "X", name="Y"), "PUT", f"{P}/schemas/X", {"name": "projects/P/schemas/Y"}),
+    (
+        wire.update_schema("P", "X", {"type": "int"}, kind="avro", attributes={}),
+        "PUT",
+        f"{P}/schemas/X",
+        {"type": "avro", "schema": {"type": "int"}, "attributes": {}},
+    ),
+    (wire.delete_schema("P", "X"), "DELETE", f"{P}/schemas/X", EMPTY),
+    (wire.validate_document("P", "X", b'{"a": 1}'), "POST", f"{P}/schemas/X:validate", {"a": 1}),
+    (wire.validate_datum("P", "X", b"hi"), "POST", f"{P}/schemas/X:validate", {"data": "aGk="}),
+    (
+        wire.validate_message("P", "X", MESSAGE),
+        "POST",
+        f"{P}/schemas/X:validate",
+        {"data": "aGk=", "attributes": {"k": "v"}},
+    ),
+    (
+        wire.dry_run("P", "X", "T", 5),
+        "POST",
+        f"{P}/schemas/X:dryRun",
+        {"topic": "projects/P/topics/T", "messages": 5},
+    ),
     # contract 12.2
     (
         wire.publish("P", "T", [MESSAGE, wire.Message(data="bXkgZGF0YQ==")]),

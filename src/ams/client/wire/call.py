@@ -70,6 +70,11 @@ def topics_path(project: str, topic: str | None = None, verb: str = "") -> str:
     return _resource(f"{projects_path(project)}/topics", "topic", topic, verb)
 
 
+def schemas_path(project: str, schema: str | None = None, verb: str = "") -> str:
+    """Return the path of a schema, or of all schemas of a project."""
+    return _resource(f"{projects_path(project)}/schemas", "schema", schema, verb)
+
+
 def subscriptions_path(project: str, subscription: str | None = None, verb: str = "") -> str:
     """Return the path of a subscription, or of all subscriptions of a project."""
     return _resource(f"{projects_path(project)}/subscriptions", "subscription", subscription, verb)

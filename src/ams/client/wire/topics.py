@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, topics_path
+from ams.client.wire.schemas import schema_name
 from ams.client.wire.values import (
     Acl,
     Message,
@@ -35,9 +36,21 @@ def get_topic(project: str, topic: str) -> Call[Topic]:
     return Call("GET", topics_path(project, topic), _topic)
 
 
-def create_topic(project: str, topic: str) -> Call[Topic]:
-    """Make a topic; `AlreadyExists` when the name is taken."""
-    return Call("PUT", topics_path(project, topic), _topic)
+def create_topic(project: str, topic: str, *, schema: str = "") -> Call[Topic]:
+    """Make a topic, with a schema attached if one is named; `AlreadyExists` when the name is taken."""
+    body = json_body({"schema": schema_name(project, schema)}) if schema else None
+    return Call("PUT", topics_path(project, topic), _topic, body)
+
+
+def attach_schema(project: str, topic: str, schema: str) -> Call[None]:
+    """Let a schema check what is published from then on, instead of the one there was."""
+    body = json_body({"schema": schema_name(project, schema)})
+    return Call("POST", topics_path(project, topic, "attachSchema"), nothing, body)
+
+
+def detach_schema(project: str, topic: str) -> Call[None]:
+    """Let any message be published from then on."""
+    return Call("POST", topics_path(project, topic, "detachSchema"), nothing)
 
 
 def delete_topic(project: str, topic: str) -> Call[None]:

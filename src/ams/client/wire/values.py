@@ -160,6 +160,46 @@ class PushConfig(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     base64_decode: bool | None = None
 
 
+class Schema(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """What messages must be (contract 15); `name` is its resource name, `projects/P/schemas/X`."""
+
+    uuid: str
+    name: str
+    type: str
+    """`json` or `avro`."""
+    schema: dict[str, Any]
+    """What payloads must be; empty in a schema of attributes alone."""
+    attributes: dict[str, Any] = {}
+    """What attributes must be; empty: anything."""
+
+
+class Schemas(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """All schemas of a project, oldest first."""
+
+    schemas: list[Schema]
+
+
+class Validated(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """That a message is what its schema says."""
+
+    message: str
+
+
+class RefusedMessage(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """A stored message that a schema would refuse, and why."""
+
+    message_id: str
+    reason: str
+
+
+class DryRun(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """What a schema says of messages that are there already; the reasons are those of the oldest it would refuse."""
+
+    checked: int
+    refused: int
+    reasons: list[RefusedMessage]
+
+
 class Subscription(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """A subscription (contract 9.1); `name` and `topic` are resource names."""
 

@@ -1,0 +1,181 @@
+"""`ams schemas`: what messages must be, and what is wrong with those that are not."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ams.cli.command import Session, with_session
+from ams.cli.completing import schema_names, topic_names
+from ams.cli.examples import examples
+from ams.cli.exits import Usage
+from ams.cli.output import columns, document, fields, short_name
+from ams.cli.publish import attributes_of, content_of
+from ams.client import wire
+
+app = typer.Typer(
+    help="Schemas: what messages must be.",
+    no_args_is_help=True,
+    epilog=examples(
+        "ams schemas create reading --file reading.json",
+        "ams schemas dry-run reading readings --messages 1000",
+        "ams schemas validate reading --data '{}'",
+    ),
+)
+
+
+class Kind(StrEnum):
+    """The languages of schemas."""
+
+    JSON = "json"
+    AVRO = "avro"
+
+
+SchemaName = Annotated[
+    str,
+    typer.Argument(metavar="SCHEMA", help="Name of the schema.", show_default=False, autocompletion=schema_names),
+]
+TopicName = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=topic_names),
+]
+File = Annotated[str | None, typer.Option(metavar="FILE", help="What payloads must be, as JSON; - is standard input.")]
+Attributes = Annotated[
+    str | None, typer.Option(metavar="FILE", help="What attributes must be, as JSON; - is standard input.")
+]
+
+
+@app.command()
+@with_session
+def create(
+    session: Session,
+    schema: SchemaName,
+    file: File = None,
+    attributes: Attributes = None,
+    kind: Annotated[Kind, typer.Option("--type", help="What payloads are.")] = Kind.JSON,
+) -> None:
+    """Make a schema of payloads (--file), of attributes (--attributes), or of both."""
+    content, rules = _parts(file, attributes)
+    call = wire.create_schema(session.project, schema, content, kind=kind, attributes=rules)
+    _show(session, session.call(call))
+
+
+@app.command("list")
+@with_session
+def list_(session: Session) -> None:
+    """List the schemas of the project, oldest first."""
+    found = session.call(wire.list_schemas(session.project))
+    rows = [(short_name(each.name), each.type, _checks(each)) for each in found.schemas]
+    session.show(found, columns(("SCHEMA", "TYPE", "CHECKS"), rows))
+
+
+@app.command()
+@with_session
+def show(session: Session, schema: SchemaName) -> None:
+    """Show one schema."""
+    _show(session, session.call(wire.get_schema(session.project, schema)))
+
+
+@app.command()
+@with_session
+def update(
+    session: Session,
+    schema: SchemaName,
+    file: File = None,
+    attributes: Attributes = None,
+    kind: Annotated[Kind | None, typer.Option("--type", help="What payloads are.")] = None,
+    rename: Annotated[str, typer.Option(metavar="NAME", help="The new name.")] = "",
+    no_attributes: Annotated[bool, typer.Option("--no-attributes", help="Allow any attributes.")] = False,
+) -> None:
+    """Change a schema, in force from the next publish on; what is not given stays."""
+    if attributes is not None and no_attributes:
+        raise Usage("give --attributes or --no-attributes, not both")
+    content, rules = _parts(file, attributes)
+    call = wire.update_schema(
+        session.project, schema, content, name=rename, kind=kind or "", attributes={} if no_attributes else rules
+    )
+    _show(session, session.call(call))
+
+
+@app.command()
+@with_session
+def delete(session: Session, schema: SchemaName) -> None:
+    """Remove a schema; its topics take any message from then on."""
+    session.call(wire.delete_schema(session.project, schema))
+    session.done(f"schema {schema} deleted")
+
+
+@app.command()
+@with_session
+def validate(
+    session: Session,
+    schema: SchemaName,
+    file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The payload; - is standard input, as when nothing is given.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="The payload as text.")] = None,
+    attr: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Attribute; may be repeated.")] = None,
+) -> None:
+    """Ask whether a message would be allowed, without publishing it."""
+    if data is not None and file is not None:
+        raise Usage("give --data or --file, not both")
+    attributes = attributes_of(attr or ())
+    payload = content_of(file or "-") if data is None else data.encode("utf-8", "surrogateescape")
+    asked = session.call(wire.get_schema(session.project, schema))
+    session.call(_question(session.project, schema, asked, payload, attributes))
+    session.done(f"schema {schema} allows it")
+
+
+@app.command()
+@with_session
+def dry_run(
+    session: Session,
+    schema: SchemaName,
+    topic: TopicName,
+    messages: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the newest messages.")] = 100,
+) -> None:
+    """Show which messages of a topic a schema would have refused."""
+    done = session.call(wire.dry_run(session.project, schema, topic, messages))
+    counted = f"checked {done.checked}, would be refused: {done.refused}"
+    table = columns(("ID", "REASON"), [(each.message_id, each.reason) for each in done.reasons])
+    session.show(done, f"{counted}\n{table}" if done.reasons else counted)
+
+
+def _question(
+    project: str, schema: str, asked: wire.Schema, payload: bytes, attributes: dict[str, str]
+) -> wire.Call[wire.Validated]:
+    """Ask in the form that a schema of this kind understands."""
+    if asked.attributes:
+        return wire.validate_message(project, schema, wire.message(payload, attributes))
+    if asked.type == Kind.AVRO:
+        return wire.validate_datum(project, schema, payload)
+    return wire.validate_document(project, schema, payload)
+
+
+def _parts(file: str | None, attributes: str | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    if file == attributes == "-":
+        raise Usage("standard input can be one of --file and --attributes")
+    return _object(file), _object(attributes)
+
+
+def _object(file: str | None) -> dict[str, Any] | None:
+    if file is None:
+        return None
+    try:
+        return msgspec.json.decode(content_of(file), type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        raise Usage(f"{file} is no JSON object") from None
+
+
+def _checks(schema: wire.Schema) -> str:
+    parts = {"payload": schema.schema, "attributes": schema.attributes}
+    return ", ".join(name for name, part in parts.items() if part) or "nothing"
+
+
+def _show(session: Session, schema: wire.Schema) -> None:
+    lines = [fields({"schema": short_name(schema.name), "type": schema.type, "uuid": schema.uuid})]
+    for name, part in (("payload", schema.schema), ("attributes", schema.attributes)):
+        if part:
+            lines.append(f"{name}\n{document(part)}")
+    session.show(schema, "\n".join(lines))

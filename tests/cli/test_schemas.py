@@ -1,0 +1,71 @@
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Ams
+
+PERSON = '{"type": "object", "required": ["name"]}'
+RULES = '{"required": ["site"]}'
+
+
+def test_a_schema_is_made_listed_shown_changed_and_deleted(ams: Ams, project: str, tmp_path: Path) -> None:
+    (tmp_path / "person.json").write_text(PERSON)
+
+    made = ams("schemas", "create", "person", "--file", "person.json", "--attributes", "-", "-o", "json", stdin=RULES)
+    listed = ams("schemas", "list")
+    shown = ams("schemas", "show", "person")
+    renamed = ams("schemas", "update", "person", "--rename", "human", "--no-attributes", "-o", "json")
+    deleted = ams("schemas", "delete", "human")
+
+    assert json.loads(made.stdout)["attributes"] == {"required": ["site"]}
+    assert listed.stdout.split("\n")[1].split() == ["person", "json", "payload,", "attributes"]
+    assert '"required"' in shown.stdout
+    changed = json.loads(renamed.stdout)
+    assert (changed["name"], "attributes" in changed) == (f"projects/{project}/schemas/human", False)
+    assert (deleted.returncode, deleted.stderr) == (0, "schema human deleted\n")
+    assert ams("schemas", "show", "human").returncode == 4
+
+
+def test_a_message_is_asked_about_in_the_form_its_schema_understands(ams: Ams, project: str) -> None:
+    ams("schemas", "create", "person", "--file", "-", stdin=PERSON)
+    ams("schemas", "create", "number", "--type", "avro", "--file", "-", stdin='{"type": "int"}')
+    ams("schemas", "create", "sited", "--attributes", "-", stdin=RULES)
+
+    assert ams("schemas", "validate", "person", stdin='{"name": 1}').stderr == "schema person allows it\n"
+    assert ams("schemas", "validate", "number", "--data", "\x02").returncode == 0
+    assert ams("schemas", "validate", "sited", "--data", "x", "--attr", "site=A").returncode == 0
+    refused = ams("schemas", "validate", "person", "--data", "{}")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "ams: Message 0 data is not valid,(root): name is required\n",
+    )
+    assert "site: is required" in ams("schemas", "validate", "sited", "--data", "x").stderr
+
+
+def test_a_topic_has_a_schema_from_its_making_or_by_attaching(ams: Ams, project: str) -> None:
+    ams("schemas", "create", "person", "--file", "-", stdin=PERSON)
+
+    assert ams("topics", "create", "a", "--schema", "person").stdout.split()[-2:] == ["schema", "person"]
+    ams("topics", "create", "b")
+    assert ams("topics", "attach-schema", "b", "person").returncode == 0
+    assert ams("publish", "b", "--data", "{}").returncode == 1
+    assert ams("topics", "detach-schema", "b").returncode == 0
+    assert ams("publish", "b", "--data", "{}").returncode == 0
+
+
+def test_a_dry_run_shows_what_would_be_refused(ams: Ams, project: str) -> None:
+    ams("schemas", "create", "person", "--file", "-", stdin=PERSON)
+    ams("topics", "create", "a")
+    assert ams("schemas", "dry-run", "person", "a").stdout == "checked 0, would be refused: 0\n"
+
+    ams("publish", "a", stdin='{"name": 1}\n{}\n')
+
+    assert ams("schemas", "dry-run", "person", "a").stdout.splitlines()[0] == "checked 2, would be refused: 1"
+    assert json.loads(ams("schemas", "dry-run", "person", "a", "--messages", "1", "-o", "json").stdout)["checked"] == 1
+
+
+def test_what_cannot_be_a_schema_is_a_mistake_in_the_options(ams: Ams, project: str) -> None:
+    assert ams("schemas", "create", "x", "--file", "none.json").returncode == 2
+    assert ams("schemas", "create", "x", "--file", "-", stdin="[]").returncode == 2
+    assert ams("schemas", "create", "x", "--file", "-", "--attributes", "-", stdin="{}").returncode == 2
+    assert ams("schemas", "update", "x", "--attributes", "-", "--no-attributes", stdin="{}").returncode == 2
+    assert ams("schemas", "validate", "x", "--data", "1", "--file", "-").returncode == 2

@@ -28,6 +28,8 @@ class Publish(msgspec.Struct, tag=True):
     topics: list[str]
     per_request: int = 1
     size: int = 1024
+    documents: bool = False
+    """Whether the data are JSON documents, instead of random bytes."""
 
 
 class Pull(msgspec.Struct, tag=True):
@@ -102,8 +104,8 @@ def scripts(work: Work, count: int, token: str) -> list[Script]:
 
 def _script(work: Work, number: int, count: int, token: str) -> Script:
     match work:
-        case Publish(topics, per_request, size):
-            return _publish(_share(topics, number, count), per_request, size, token)
+        case Publish(topics):
+            return _publish(work, _share(topics, number, count), token)
         case Pull(subscriptions, messages):
             return _pull(_share(subscriptions, number, count), messages, token)
         case Acknowledge(subscriptions, batch):
@@ -123,12 +125,13 @@ def _share(names: list[str], number: int, count: int) -> list[str]:
     return names[number::count] or [names[number % len(names)]]
 
 
-def _publish(topics: list[str], per_request: int, size: int, token: str) -> Script:
-    bodies = [publish_body(per_request, size, seed) for seed in range(BODIES)]
+def _publish(work: Publish, topics: list[str], token: str) -> Script:
+    body_of = documents_body if work.documents else publish_body
+    bodies = [body_of(work.per_request, work.size, seed) for seed in range(BODIES)]
     rounds = max(len(topics), BODIES)
     pairs = zip(itertools.cycle(topics), itertools.cycle(bodies), strict=False)
     steps = [
-        Step(request("POST", f"/v1/{topic}:publish", token, body), per_request)
+        Step(request("POST", f"/v1/{topic}:publish", token, body), work.per_request)
         for topic, body in itertools.islice(pairs, rounds)
     ]
     for step in itertools.cycle(steps):  # noqa: UP028 - a list cannot be sent the answers
@@ -210,6 +213,21 @@ def publish_body(messages: int, size: int, seed: int) -> bytes:
     """Return the body of a publish request: random bytes of `size`, the same for the same seed."""
     generator = random.Random(seed)
     data = base64.b64encode(generator.randbytes(size)).decode()
+    return msgspec.json.encode({"messages": [{"data": data}] * messages})
+
+
+@functools.cache
+def documents_body(messages: int, size: int, seed: int) -> bytes:
+    """Return the body of a publish request: JSON documents of about `size` bytes, the same for the same seed."""
+    generator = random.Random(seed)
+    document = {
+        "site": generator.choice(["ATHENS", "BARI", "CADIZ"]),
+        "time": "2024-03-05T10:20:30Z",
+        "values": [{"metric": f"m{number}", "value": generator.random()} for number in range(8)],
+        "summary": "",
+    }
+    document["summary"] = "x" * (size - len(msgspec.json.encode(document)))
+    data = base64.b64encode(msgspec.json.encode(document)).decode()
     return msgspec.json.encode({"messages": [{"data": data}] * messages})
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
 import uvloop
 
 from bench.callers import publish_body
@@ -25,6 +26,17 @@ def topics(service: Service, project: str, prefix: str, count: int) -> list[str]
     paths = [f"{project}/topics/{prefix}-{number}" for number in range(count)]
     _send(service, (request("PUT", f"/v1/{path}", service.token) for path in paths))
     return paths
+
+
+def schema(service: Service, project: str, name: str, schema: dict[str, object], topics: Sequence[str]) -> None:
+    """Create a JSON schema and attach it to topics."""
+    path = f"{project}/schemas/{name}"
+    attach = msgspec.json.encode({"schema": path})
+    _send(
+        service,
+        [request("POST", f"/v1/{path}", service.token, msgspec.json.encode({"type": "json", "schema": schema}))],
+    )
+    _send(service, (request("POST", f"/v1/{topic}:attachSchema", service.token, attach) for topic in topics))
 
 
 def subscriptions(service: Service, topics: Sequence[str], count: int, name: str = "sub") -> list[str]:

@@ -11,6 +11,7 @@ from bench.cases.open_loop import open_loop
 from bench.cases.publish import publish
 from bench.cases.pull import pull
 from bench.cases.read import read
+from bench.cases.schemas import schemas
 from bench.cases.start import start
 from bench.cases.tenants import tenants
 from bench.cases.tls import tls
@@ -21,6 +22,7 @@ from bench.run import Bench
 
 CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "publish": publish,
+    "schemas": schemas,
     "pull": pull,
     "read": read,
     "ack": acknowledge,

@@ -1,0 +1,180 @@
+"""Schemas as a use case: what the contract's rows cannot show one request at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from ams.errors import AlreadyExists, InvalidInput, NotFound, Unusable
+from ams.messages import Message, message
+from ams.names import SchemaName
+from ams.registry.database import Database, sqlite_url
+from ams.registry.records import Schema
+from ams.registry.tables import schema_revisions
+from ams.schemas import MAX_DRY_RUN, MAX_REASONS, SchemaDetails, Schemas
+from ams.validators import BIG, MANY, Validators
+from tests.support.house import SUB, TOPIC, House, open_house
+
+X = SchemaName("X")
+REFERENCE = "projects/P/schemas/X"
+OBJECTS = SchemaDetails(type="json", schema={"type": "object"})
+NUMBERS = SchemaDetails(schema={"type": "number"})
+OBJECT, NUMBER = message("e30="), message("MQ==")
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def validators(house: House) -> Validators:
+    return Validators(house.engines.registry)
+
+
+@pytest.fixture
+def schemas(house: House, validators: Validators) -> Schemas:
+    return Schemas(house.engines.registry, house.engines.log, validators)
+
+
+async def publish(house: House, *messages: Message) -> int:
+    topic = await house.publisher.topic(house.caller, TOPIC)
+    return (await house.publisher.publish(topic, messages)).first
+
+
+async def test_one_of_many_parallel_makers_wins(house: House, schemas: Schemas) -> None:
+    """U11."""
+    outcomes = await asyncio.gather(
+        *(schemas.create(house.caller, X, OBJECTS) for _ in range(10)), return_exceptions=True
+    )
+
+    (winner,) = [outcome for outcome in outcomes if isinstance(outcome, Schema)]
+    assert sum(isinstance(outcome, AlreadyExists) for outcome in outcomes) == 9
+    assert await schemas.list(house.caller) == [winner]
+
+
+async def test_parallel_changes_are_all_made_one_after_the_other(house: House, schemas: Schemas) -> None:
+    made = await schemas.create(house.caller, X, OBJECTS)
+
+    await asyncio.gather(
+        schemas.update(house.caller, X, lambda: NUMBERS),
+        schemas.update(house.caller, X, lambda: SchemaDetails(attributes={"closed": True})),
+        schemas.update(house.caller, X, lambda: SchemaDetails(name="projects/P/schemas/X")),
+    )
+
+    now = await schemas.show(house.caller, X)
+    assert now.revision == made.revision + 2
+    assert (now.content.payload, now.content.attributes) == ('{"type":"number"}', '{"closed":true}')
+
+
+async def test_a_schema_deleted_while_it_is_changed_is_not_found(house: House, schemas: Schemas) -> None:
+    made = await schemas.create(house.caller, X, OBJECTS)
+
+    with pytest.raises(NotFound, match=r"^Schema doesn't exist$"):
+        await asyncio.gather(
+            house.engines.registry.schemas.delete(made.id), schemas.update(house.caller, X, lambda: NUMBERS)
+        )
+
+
+async def test_a_change_is_in_force_for_what_is_published_after_it(house: House, schemas: Schemas) -> None:
+    await schemas.create(house.caller, X, OBJECTS)
+    await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
+    await publish(house, OBJECT)
+
+    await schemas.update(house.caller, X, lambda: NUMBERS)
+
+    with pytest.raises(InvalidInput, match="given: object"):
+        await publish(house, OBJECT)
+    assert await publish(house, NUMBER) == 1
+
+
+async def test_a_publish_under_way_keeps_the_schema_it_began_with(house: House, schemas: Schemas) -> None:
+    made = await schemas.create(house.caller, X, OBJECTS)
+    await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
+    topic = await house.publisher.topic(house.caller, TOPIC)
+
+    await schemas.update(house.caller, X, lambda: NUMBERS)
+    with pytest.raises(InvalidInput, match="given: integer"):
+        await house.publisher.publish(topic, [NUMBER])
+
+    await house.engines.registry.schemas.delete(made.id)
+    assert (await house.publisher.publish(topic, [NUMBER])).first == 0
+
+
+@pytest.mark.parametrize("many", [MANY + 1, 3])
+async def test_a_big_request_is_checked_as_a_small_one(house: House, schemas: Schemas, many: int) -> None:
+    await schemas.create(house.caller, X, OBJECTS)
+    await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
+    big = message("e30=", {"a": "x" * (BIG // many)})
+
+    with pytest.raises(InvalidInput, match=rf"^Message {many} data is not valid,"):
+        await publish(house, *[big] * many, NUMBER, NUMBER)
+
+    assert await publish(house, *[big] * many) == 0
+
+
+async def test_a_revision_is_compiled_once_for_all_who_ask(
+    house: House, schemas: Schemas, validators: Validators
+) -> None:
+    made = await schemas.create(house.caller, X, OBJECTS)
+
+    first, *others = await asyncio.gather(*(validators.of(made.id, 1) for _ in range(20)))
+
+    assert all(other is first for other in others)
+    assert await validators.of(made.id, 1) is first
+    with pytest.raises(NotFound):
+        await validators.of(made.id, 2)
+
+
+async def test_12_2_a_stored_schema_that_cannot_be_used_stops_publishing(
+    house: House, schemas: Schemas, tmp_path: Path
+) -> None:
+    await schemas.create(house.caller, X, OBJECTS)
+    await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
+    database = Database(sqlite_url(str(tmp_path / "registry.db")))
+    spoilt = update(schema_revisions).values(payload='{"type": "unknown"}')
+    await database.write(lambda connection: connection.execute(spoilt))
+    await database.close()
+
+    with pytest.raises(Unusable, match=r"^Could not load schema for topic$"):
+        await publish(house, OBJECT)
+    with pytest.raises(Unusable, match=r"^Could not load schema for topic$"):
+        await schemas.validate(house.caller, X, lambda schema: b"{}")
+    assert (await house.seeker.offsets(house.caller, SUB)).max == 0
+
+
+async def test_a_dry_run_looks_at_the_newest(house: House, schemas: Schemas) -> None:
+    await schemas.create(house.caller, X, OBJECTS)
+    await publish(house, *[NUMBER] * 30, *[OBJECT] * 5)
+
+    newest = await schemas.dry_run(house.caller, X, "projects/P/topics/t", 6)
+    everything = await schemas.dry_run(house.caller, X, "projects/P/topics/t", 10**30)
+
+    assert (newest.checked, newest.refused, [each.offset for each in newest.reasons]) == (6, 1, [29])
+    assert (everything.checked, everything.refused) == (35, 30)
+    assert [each.offset for each in everything.reasons] == list(range(MAX_REASONS))
+
+
+async def test_a_dry_run_has_an_end(house: House, schemas: Schemas) -> None:
+    await schemas.create(house.caller, X, OBJECTS)
+    await publish(house, *[OBJECT] * (MAX_DRY_RUN + 10))
+
+    done = await schemas.dry_run(house.caller, X, "projects/P/topics/t", MAX_DRY_RUN + 10)
+
+    assert (done.checked, done.refused) == (MAX_DRY_RUN, 0)
+
+
+async def test_attached_and_asked_for_by_reference(house: House, schemas: Schemas) -> None:
+    await schemas.create(house.caller, X, OBJECTS)
+    await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
+    topic = await house.engines.topics.show(house.caller, TOPIC)
+    assert topic.schema is not None
+    assert topic.schema.name == X
+
+    await house.engines.topics.attach_schema(house.caller, TOPIC, "")
+    await house.engines.topics.detach_schema(house.caller, TOPIC)
+
+    assert (await house.engines.topics.show(house.caller, TOPIC)).schema is None

@@ -28,6 +28,7 @@ LISTS = {"type": "array", "items": MYSELF}
         ({"allOf": [{}, {"$ref": "#/allOf/0"}]}, 0, 4),
         ({"$id": "http://a.example/s", "items": {"$ref": "http://a.example/s#"}}, 2, 5),
         ({"id": "http://a.example/s", "definitions": {"n": {"id": "#n"}}, "items": {"$ref": "#n"}}, 1, 3),
+        ({"$id": "urn:example:s", "definitions": {"n": {"not": {}}}, "items": {"$ref": "#/definitions/n"}}, 1, 4),
         ({"$id": "http://a.example/s", "definitions": {"n": {"$id": "t"}}, "items": {"$ref": "t"}}, 1, 3),
     ],
 )

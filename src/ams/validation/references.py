@@ -12,19 +12,24 @@ class References:
     """The references of one schema."""
 
     def __init__(self, schema: Any) -> None:
-        self._base = _name(schema)
-        self._named = {urljoin(self._base, _name(part)).rstrip("#"): part for part in _parts(schema) if _name(part)}
-        self._named.setdefault(urldefrag(self._base).url, schema)
+        self._base = urldefrag(_name(schema)).url
+        self._named = {self._whole(_name(part)): part for part in _parts(schema) if _name(part)}
+        self._named[self._base] = schema
 
     def target(self, reference: Any) -> Any:
         """Return the schema that a reference leads to, `NOWHERE` when it is not part of this one."""
         if not isinstance(reference, str):
             return NOWHERE
-        whole = urljoin(self._base, reference).rstrip("#")
+        whole = self._whole(reference)
         if whole in self._named:
             return self._named[whole]
         place, path = urldefrag(whole)
         return _follow(self._named.get(place, NOWHERE), path) if path.startswith("/") else NOWHERE
+
+    def _whole(self, reference: str) -> str:
+        """Write a reference in full; one within this schema is put together by hand, as a base may be of any form."""
+        full = self._base + reference if reference.startswith("#") else urljoin(self._base, reference)
+        return full.rstrip("#")
 
 
 def _follow(schema: Any, path: str) -> Any:

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from ams.cli.apply import own_calls
 from ams.cli.apply.plan import Change, Step
 from ams.cli.apply.resources import Kind
 from ams.client import wire
@@ -43,9 +42,15 @@ def _project(step: Step) -> Calls:
 def _schema(step: Step) -> Calls:
     project, name, fields = step.key.project, step.key.name, step.fields
     if step.change is Change.ADD:
-        yield own_calls.create_schema(project, name, fields["type"], fields["schema"], attributes=fields["attributes"])
+        yield wire.create_schema(project, name, fields["schema"], kind=fields["type"], attributes=fields["attributes"])
     else:
-        yield own_calls.update_schema(project, name, fields)
+        yield wire.update_schema(
+            project,
+            name,
+            fields.get("schema"),
+            kind=fields.get("type", ""),
+            attributes=fields.get("attributes"),
+        )
 
 
 def _topic(step: Step) -> Calls:
@@ -53,9 +58,9 @@ def _topic(step: Step) -> Calls:
     if step.change is Change.ADD:
         yield wire.create_topic(project, name)
     if fields.get("schema"):
-        yield own_calls.attach_schema(project, name, fields["schema"])
+        yield wire.attach_schema(project, name, fields["schema"])
     elif _to_be_set(step, "schema"):
-        yield own_calls.detach_schema(project, name)
+        yield wire.detach_schema(project, name)
     if _to_be_set(step, "retention"):
         yield wire.modify_topic_retention(project, name, fields["retention"])
     if _to_be_set(step, "access"):
@@ -93,7 +98,7 @@ _MAKE_OR_ALTER: dict[Kind, Callable[[Step], Calls]] = {
 }
 _REMOVE: dict[Kind, Callable[[str, str], Call[Any]]] = {
     Kind.MEMBER: wire.remove_member,
-    Kind.SCHEMA: own_calls.delete_schema,
+    Kind.SCHEMA: wire.delete_schema,
     Kind.TOPIC: wire.delete_topic,
     Kind.SUBSCRIPTION: wire.delete_subscription,
 }

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from ams.cli.apply import own_calls
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
 from ams.cli.output import short_name
 from ams.client import wire
@@ -76,7 +75,7 @@ class _State:
             yield Key(Kind.MEMBER, project, user.name), {"roles": tuple(sorted(roles))}
 
     def _schemas(self, project: str) -> Iterator[tuple[Key, Fields]]:
-        for schema in self._ask(own_calls.list_schemas(project)).schemas:
+        for schema in self._ask(wire.list_schemas(project)).schemas:
             fields = {"type": schema.type, "schema": schema.schema, "attributes": schema.attributes}
             yield Key(Kind.SCHEMA, project, short_name(schema.name)), fields
 

@@ -116,6 +116,7 @@ OWN_TABLE = """
 68 topics:read                      project  SA PA CO
 69 topics:modifyRetention           project  SA PA
 70 projects:modifyRetention         project  SA PA
+71 schemas:dryRun                   project  SA PA
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

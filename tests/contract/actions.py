@@ -1,9 +1,12 @@
-"""The actions this service has: method and path of each, typed in from the contract's table (3.4)."""
+"""Method and path of every action, typed in from the contract's table (3.4), and of our own.
+
+`x` names a user, registration or schema that need not be there: what is asked is who may, not what comes of it.
+"""
 
 from tests.contract.rows import MEMBERS, PROJECT, SCHEMA, SCHEMAS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, TOPICS
 
 USER, A_MEMBER = "/users/$P-x", MEMBERS + "/$P-x"
-A_REGISTRATION = "/registrations/0"
+REGISTRATION = "/registrations/0"
 
 PATHS = {
     "ams:metrics": ("GET", "/metrics"),
@@ -17,10 +20,10 @@ PATHS = {
     "users:update": ("PUT", USER),
     "users:delete": ("DELETE", USER),
     "registrations:newUser": ("POST", "/registrations"),
-    "registrations:acceptNewUser": ("POST", A_REGISTRATION + ":accept"),
-    "registrations:declineNewUser": ("POST", A_REGISTRATION + ":decline"),
-    "registrations:delete": ("DELETE", A_REGISTRATION),
-    "registrations:show": ("GET", A_REGISTRATION),
+    "registrations:acceptNewUser": ("POST", REGISTRATION + ":accept"),
+    "registrations:declineNewUser": ("POST", REGISTRATION + ":decline"),
+    "registrations:delete": ("DELETE", REGISTRATION),
+    "registrations:show": ("GET", REGISTRATION),
     "registrations:list": ("GET", "/registrations"),
     "projects:list": ("GET", "/projects"),
     "projects:metrics": ("GET", PROJECT + ":metrics"),
@@ -46,8 +49,8 @@ PATHS = {
     "subscriptions:pull": ("POST", SUBSCRIPTION + ":pull"),
     "subscriptions:acknowledge": ("POST", SUBSCRIPTION + ":acknowledge"),
     "subscriptions:verifyPushEndpoint": ("POST", SUBSCRIPTION + ":verifyPushEndpoint"),
-    "subscriptions:modifyPushConfig": ("POST", SUBSCRIPTION + ":modifyPushConfig"),
     "subscriptions:modifyAckDeadline": ("POST", SUBSCRIPTION + ":modifyAckDeadline"),
+    "subscriptions:modifyPushConfig": ("POST", SUBSCRIPTION + ":modifyPushConfig"),
     "subscriptions:modifyOffset": ("POST", SUBSCRIPTION + ":modifyOffset"),
     "subscriptions:modifyAcl": ("POST", SUBSCRIPTION + ":modifyAcl"),
     "topics:list": ("GET", TOPICS),
@@ -58,12 +61,6 @@ PATHS = {
     "topics:delete": ("DELETE", TOPIC),
     "topics:publish": ("POST", TOPIC + ":publish"),
     "topics:modifyAcl": ("POST", TOPIC + ":modifyAcl"),
-    "topics:modifyRetention": ("POST", TOPIC + ":modifyRetention"),
-    "projects:modifyRetention": ("POST", PROJECT + ":modifyRetention"),
-    "subscriptions:doctor": ("GET", SUBSCRIPTION + ":doctor"),
-    "topics:offsets": ("GET", TOPIC + ":offsets"),
-    "topics:read": ("GET", TOPIC + ":read"),
-    "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),
     "topics:attachSchema": ("POST", TOPIC + ":attachSchema"),
     "topics:detachSchema": ("POST", TOPIC + ":detachSchema"),
     "schemas:validateMessage": ("POST", SCHEMA + ":validate"),
@@ -72,5 +69,20 @@ PATHS = {
     "schemas:list": ("GET", SCHEMAS),
     "schemas:update": ("PUT", SCHEMA),
     "schemas:delete": ("DELETE", SCHEMA),
+    # ours
+    "topics:read": ("GET", TOPIC + ":read"),
+    "topics:offsets": ("GET", TOPIC + ":offsets"),
+    "topics:modifyRetention": ("POST", TOPIC + ":modifyRetention"),
+    "projects:modifyRetention": ("POST", PROJECT + ":modifyRetention"),
     "schemas:dryRun": ("POST", SCHEMA + ":dryRun"),
+    "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),
+    "subscriptions:doctor": ("GET", SUBSCRIPTION + ":doctor"),
+}
+"""All but the four open ones."""
+
+OPEN = {
+    "ams:healthStatus": ("GET", "/status"),
+    "users:profile": ("GET", "/users/profile"),
+    "users:usageReport": ("GET", "/users/usageReport"),
+    "version:list": ("GET", "/version"),
 }

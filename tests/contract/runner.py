@@ -38,6 +38,10 @@ class Runner:
         for step, answer in row.then:
             self._expect(step, answer)
 
+    def must(self, ask: Ask) -> None:
+        """Send a request that has to succeed."""
+        self._expect(ask, None)
+
     def _times(self) -> dict[str, str]:
         now = self._served.clock.wall()
         return {

@@ -1,43 +1,165 @@
+"""The walk: 64 actions, every role, own and foreign project, in and out of the access list.
+
+What must come of each step is told by the contract's table (`tests.access.table`) and sections 3.3 and 3.5 alone.
+"""
+
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
-from tests.access.table import LINES, OWN_LINES, Line
-from tests.contract.actions import PATHS
-from tests.contract.rows import BOTH, SUBSCRIPTION, Ask, listed, member, user
+from tests.access.table import ACCESS_LISTS, LINES, OWN_LINES, SHORT, Line
+from tests.contract.actions import OPEN, PATHS
+from tests.contract.rows import NO_BODY, Ask
 from tests.contract.runner import Runner
 
-IN_PROJECTS = ["project_admin", "publisher", "consumer"]
-SERVICE_WIDE = ["service_admin", "admin_viewer", "metrics_viewer", "push_worker", "argo_api_authn", "register_admin"]
-LISTED_FIRST = {"topics:metrics", "subscriptions:metrics"}
-"""For what does not exist, these answer 403 to whom an access list could name (14.2, 14.3): asked without lists."""
+IN_PROJECTS = ("project_admin", "publisher", "consumer")
+LISTED_ROLE = ACCESS_LISTS | dict.fromkeys(
+    ["subscriptions:seek", "subscriptions:doctor", "topics:read", "topics:offsets"], "consumer"
+)
+"""Actions that an access list guards, and whom it binds; our own are guarded as pulling is."""
+BODIES: dict[str, object] = {
+    "subscriptions:acknowledge": {"ackIds": ["projects/$P/subscriptions/S:0"]},
+    "subscriptions:modifyOffset": {"offset": 0},
+    "subscriptions:seek": {"offset": 0},
+    "subscriptions:modifyAckDeadline": {"ackDeadlineSeconds": 10},
+}
+"""Bodies that are read before an access list is looked at."""
+INSTEAD = {
+    "subscriptions:timeToOffset": "/projects/$P/subscriptions/S:timeToOffset?time=2024-01-02T03:04:05.678Z",
+    "topics:read": "/projects/$P/topics/T:read?subscription=S",
+    "topics:offsets": "/projects/$P/topics/T:offsets?subscription=S",
+    "users:delete": "/users/none",
+    "topics:delete": "/projects/$P/topics/none",
+    "subscriptions:delete": "/projects/$P/subscriptions/none",
+    "topics:modifyAcl": "/projects/$P/topics/none:modifyAcl",
+    "subscriptions:modifyAcl": "/projects/$P/subscriptions/none:modifyAcl",
+}
+"""Other paths: what would take away what the walk needs is asked of something that is not there."""
 
 
-QUERIES = {"topics:offsets": "?subscription=S", "topics:read": "?subscription=S"}
+class Holder(NamedTuple):
+    """Somebody with one role: in one project, or service-wide; on the access lists of its project, or not."""
+
+    role: str
+    is_service_wide: bool
+    is_listed: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}-{'wide' if self.is_service_wide else 'here'}-{'in' if self.is_listed else 'out'}"
 
 
-def shown(line: Line) -> str:
-    return f"3.4 {line.number} {line.action}"
+HOLDERS = [
+    Holder(role, wide, listed)
+    for role in SHORT.values()
+    for wide in (True, False)
+    for listed in (True, False)
+    if wide or role in IN_PROJECTS
+]
 
 
-@pytest.mark.parametrize("line", [line for line in (*LINES, *OWN_LINES) if line.action in PATHS], ids=shown)
-def test_an_action_is_for_its_roles_and_no_others(line: Line, runner: Callable[[str], Runner]) -> None:
-    everybody = runner("without access lists" if line.action in LISTED_FIRST else "usual")
-    everybody.ask(Ask("POST", "/projects/$P", {}))
-    for role in IN_PROJECTS:
-        everybody.ask(member(role, role))
-    for role in SERVICE_WIDE:
-        everybody.ask(user(role, role))
-    if line in OWN_LINES:  # a consumer may read a topic through a subscription to it only
-        for made in (*BOTH, listed(SUBSCRIPTION, "consumer")):
-            everybody.ask(made)
+ADMITTED = [line for line in (*LINES, *OWN_LINES) if not line.is_open]
 
-    def answer(by: str) -> int:
-        method, path = PATHS[line.action]
-        return everybody.ask(Ask(method, path + QUERIES.get(line.action, ""), by=by)).status_code
 
-    outside = [] if line.in_project else IN_PROJECTS
-    refused = [role for role in SERVICE_WIDE + IN_PROJECTS if role not in line.roles and role not in outside]
-    assert {role: answer(role) for role in refused} == dict.fromkeys(refused, 403)
-    assert {role: answer(role) for role in outside} == dict.fromkeys(outside, 401)
-    assert [role for role in line.roles if role not in outside and answer(role) in (401, 403)] == []
+def expected(line: Line, holder: Holder, *, is_foreign: bool) -> int | None:
+    """Return the refusal a step must get; None when it is let in."""
+    counts = holder.is_service_wide or (line.in_project and not is_foreign)
+    if not counts:
+        return 401
+    if holder.role not in line.roles:
+        return 403
+    bound = LISTED_ROLE.get(line.action) == holder.role
+    return 403 if bound and (is_foreign or not holder.is_listed) else None
+
+
+def step(action: str, by: str, *, is_foreign: bool = False) -> Ask:
+    method, path = PATHS[action]
+    path = INSTEAD.get(action, path)
+    return Ask(method, path.replace("$P", "$P-foreign", 1) if is_foreign else path, BODIES.get(action, NO_BODY), by)
+
+
+@pytest.fixture(scope="module")
+def walker(runner: Callable[[str], Runner]) -> Runner:
+    """Two projects with a topic and subscription each, and everybody."""
+    walker = runner("usual")
+    furnish(walker)
+    return walker
+
+
+def furnish(walker: Runner) -> None:
+    for project in ("$P", "$P-foreign"):
+        walker.must(Ask("POST", f"/projects/{project}", {}))
+        walker.must(Ask("PUT", f"/projects/{project}/topics/T"))
+        walker.must(Ask("PUT", f"/projects/{project}/subscriptions/S", {"topic": f"projects/{project}/topics/T"}))
+    for holder in HOLDERS:
+        roles = [] if holder.is_service_wide else [holder.role]
+        body = {
+            "service_roles": [holder.role] if holder.is_service_wide else [],
+            "projects": [{"project": "$P", "roles": roles}],
+        }
+        walker.must(Ask("POST", f"/users/$P-{holder.name}", body, remember=holder.name))
+    listed = {"authorized_users": [f"$P-{holder.name}" for holder in HOLDERS if holder.is_listed]}
+    for resource in ("topics/T", "subscriptions/S"):
+        walker.must(Ask("POST", f"/projects/$P/{resource}:modifyAcl", listed))
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in LINES if not line.is_open], ids=lambda line: f"3.4 {line.number} {line.action}"
+)
+def test_an_action_is_for_its_roles_and_no_others(line: Line, walker: Runner) -> None:
+    wrong = {}
+    for holder in HOLDERS:
+        for is_foreign in (False, True) if line.in_project else (False,):
+            if line.action == "projects:delete" and expected(line, holder, is_foreign=is_foreign) is None:
+                continue  # walked below, where projects may go
+            status = walker.ask(step(line.action, holder.name, is_foreign=is_foreign)).status_code
+            wanted = expected(line, holder, is_foreign=is_foreign)
+            if status != wanted if wanted else status in (401, 403):
+                wrong[holder.name, "foreign" if is_foreign else "own"] = (status, wanted)
+
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("role", ["service_admin", "project_admin"])
+def test_a_project_is_deleted_by_its_administrators(role: str, runner: Callable[[str], Runner]) -> None:
+    walker = runner("usual")
+    walker.must(Ask("POST", "/projects/$P", {}))
+    body = {"service_roles": [role]} if role == "service_admin" else {"projects": [{"project": "$P", "roles": [role]}]}
+    walker.must(Ask("POST", "/users/$P-x", body, remember="x"))
+
+    assert walker.ask(Ask("DELETE", "/projects/$P", by="x")).status_code == 200
+    assert walker.ask(Ask("GET", "/projects/$P")).status_code == 404
+
+
+@pytest.mark.parametrize("action", OPEN)
+def test_the_open_routes_look_at_the_token_themselves(action: str, walker: Runner) -> None:
+    method, path = OPEN[action]
+    for_users = action in ("users:profile", "users:usageReport")
+
+    assert {walker.ask(Ask(method, path, by=holder.name)).status_code for holder in HOLDERS} == {200}
+    assert walker.ask(Ask(method, path, by="nobody")).status_code == (401 if for_users else 200)
+    assert walker.ask(Ask(method, path, by="stranger")).status_code == (401 if for_users else 200)
+    assert walker.ask(Ask(method, path, by="service")).status_code == (401 if for_users else 200)
+
+
+def test_details_of_the_status_are_for_two_roles(walker: Runner) -> None:
+    answers = {holder: walker.ask(Ask("GET", "/status?details=true", by=holder.name)).status_code for holder in HOLDERS}
+
+    assert {holder.role for holder, status in answers.items() if status == 200} == {"service_admin", "admin_viewer"}
+    assert set(answers.values()) == {200, 403}
+
+
+def test_the_service_token_may_do_everything(walker: Runner) -> None:
+    refused = {
+        action
+        for action in PATHS
+        if action != "projects:delete" and walker.ask(step(action, "service")).status_code in (401, 403)
+    }
+
+    assert refused == set()
+
+
+def test_the_walk_is_complete() -> None:
+    assert {line.action for line in (*LINES, *OWN_LINES)} == set(PATHS) | set(OPEN)
+    assert len(HOLDERS) == 2 * (len(SHORT) + len(IN_PROJECTS))

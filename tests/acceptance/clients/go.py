@@ -19,7 +19,8 @@ PUSH_WORKER = [
 ]  # fmt: skip
 PUSH_SERVER = [
     Says("GET /v1/users:byToken/$worker_token?key=$worker_token", _AGENT,
-         needs=lambda document: isinstance(document.get("projects", []), list), why="restarts from its user's subscriptions"),
+         needs=lambda document: isinstance(document.get("projects", []), list),
+         why="restarts from its user's subscriptions"),
     Says(f"POST {_SUBSCRIPTION}:pull?key=$worker_token", _AGENT + "Content-Type: application/json",
          '{"maxMessages":"2","returnImmediately":"true"}',
          needs=lambda document: set(document["receivedMessages"][0]["message"])

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.acceptance
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
 PYTHON = ROOT / "docs" / "tutorial" / "python.md"
 CLIENT = ROOT / "docs" / "reference" / "client.md"
-GUIDES = ("check-messages", "control-access", "declare-resources", "keep-messages", "replay")
+ACCESS = ROOT / "docs" / "how-to" / "control-access.md"
+GUIDES = ("check-messages", "declare-resources", "keep-messages", "replay")
 NEEDS_A_PROJECT = [ROOT / "docs" / "how-to" / f"{name}.md" for name in GUIDES]
 
 
@@ -40,6 +41,17 @@ def test_the_commands_of_a_guide_work(guide: Path, tmp_path: Path) -> None:
         assert made.returncode == 0, made.stdout
 
         follow(guide, tmp_path, service.base_url)
+
+
+def test_the_commands_of_the_guide_to_access_work_with_its_roles_file(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    roles = tmp_path / "roles.toml"
+    roles.write_text(block(ACCESS, "toml"))
+    with live_service(tmp_path / "ams-data", "--tls-self-signed", "--roles-file", str(roles)) as service:
+        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
+        assert made.returncode == 0, made.stdout
+
+        follow(ACCESS, tmp_path, service.base_url)
 
 
 def test_the_programs_of_the_python_tutorial_work(tmp_path: Path) -> None:

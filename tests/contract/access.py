@@ -179,6 +179,7 @@ PAGES = [
     Row("4", "a token that is no base64", get(TOPICS + "?pageToken=%25"), error("IA", "Invalid page token")),
     Row("4", "base64 that is no token", get(TOPICS + "?pageToken=aGVsbG8="), error("IA", "Invalid page token")),
     Row("4", "the subscriptions are pages too", get(SUBSCRIPTIONS + "?pageSize=x"), error("IA", "Invalid page size")),
+    Row("4", "and so are their tokens", get(SUBSCRIPTIONS + "?pageToken=%25"), error("IA", "Invalid page token")),
     Row("4", "so are the members", get(MEMBERS + "?pageToken=%25"), error("IA", "Invalid page token")),
     Row("4, clients R10", "nextPageToken is not the name and is ignored",
         get("/users?details=True&pageSize=0&nextPageToken="), Answer(Has(nextPageToken=""))),

@@ -38,6 +38,7 @@ THREE = (*BOTH, publish("MA==", "MQ==", "Mg=="))
 NOTHING = Answer({"receivedMessages": []})
 BAD_MESSAGE = error("IA", "Invalid Message Arguments")
 BAD_PULL = error("IA", "Invalid Pull Parameters Arguments")
+TOPIC_GONE = error("CO", "Subscription's topic doesn't exist")
 BAD_ACK = error("IA", "Invalid ack id")
 WRONG, NONE_PENDING = error("IA", "wrong ack"), error("IA", "no ack pending")
 TIMEOUT = Answer({"error": {"code": 408, "message": "ack timeout", "status": "TIMEOUT"}}, 408)
@@ -130,8 +131,7 @@ PULLING = [
     Row("10.2, clients A15", "ascending, and all there is", pull(), received(0, 1, 2), THREE),
     Row("10.3", "unknown subscription, before the body", post(PULL, b"no json"), NO_SUBSCRIPTION),
     Row("10.3", "the access list comes before the body", post(PULL, b"no json", by="con"), FORBIDDEN, (*BOTH, CON)),
-    Row("10.3", "the topic comes before the body", post(PULL, b"no json"),
-        error("CO", "Subscription's topic doesn't exist"), (*BOTH, delete(TOPIC))),
+    Row("10.3", "the topic comes before the body", post(PULL, b"no json"), TOPIC_GONE, (*BOTH, delete(TOPIC))),
     Row("10.3", "body", post(PULL, b"no json"), BAD_PULL, BOTH),
     Row("10.4", "a pull without acknowledge returns the same again, at once", pull(2), received(0, 1),
         (*THREE, pull(2))),
@@ -201,6 +201,7 @@ OFFSETS = [
     Row("11.3", "min is the oldest kept, and current is never below it", ASK_OFFSETS, offsets(3, 3, 4),
         (*THREE, Wait(8 * DAY), publish())),
     Row("11.3", "unknown subscription", ASK_OFFSETS, NO_SUBSCRIPTION),
+    Row("11.3", "the topic is gone", ASK_OFFSETS, TOPIC_GONE, (*BOTH, delete(TOPIC))),
     Row("11.4, clients R11", "the first message then or later", get(AT + "2020-01-01T00:00:00.000Z"),
         Answer({"offset": 0}), THREE),
     Row("11.4, clients R11", "a blank for the T", get(AT + "2020-01-01%2000:00:00.000Z"), Answer({"offset": 0}), THREE),
@@ -223,6 +224,7 @@ OFFSETS = [
     Row("11.5", "parse error, before the subscription", post(MOVE, {"offset": "1"}),
         error("IA", "Invalid Offset Arguments")),
     Row("11.5", "unknown subscription", post(MOVE, {"offset": 1}), NO_SUBSCRIPTION),
+    Row("11.5", "the topic is gone", post(MOVE, {"offset": 1}), TOPIC_GONE, (*BOTH, delete(TOPIC))),
     Row("11.5, 17.2 A6", "out of bounds, and no change", post(MOVE, {"offset": 4}), error("IA", "Offset out of bounds"),
         (*THREE, pull(1), ack(0)), ((ASK_OFFSETS, offsets(0, 1, 3)),)),
     Row("11.5", "negative", post(MOVE, {"offset": -1}), error("IA", "Offset out of bounds"), THREE),

@@ -42,7 +42,8 @@ openapi: .venv/dev ## Write docs/reference/openapi.json anew from the code
 	@$(BIN)/python -m tests.support.description
 
 docs: .venv/dev ## Check the documents: links, settings, and the tutorials line by line
-	@$(BIN)/pytest -q tests/test_docs.py tests/acceptance/test_readme.py tests/acceptance/test_guides.py
+	@$(BIN)/pytest -q tests/test_docs.py tests/test_reference.py \
+		tests/acceptance/test_readme.py tests/acceptance/test_guides.py tests/acceptance/test_reference.py
 
 faults: .venv/dev ## Kill the service N times at bad moments and check that nothing was lost (N=200)
 	@$(BIN)/python -m tests.faults.campaign --kills $(N)

@@ -70,3 +70,9 @@ def test_every_make_target_named_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_page_names_a_host_or_folder_of_somebody(page: Path) -> None:
     assert re.findall(r"/home/\w+|/Users/\w+", page.read_text()) == []
+
+
+def test_the_glossary_has_each_word_once_and_in_order() -> None:
+    words = re.findall(r"^\*\*(.+?)\.\*\*", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+
+    assert words == sorted(set(words), key=str.lower)

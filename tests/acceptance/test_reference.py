@@ -2,11 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import ROOT, follow, make_clone
+from tests.support.documents import ROOT, follow, make_clone, run_examples
 from tests.support.service import live_service
 
 pytestmark = pytest.mark.acceptance
 
+REFERENCE = ROOT / "docs" / "reference"
 PAGES = ["projects", "users", "members", "registrations", "topics", "subscriptions", "access-lists"]
 
 
@@ -17,4 +18,7 @@ def test_the_conversations_of_the_reference_go_as_shown_with_one_service(
     with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
         for page in PAGES:
             with subtests.test(page):
-                follow(ROOT / "docs" / "reference" / f"{page}.md", tmp_path, service.base_url)
+                follow(REFERENCE / f"{page}.md", tmp_path, service.base_url)
+        with subtests.test("reading"):
+            follow(REFERENCE / "reading.md", tmp_path, service.base_url)
+            run_examples(REFERENCE / "reading.md", tmp_path, service.base_url)

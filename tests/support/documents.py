@@ -65,7 +65,7 @@ def run_examples(document: Path, folder: Path, endpoint: str) -> None:
     program = "\n".join(blocks(document, "python")).replace(ENDPOINT, endpoint)
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=folder, env=environment(), capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, env=environment(no_proxy="localhost"), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == "".join(blocks(document, "text"))

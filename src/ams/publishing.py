@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from ams.access.admission import Caller
 from ams.access.roles import PUBLISHER
 from ams.counts import Counts
-from ams.errors import NotFound, TooLarge
+from ams.errors import InvalidInput, NotFound, TooLarge
 from ams.log.base import Appended, Log
 from ams.messages import Message
 from ams.names import Offset, TopicName
-from ams.registry.records import Topic
+from ams.registry.records import AttachedSchema, Topic
 from ams.registry.registry import Registry
 from ams.validators import Validators
 
@@ -49,7 +49,7 @@ class Publisher:
         if not messages:
             return Appended(Offset(0), 0, topic.created_on)
         if topic.schema is not None:
-            await self.validators.check(topic.schema, messages)
+            await self._check(topic, topic.schema, messages, key)
         if max([len(message.fragment) for message in messages]) + RECORD_OVERHEAD > self.max_message_bytes:
             raise TooLarge
         try:
@@ -59,3 +59,11 @@ class Publisher:
             raise
         self.counts.note_publish(topic, appended)
         return appended
+
+    async def _check(self, topic: Topic, schema: AttachedSchema, messages: Sequence[Message], key: str | None) -> None:
+        """Check messages against a schema, but for those that were stored under their key before it was there."""
+        try:
+            await self.validators.check(schema, messages)
+        except InvalidInput:
+            if key is None or await self.log.answered(topic.id, messages, key) is None:
+                raise

@@ -218,6 +218,27 @@ async def test_a_key_with_other_content_is_refused(log: Log):
     assert await log.bounds(topic) == Bounds(0, 1)
 
 
+async def test_what_was_answered_to_a_key_is_told_without_appending(log: Log):
+    topic = await new_topic(log)
+    first = await log.append(topic, texts("a", "b"), key="k")
+
+    assert await log.answered(topic, texts("a", "b"), "k") == first
+    assert await log.answered(topic, texts("a", "b"), "new") is None
+    with pytest.raises(KeyReused):
+        await log.answered(topic, texts("a"), "k")
+    with pytest.raises(NotFound):
+        await log.answered(new_topic_id(), texts("a"), "k")
+    assert await log.bounds(topic) == Bounds(0, 2)
+
+
+async def test_an_append_under_way_is_awaited_before_its_answer_is_told(log: Log):
+    topic = await new_topic(log)
+    appending = asyncio.ensure_future(log.append(topic, texts("a"), key="k"))
+    await asyncio.sleep(0)
+
+    assert await log.answered(topic, texts("a"), "k") == await appending
+
+
 async def test_keys_of_different_topics_have_nothing_to_do_with_each_other(log: Log):
     one, other = await new_topic(log), await new_topic(log)
 

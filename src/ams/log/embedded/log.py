@@ -151,6 +151,12 @@ class EmbeddedLog:
         self._submit(append)
         return await append.done
 
+    async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
+        """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
+        state, hashed = self._topic(topic), key_hash(topic, key.encode())
+        await self._until_decided(hashed)
+        return await self._answer(state, hashed, content_hash([message.fragment for message in messages]))
+
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
         """Return messages from `start` on (`Log.read`).
 
@@ -287,21 +293,32 @@ class EmbeddedLog:
         topic, keys = append.topic, self._holdings.keys
         append.key, append.hashed = key, key_hash(topic.id, key)
         append.content = content_hash(append.fragments)
-        while (under_way := keys.get(append.hashed)) is not None:
-            await asyncio.wait((under_way,))
+        await self._until_decided(append.hashed)
         keys[append.hashed] = self._loop.create_future()
         try:
-            look = partial(self._holdings.places.answered, topic.id, append.hashed, self._keys_since(topic))
-            answered = await self._upkeep.look_up(look)
+            answer = await self._answer(topic, append.hashed, append.content)
             self._topic(topic.id)
         except BaseException:
             self._holdings.forget_key(append.hashed)
             raise
-        if answered is None:
+        if answer is None:
             self._submit(append)
             return await append.done
         self._holdings.forget_key(append.hashed)
-        if answered.content != append.content:
+        return answer
+
+    async def _until_decided(self, hashed: bytes) -> None:
+        """Wait while appends with this key are under way."""
+        while (under_way := self._holdings.keys.get(hashed)) is not None:
+            await asyncio.wait((under_way,))
+
+    async def _answer(self, topic: TopicState, hashed: bytes, content: bytes) -> Appended | None:
+        """Return what was answered to a key; None when it is new. Raises `KeyReused` for other content."""
+        look = partial(self._holdings.places.answered, topic.id, hashed, self._keys_since(topic))
+        answered = await self._upkeep.look_up(look)
+        if answered is None:
+            return None
+        if answered.content != content:
             raise KeyReused
         return answered.appended
 

@@ -1,0 +1,44 @@
+"""Wiring: the one room that chooses engines, makes use cases of them, and starts and stops it all in order.
+
+`engines` opens what is kept, `starting` puts it in order, `assembly` builds the service over it.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from ams.access.role_table import role_table
+from ams.clock import Clock, SystemClock
+from ams.files import Disk, Files
+from ams.push.endpoint import EndpointCheck
+from ams.push.guard import Guard, networks, trust
+from ams.settings import Settings
+from ams.wiring.assembly import Service, assemble
+from ams.wiring.engines import open_engines
+from ams.wiring.starting import put_in_order
+
+__all__ = ["Service", "service"]
+
+
+@contextlib.asynccontextmanager
+async def service(
+    settings: Settings, *, clock: Clock | None = None, files: Files | None = None
+) -> AsyncIterator[Service]:
+    """Open everything in the data folder, and close it in order at the end.
+
+    Raises `Unusable` with one line when a setting, the folder or what is in it cannot be used.
+    """
+    roles, endpoints = role_table(settings.roles_file), _endpoint_check(settings)
+    async with open_engines(settings, clock or SystemClock(), files or Disk()) as engines:
+        await put_in_order(settings, engines)
+        made = assemble(settings, engines, roles, endpoints)
+        await made.counting.start()
+        try:
+            yield made
+        finally:
+            await made.counting.close()
+
+
+def _endpoint_check(settings: Settings) -> EndpointCheck | None:
+    """Return what asks push endpoints for their hash, None while push is disabled. Raises `Unusable`."""
+    guard = Guard(networks(settings.push_allow))
+    return EndpointCheck(guard, trust(settings.push_ca_file)) if settings.push_enabled else None

@@ -1,0 +1,127 @@
+"""Assembly: use cases made of the engines, and the application over them."""
+
+from dataclasses import dataclass
+
+from ams.access.admission import Admission
+from ams.access.rates import Rates
+from ams.access.role_table import RoleTable
+from ams.clock import Clock, Milliseconds
+from ams.counting import Counting
+from ams.counts import Counts
+from ams.cursors.base import Cursors
+from ams.delivering import Deliverer
+from ams.doctor import Doctor
+from ams.folder import Folder
+from ams.http.app import App
+from ams.http.cors import CrossOrigin
+from ams.http.fast import FastRoutes
+from ams.http.gate import Gate
+from ams.http.limits import Bodies
+from ams.http.routes import rows
+from ams.http.routing import Row
+from ams.http.tracing import Traced
+from ams.log.embedded import EmbeddedLog
+from ams.members import Members
+from ams.metrics import Metrics
+from ams.projects import Projects
+from ams.publishing import Publisher
+from ams.push.endpoint import EndpointCheck
+from ams.pushing import Pushing
+from ams.reading import RangeReader
+from ams.registrations import Registrations
+from ams.registry.registry import Registry
+from ams.retention import Retention
+from ams.schemas import Schemas
+from ams.seeking import Seeker
+from ams.service import About
+from ams.settings import Settings
+from ams.subscriptions import Subscriptions
+from ams.topics import Topics
+from ams.usage import Usage
+from ams.users import Users
+from ams.validators import Validators
+from ams.wiring.engines import Engines
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Engines and the application over them, ready to be served."""
+
+    settings: Settings
+    folder: Folder
+    log: EmbeddedLog
+    registry: Registry
+    cursors: Cursors
+    deliverer: Deliverer
+    counting: Counting
+    counts: Counts
+    api: App
+    app: CrossOrigin
+    """The API as browsers may use it too."""
+
+
+def assemble(settings: Settings, engines: Engines, roles: RoleTable, endpoints: EndpointCheck | None) -> Service:
+    """Make the service; `endpoints` is None while push is disabled."""
+    registry, log, cursors = engines.registry, engines.log, engines.cursors
+    counts = Counts(engines.clock)
+    counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
+    admission = Admission(
+        registry,
+        service_token=settings.service_token,
+        per_resource_auth=settings.per_resource_auth,
+        permissions=roles.permissions,
+    )
+    validators = Validators(registry)
+    publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts)
+    deliverer = Deliverer(
+        registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
+        push_enabled=settings.push_enabled, counts=counts,
+    )  # fmt: skip
+    gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
+    bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
+    fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
+    table = _table(settings, engines, admission, roles, counting, validators, endpoints)
+    api = App(gate, bodies, fast, table)
+    app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
+    return Service(settings, engines.folder, log, registry, cursors, deliverer, counting, counts, api, app)
+
+
+def _table(
+    settings: Settings,
+    engines: Engines,
+    admission: Admission,
+    roles: RoleTable,
+    counting: Counting,
+    validators: Validators,
+    endpoints: EndpointCheck | None,
+) -> list[Row]:
+    """Make the use cases behind all routes but the hot ones."""
+    registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
+    pushing = Pushing(registry, settings.push_enabled, settings.push_worker_token, endpoints)
+    return rows(
+        projects=Projects(registry, log, cursors),
+        members=Members(registry),
+        topics=Topics(registry, log, counting),
+        subscriptions=Subscriptions(registry, log, cursors, pushing),
+        schemas=Schemas(registry, log, validators),
+        users=Users(registry, roles.roles),
+        registrations=Registrations(registry),
+        seeker=Seeker(registry, log, cursors),
+        pushing=pushing,
+        about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
+        reader=RangeReader(registry, log, settings.max_read_messages),
+        retention=Retention(registry, log),
+        doctor=Doctor(registry, log, cursors, Milliseconds(round(settings.retention * 1000)), clock),
+        metrics=Metrics(registry, counting, cursors, clock),
+        usage=Usage(registry, counting, admission, clock),
+    )
+
+
+def _rates(settings: Settings, clock: Clock) -> Rates | None:
+    users, projects = settings.user_requests_per_second, settings.project_requests_per_second
+    return Rates.of(users=users, projects=projects, clock=clock)
+
+
+def _push_server(settings: Settings) -> str:
+    """Return what `/status` calls the push server (contract 14.5)."""
+    return f"{settings.push_server_host}:{settings.push_server_port}" if settings.push_server_host else "internal"

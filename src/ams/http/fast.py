@@ -31,6 +31,7 @@ OPERATIONS = (
         "Store messages at the end of a topic, all or none",
         messages.PublishBody,
         messages.MessageIds,
+        ("Idempotency-Key",),
     ),
     Operation(
         "POST",

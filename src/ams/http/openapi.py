@@ -37,6 +37,14 @@ PARAMETERS: dict[str, tuple[str, str]] = {
 }
 """Query parameters: type and meaning."""
 
+HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Idempotency-Key": (
+        "The same key with the same messages is stored once, and answered as the first time.",
+        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    ),
+}
+"""Request headers: meaning and form."""
+
 _STRUCTURED = ("application/json", "application/x-ndjson")
 """Forms of answers a schema says something of."""
 _VARIABLE = re.compile(r"{(\w+)}")
@@ -92,7 +100,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         "operationId": operation.action or f"{operation.method} {operation.path}",
         "summary": operation.summary,
         "tags": [_room(operation.path)],
-        "parameters": [*_path_parameters(operation.path), *map(_query_parameter, operation.parameters)],
+        "parameters": [*_path_parameters(operation.path), *map(_parameter, operation.parameters)],
         "responses": {"200": _success(operation), **_ERROR_REFERENCES},
     }
     if operation.reads is not None:
@@ -111,7 +119,10 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     return [{"name": name, "in": "path", "required": True, "schema": _NAME} for name in _VARIABLE.findall(path)]
 
 
-def _query_parameter(name: str) -> dict[str, Any]:
+def _parameter(name: str) -> dict[str, Any]:
+    if name in HEADERS:
+        meaning, schema = HEADERS[name]
+        return {"name": name, "in": "header", "description": meaning, "schema": schema}
     kind, meaning = PARAMETERS[name]
     return {"name": name, "in": "query", "description": meaning, "schema": {"type": kind}}
 

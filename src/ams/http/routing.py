@@ -59,7 +59,7 @@ class Operation(NamedTuple):
     answers: type[msgspec.Struct] | None = None
     """What the body of a 200 is; None: it is empty."""
     parameters: tuple[str, ...] = ()
-    """Query parameters."""
+    """Query parameters and, with a capital letter, headers."""
     forms: tuple[str, ...] = ("application/json",)
     """Media types of the body of a 200; `answers` is then the body, or what each line of it is."""
 

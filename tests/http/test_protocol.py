@@ -129,6 +129,50 @@ def test_a_head_over_the_limit_is_refused_before_it_ends(strict: Served, head: b
     assert error_in(say(strict, head), 400) == "Request header is too large"
 
 
+OFFERED = (
+    b"POST /v1/projects/NAME HTTP/1.1\r\nHost: x\r\nx-api-key: KEY\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+    b"Content-Length: 22\r\n\r\n" + b'{"description":"kept"}'
+)
+
+
+def offered(name: str) -> bytes:
+    return OFFERED.replace(b"NAME", name.encode()).replace(b"KEY", SERVICE_TOKEN.encode())
+
+
+@pytest.mark.parametrize("spelling", [b"Upgrade: h2c", b"UPGRADE: h2c", b"upgrade :h2c", b"uPgRaDe:h2c"])
+def test_an_offer_to_upgrade_is_passed_by_however_it_is_spelt(strict: Served, spelling: bytes) -> None:
+    with connect(strict) as client:
+        client.sendall(offered(f"spelt-{spelling[:8].hex()}").replace(b"Upgrade: h2c", spelling))
+        assert b'"description":"kept"' in client.recv(4000)
+
+
+def test_an_offer_to_upgrade_may_come_in_two_packets(strict: Served) -> None:
+    whole = offered("c00000")
+    for cut in range(whole.index(b"Connection") - 2, whole.index(b"kept"), 3):
+        said = whole.replace(b"c00000", b"c%05d" % cut)
+        with connect(strict) as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.sendall(said[:cut])
+            time.sleep(0.003)
+            client.sendall(said[cut:])
+            assert b'"description":"kept"' in client.recv(4000), cut
+
+
+def test_what_follows_a_request_that_offers_to_upgrade_is_never_taken_for_a_request(strict: Served) -> None:
+    inner = b"POST /v1/projects/SMUGGLED HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\nContent-Length: 2\r\n\r\n{}"
+    inner %= SERVICE_TOKEN.encode()
+    first = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n"
+    second = offered("second").partition(b"\r\n\r\n")[0].replace(b"22", b"%d" % len(inner)) + b"\r\n\r\n" + inner
+
+    for said in (first + second, second):
+        with connect(strict) as client:
+            client.sendall(said)
+            with contextlib.suppress(ConnectionError):
+                client.recv(4000)
+
+    assert ask(strict, "GET", "/v1/projects/SMUGGLED") == 404
+
+
 def test_a_body_announced_too_large_is_refused_with_its_first_piece(strict: Served) -> None:
     answer = say(strict, HEAD + b"content-length: 100001\r\nconnection: close\r\n\r\n{")
 

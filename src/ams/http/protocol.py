@@ -16,13 +16,10 @@ from ams.http.errors import Refusal, refusal
 
 GOODBYE_SECONDS = 0.5
 """How long a peer has to close its side at a stop."""
-_UPGRADE = re.compile(rb"^upgrade:", re.IGNORECASE | re.MULTILINE)
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """Hide an offer to speak another protocol, as a server may (RFC 9110, 7.8): the parser would stop at it."""
-    head, end, body = data.partition(b"\r\n\r\n")
-    return _UPGRADE.sub(b"x-upgrade:", head) + end + body
+# An offer to speak another protocol is hidden, as a server may pass it by (RFC 9110, 7.8): the parser would stop at it.
+_UPGRADE = re.compile(rb"(?<=\n)upgrade[ \t]*:", re.IGNORECASE)
+_UPGRADE_BEGUN = re.compile(rb"(?<=\n)u(?:p(?:g(?:r(?:a(?:d(?:e[ \t]*)?)?)?)?)?)?\Z", re.IGNORECASE)
+"""A line at the end of a packet that may become an offer."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -35,6 +32,10 @@ class LimitedProtocol(HttpToolsProtocol):
     _head_bytes = 0
     """Received of a head whose request is not complete yet."""
     _head_complete = False
+    _held = b""
+    """The end of a packet that may be the beginning of an offer to upgrade."""
+    _line_begins = False
+    """Whether the packet before ended with a line of a head."""
     _patience: asyncio.TimerHandle | None = None
     _reader: asyncio.TimerHandle | None = None
 
@@ -60,8 +61,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if not self._head_complete:
             self._head_bytes += len(data)
-            if b"pgrade" in data:
-                data = _without_upgrade(data)
+            data = self._without_offers(data)
         super().data_received(data)
         if self.parser is None or not self._head_bytes:
             return
@@ -70,15 +70,41 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self._patience is None:
             self._be_patient()
 
+    def _without_offers(self, data: bytes) -> bytes:
+        """Hide an offer in the head that begins or goes on with `data`, also one that comes in two packets."""
+        lead = b"\n" if self._line_begins else b""
+        data, self._held = self._held + data, b""
+        head, end, body = data.partition(b"\r\n\r\n")
+        if not end:
+            begun = _UPGRADE_BEGUN.search(lead + head)
+            if begun is not None:
+                head, self._held = head[: begun.start() - len(lead)], head[begun.start() - len(lead) :]
+            self._line_begins = head.endswith(b"\n") or (not head and bool(lead))
+        if b"upgrade" in head.lower():
+            head = _UPGRADE.sub(b"x-upgrade:", lead + head).removeprefix(lead)
+        return head + end + body
+
     def on_headers_complete(self) -> None:
         """Start the request."""
         self._head_complete = True
+        self._line_begins = False
         self._stop_waiting()
+        if self.parser.should_upgrade():
+            # An offer that came in an odd way. The parser takes what follows for another protocol, so that a body would
+            # be lost, or be read as a request.
+            self._refuse_upgrade()
+            return
         super().on_headers_complete()
         if self.cycle is not None:
             # Uvicorn names the class of its cycles itself; a wrapper around one would be garbage that only the
             # collector finds, thousands a second.
             self.cycle.__class__ = _OneWriteCycle
+
+    def _refuse_upgrade(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()  # an answer now would be taken for that of the request before
+        else:
+            self._end(refusal(BadRequest("Another protocol is not spoken here: leave out Upgrade")))
 
     def on_message_complete(self) -> None:
         """Be ready for the next head."""

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from ams.access.admission import Caller
+from ams.access.admission import Admission, Caller
 from ams.clock import ManualClock
-from ams.errors import AlreadyExists, InvalidInput, NotAuthenticated, NotFound
+from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthenticated, NotFound
 from ams.names import ProjectName, UserId, UserName
 from ams.registry.paging import PageRequest
 from ams.registry.records import Grant, Membership, UserDetails
@@ -64,7 +64,7 @@ async def test_a_user_is_made_as_asked(users: Users, registry: Registry, root: C
     assert made.created_by == "root"
     assert made.token is not None
     assert len(made.token) == 64
-    assert await users.show(ANNA) == made
+    assert await users.show(root, ANNA) == made
 
 
 async def test_lists_are_lists_also_when_never_given(users: Users, root: Caller) -> None:
@@ -110,7 +110,7 @@ async def test_a_bad_body_is_refused_and_changes_nothing(
     with pytest.raises(InvalidInput) as creating:
         await users.create(root, ANNA, details)
     with pytest.raises(InvalidInput) as updating:
-        await users.update(bert.name, details)
+        await users.update(root, bert.name, details)
 
     assert creating.value.message == updating.value.message == message
     assert await registry.users.by_name(ANNA) is None
@@ -124,32 +124,32 @@ async def test_a_taken_name_is_told_before_a_bad_body(users: Users, root: Caller
         await users.create(root, ANNA, UserDetails(service_roles=("odd",)))
 
 
-async def test_an_unknown_user_is_told_before_a_bad_body(users: Users) -> None:
+async def test_an_unknown_user_is_told_before_a_bad_body(users: Users, root: Caller) -> None:
     with pytest.raises(NotFound, match=r"^User doesn't exist$"):
-        await users.update(NOBODY, UserDetails(service_roles=("odd",)))
+        await users.update(root, NOBODY, UserDetails(service_roles=("odd",)))
 
 
-async def test_nobody_is_never_the_first_user_of_the_store(users: Users, registry: Registry) -> None:
+async def test_nobody_is_never_the_first_user_of_the_store(users: Users, registry: Registry, root: Caller) -> None:
     """U1."""
     first = await make_user(registry, "first")
 
     for call in (users.show, users.refresh_token, users.delete):
         with pytest.raises(NotFound, match=r"^User doesn't exist$"):
-            await call(NOBODY)
+            await call(root, NOBODY)
     with pytest.raises(NotFound, match=r"^User doesn't exist$"):
-        await users.update(NOBODY, NOTHING)
+        await users.update(root, NOBODY, NOTHING)
 
-    assert await users.show(first.name) == first
+    assert await users.show(root, first.name) == first
 
 
 async def test_a_user_is_renamed(users: Users, registry: Registry, root: Caller) -> None:
     made = await users.create(root, ANNA, UserDetails(email="a@site.example"))
 
-    renamed = await users.update(ANNA, UserDetails(name="anne"))
+    renamed = await users.update(root, ANNA, UserDetails(name="anne"))
 
     assert (renamed.id, renamed.name, renamed.email) == (made.id, "anne", "a@site.example")
     assert await registry.users.by_name(ANNA) is None
-    assert (await users.update(UserName("anne"), UserDetails(name="anne"))).name == "anne"
+    assert (await users.update(root, UserName("anne"), UserDetails(name="anne"))).name == "anne"
 
 
 @pytest.mark.parametrize("name", ["a/b", " ", "ä", "x" * 256])
@@ -158,7 +158,7 @@ async def test_a_new_name_keeps_the_rule_of_names(users: Users, root: Caller, na
     await users.create(root, ANNA, NOTHING)
 
     with pytest.raises(InvalidInput, match=r"^Invalid user name$"):
-        await users.update(ANNA, UserDetails(name=name))
+        await users.update(root, ANNA, UserDetails(name=name))
 
 
 async def test_a_new_name_must_be_free(users: Users, registry: Registry, root: Caller) -> None:
@@ -166,9 +166,9 @@ async def test_a_new_name_must_be_free(users: Users, registry: Registry, root: C
     await make_user(registry, "bert")
 
     with pytest.raises(InvalidInput, match=r"^invalid user name change, name already exists$"):
-        await users.update(ANNA, UserDetails(name="bert", email="lost"))
+        await users.update(root, ANNA, UserDetails(name="bert", email="lost"))
 
-    assert (await users.show(ANNA)).email == ""
+    assert (await users.show(root, ANNA)).email == ""
 
 
 async def test_what_is_not_said_stays(users: Users, registry: Registry, root: Caller, clock: ManualClock) -> None:
@@ -178,7 +178,7 @@ async def test_what_is_not_said_stays(users: Users, registry: Registry, root: Ca
     )
     clock.advance(3_000)
 
-    after = await users.update(ANNA, UserDetails(description="new"))
+    after = await users.update(root, ANNA, UserDetails(description="new"))
 
     assert after.description == "new"
     assert after.modified_on == before.modified_on + 3_000
@@ -192,17 +192,17 @@ async def test_lists_that_are_said_replace(users: Users, registry: Registry, roo
     await make_project(registry, "Q")
     await users.create(root, ANNA, UserDetails(grants=(Grant("P", ("consumer",)),), service_roles=("admin_viewer",)))
 
-    moved = await users.update(ANNA, UserDetails(grants=(Grant("Q", ("publisher",)),), service_roles=()))
+    moved = await users.update(root, ANNA, UserDetails(grants=(Grant("Q", ("publisher",)),), service_roles=()))
 
     assert moved.memberships == (Membership(ProjectName("Q"), ("publisher",)),)
     assert moved.service_roles == ()
-    assert (await users.update(ANNA, UserDetails(grants=()))).memberships == ()
+    assert (await users.update(root, ANNA, UserDetails(grants=()))).memberships == ()
 
 
 async def test_a_refreshed_token_replaces_the_old_one(users: Users, registry: Registry, root: Caller) -> None:
     old = await users.create(root, ANNA, NOTHING)
 
-    fresh = await users.refresh_token(ANNA)
+    fresh = await users.refresh_token(root, ANNA)
 
     assert fresh.token != old.token
     assert fresh.modified_on == old.modified_on
@@ -232,10 +232,10 @@ async def test_there_is_no_profile_without_a_users_token(users: Users, token: st
 async def test_a_deleted_user_cannot_come_in(users: Users, root: Caller) -> None:
     made = await users.create(root, ANNA, NOTHING)
 
-    await users.delete(ANNA)
+    await users.delete(root, ANNA)
 
     with pytest.raises(NotFound):
-        await users.show(ANNA)
+        await users.show(root, ANNA)
     with pytest.raises(NotAuthenticated):
         await users.profile(made.token)
 
@@ -243,9 +243,9 @@ async def test_a_deleted_user_cannot_come_in(users: Users, root: Caller) -> None
 async def test_what_a_deleted_user_made_has_no_maker(users: Users, registry: Registry, root: Caller) -> None:
     await users.create(root, ANNA, NOTHING)
 
-    await users.delete(UserName("root"))
+    await users.delete(root, UserName("root"))
 
-    assert (await users.show(ANNA)).created_by is None
+    assert (await users.show(root, ANNA)).created_by is None
 
 
 async def test_lists_come_newest_first_in_pages(users: Users, root: Caller) -> None:
@@ -307,14 +307,50 @@ async def test_the_last_administrator_may_go_but_that_is_said(users: Users, regi
     demoted = UserDetails(service_roles=("metrics_viewer",))
 
     with capture_logs() as said:
-        await users.delete(UserName("root"))
-        await users.update(other.name, UserDetails(email="o@site.example"))
+        await users.delete(root, UserName("root"))
+        await users.update(root, other.name, UserDetails(email="o@site.example"))
         assert said == []
-        await users.update(other.name, demoted)
+        await users.update(root, other.name, demoted)
         assert [(line["event"], line["log_level"], line["last"]) for line in said] == [
             ("users.no_service_admin", "warning", "other")
         ]
-        await users.update(other.name, UserDetails(service_roles=("service_admin",)))
-        await users.delete(other.name)
+        await users.update(root, other.name, UserDetails(service_roles=("service_admin",)))
+        await users.delete(root, other.name)
 
     assert len(said) == 2
+
+
+@pytest.fixture
+async def helper(registry: Registry) -> Caller:
+    """Somebody whom a roles file lets manage users, without being a service_admin."""
+    user = await make_user(registry, "helper", None, "helpdesk")
+    assert user.token is not None
+    permissions = dict.fromkeys(["users:list"], frozenset({"helpdesk"}))
+    return await Admission(registry, permissions=permissions).admit("users:list", user.token)
+
+
+async def test_17_3_u3_only_a_service_admin_gives_service_roles(users: Users, helper: Caller, root: Caller) -> None:
+    await users.create(root, ANNA, NOTHING)
+
+    for role in ("service_admin", "helpdesk"):
+        with pytest.raises(InvalidInput, match=f"^invalid role: {role}$"):
+            await users.create(helper, UserName("evil"), UserDetails(service_roles=(role,)))
+        with pytest.raises(InvalidInput, match=f"^invalid role: {role}$"):
+            await users.update(helper, ANNA, UserDetails(service_roles=(role,)))
+
+    assert (await users.create(helper, UserName("bert"), NOTHING)).token is not None
+    assert (await users.refresh_token(helper, ANNA)).token is not None
+
+
+async def test_17_3_u3_nobody_takes_over_a_user_with_service_roles(users: Users, helper: Caller, root: Caller) -> None:
+    for name in (UserName("root"), UserName("helper")):
+        before = await users.show(root, name)
+        for attempt in (
+            users.update(helper, name, UserDetails(email="x@site.example")),
+            users.refresh_token(helper, name),
+            users.delete(helper, name),
+        ):
+            with pytest.raises(NotAllowed):
+                await attempt
+        assert await users.show(root, name) == before
+        assert (await users.show(helper, name)).token is None

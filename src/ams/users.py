@@ -7,7 +7,7 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.roles import PUSH_WORKER, ROLES, SERVICE_ADMIN, check_project_roles, check_service_roles
-from ams.errors import AlreadyExists, InvalidInput, NotAuthenticated, NotFound
+from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthenticated, NotFound
 from ams.names import ProjectId, UserId, UserName, checked_name
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Grant, Project, User, UserDetails
@@ -51,9 +51,9 @@ class Users:
         users = await self._registry.users.page(page, project=project.id if project else None, details=details)
         return users.map(caller.view)
 
-    async def show(self, name: UserName) -> User:
-        """Return a user, full view; raise `NotFound` when there is none."""
-        return _found(await self._registry.users.by_name(name))
+    async def show(self, caller: Caller, name: UserName) -> User:
+        """Return what the caller may see of a user; raise `NotFound` when there is none."""
+        return caller.view(await self._user(name))
 
     async def by_token(self, token: str) -> User:
         """Return the owner of a token, full view; raise `NotFound` when there is none."""
@@ -81,17 +81,18 @@ class Users:
         if await self._registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
         roles = await self._project_roles(details.grants)
-        check_service_roles(details.service_roles or (), self._roles)
+        self._check_service_roles(caller, details.service_roles or ())
         return await self._registry.users.create(name, details, roles or {}, caller.user)
 
-    async def update(self, name: UserName, details: UserDetails) -> User:
+    async def update(self, caller: Caller, name: UserName, details: UserDetails) -> User:
         """Change what `details` says and nothing else (U6).
 
-        Raises `NotFound`, or `InvalidInput` for a project, role or new name that cannot be given (contract 5.4).
+        Raises `NotFound`, `NotAllowed` for a user who is above the caller, or `InvalidInput` for a project, role or new
+        name that cannot be given (contract 5.4).
         """
-        user = await self.show(name)
+        user = await self._managed(caller, name)
         roles = await self._project_roles(details.grants)
-        check_service_roles(details.service_roles or (), self._roles)
+        self._check_service_roles(caller, details.service_roles or ())
         if details.name:
             checked_name("user", details.name)
         try:
@@ -99,19 +100,36 @@ class Users:
         except AlreadyExists:
             raise InvalidInput("invalid user name change, name already exists") from None
         await self._warn_if_last(user, changed.service_roles)
-        return changed
+        return caller.view(changed)
 
-    async def delete(self, name: UserName) -> None:
-        """Remove a user from everywhere; raise `NotFound` when there is none. Its token is dead at once."""
-        user = await self.show(name)
+    async def delete(self, caller: Caller, name: UserName) -> None:
+        """Remove a user from everywhere; raise `NotFound` or `NotAllowed`. Its token is dead at once."""
+        user = await self._managed(caller, name)
         if not await self._registry.users.delete(user.id):
             raise NotFound("User doesn't exist")
         await self._warn_if_last(user)
 
-    async def refresh_token(self, name: UserName) -> User:
-        """Give a user a new token; raise `NotFound` when there is none. The old token is dead at once."""
-        user = await self.show(name)
+    async def refresh_token(self, caller: Caller, name: UserName) -> User:
+        """Give a user a new token, and show it; raise `NotFound` or `NotAllowed`. The old one is dead at once."""
+        user = await self._managed(caller, name)
         return _found(await self._registry.users.refresh_token(user.id))
+
+    async def _user(self, name: UserName) -> User:
+        return _found(await self._registry.users.by_name(name))
+
+    async def _managed(self, caller: Caller, name: UserName) -> User:
+        """Return a user to be changed; one with service roles is changed by a service_admin only.
+
+        A roles file may let others manage users, but nobody may so become what they are not (17.3, U3).
+        """
+        user = await self._user(name)
+        if user.service_roles and not caller.full_view:
+            raise NotAllowed
+        return user
+
+    def _check_service_roles(self, caller: Caller, roles: Sequence[str]) -> None:
+        """Raise `InvalidInput` "invalid role: X" at the first that cannot be given, or not by this caller (U3)."""
+        check_service_roles(roles, self._roles if caller.full_view else frozenset())
 
     async def _warn_if_last(self, before: User, roles_now: Sequence[str] = ()) -> None:
         """Tell the operator when the last service_admin went: from then on only the service token can make one."""

@@ -63,7 +63,7 @@ class UserRoutes:
 
     async def show(self, call: Call) -> bytes:
         """Answer a user by name."""
-        return answers.encode(answers.user(await self._users.show(_name(call))))
+        return answers.encode(answers.user(await self._users.show(call.caller, _name(call))))
 
     async def by_token(self, call: Call) -> bytes:
         """Answer the owner of a token."""
@@ -85,15 +85,15 @@ class UserRoutes:
     async def update(self, call: Call) -> bytes:
         """Change what the body says about a user."""
         details = _details(_user.read(await call.body()))
-        return answers.encode(answers.user(await self._users.update(_name(call), details)))
+        return answers.encode(answers.user(await self._users.update(call.caller, _name(call), details)))
 
     async def refresh_token(self, call: Call) -> bytes:
         """Give a user a new token; what the body says does not matter."""
-        return answers.encode(answers.user(await self._users.refresh_token(_name(call))))
+        return answers.encode(answers.user(await self._users.refresh_token(call.caller, _name(call))))
 
     async def delete(self, call: Call) -> bytes:
         """Delete a user."""
-        await self._users.delete(_name(call))
+        await self._users.delete(call.caller, _name(call))
         return answers.EMPTY
 
 

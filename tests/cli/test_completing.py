@@ -38,6 +38,52 @@ def test_names_are_completed_from_the_service(ams: Ams, project: str) -> None:
     assert complete(ams, "ams topics show -p elsewhere r") == []
 
 
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("publish jo", ["jobs"]),
+        ("tail jo", ["jobs"]),
+        ("metrics topic jo", ["jobs"]),
+        ("topics create other --schema re", ["reading"]),
+        ("schemas show re", ["reading"]),
+        ("pull wa", ["watering"]),
+        ("ack wa", ["watering"]),
+        ("doctor wa", ["watering"]),
+        ("metrics subscription wa", ["watering"]),
+        ("topics read jobs --subscription wa", ["watering"]),
+        ("acl show t", ["topics/"]),
+        ("acl show topics/jo", ["topics/jobs"]),
+        ("acl add subs/", ["subs/watering"]),
+    ],
+)
+def test_every_command_completes_what_it_takes(
+    ams: Ams, project_with_names: str, line: str, offered: list[str]
+) -> None:
+    assert complete(ams, f"ams {line}") == offered
+
+
+@pytest.mark.parametrize("line", ["acl set topics/jobs", "members show", "users show", "topics set-acl jobs"])
+def test_people_are_completed(ams: Ams, project_with_names: str, line: str) -> None:
+    user = f"{project_with_names}-u"
+
+    assert complete(ams, f"ams {line} {user[:-1]}") == [user]
+
+
+@pytest.mark.parametrize("line", ["projects show", "topics list --project", "users list --member-of"])
+def test_projects_are_completed(ams: Ams, project: str, line: str) -> None:
+    assert complete(ams, f"ams {line} {project}") == [project]
+
+
+@pytest.fixture
+def project_with_names(ams: Ams, project: str) -> str:
+    """Make one of each thing in a project and return its name."""
+    ams("topics", "create", "jobs")
+    ams("subs", "create", "watering", "--topic", "jobs")
+    ams("schemas", "create", "reading", "--file", "-", stdin='{"type": "object"}')
+    ams("members", "create", f"{project}-u", "--role", "consumer")
+    return project
+
+
 def test_whatever_goes_wrong_completes_nothing_and_says_nothing(ams: Ams) -> None:
     assert complete(ams, "ams topics show r", AMS_ENDPOINT=NOBODY) == []
     assert complete(ams, "ams topics show r", AMS_ENDPOINT="") == []

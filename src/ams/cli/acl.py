@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from ams.cli.arguments import MemberNames, Resource
 from ams.cli.command import Session, with_session
+from ams.cli.completing import member_names
 from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import columns
@@ -20,10 +22,11 @@ app = typer.Typer(
     ),
 )
 
-Users = Annotated[list[str] | None, typer.Argument(metavar="[USER]...", help="Names of members.", show_default=False)]
+Users = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[USER]...", help="Names of members.", show_default=False, autocompletion=member_names),
+]
 NoUsers = Annotated[bool, typer.Option("--none", help="Empty the list.")]
-SomeUsers = Annotated[list[str], typer.Argument(metavar="USER...", help="Names of members.", show_default=False)]
-Resource = Annotated[str, typer.Argument(metavar="RESOURCE", help="topics/TOPIC or subs/SUB.", show_default=False)]
 
 
 def chosen_users(users: Sequence[str] | None, *, none: bool) -> list[str]:
@@ -49,7 +52,7 @@ def set_(session: Session, resource: Resource, users: Users = None, none: NoUser
 
 @app.command()
 @with_session
-def add(session: Session, resource: Resource, users: SomeUsers) -> None:
+def add(session: Session, resource: Resource, users: MemberNames) -> None:
     """Put users on the list; who changes it at the same moment may undo that."""
     found = session.call(_get(session, resource)).authorized_users
     _replace(session, resource, list(dict.fromkeys([*found, *users])))
@@ -57,7 +60,7 @@ def add(session: Session, resource: Resource, users: SomeUsers) -> None:
 
 @app.command()
 @with_session
-def remove(session: Session, resource: Resource, users: SomeUsers) -> None:
+def remove(session: Session, resource: Resource, users: MemberNames) -> None:
     """Take users off the list; who changes it at the same moment may undo that."""
     found = session.call(_get(session, resource)).authorized_users
     missing = [user for user in users if user not in found]

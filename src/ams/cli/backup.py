@@ -5,15 +5,14 @@ from typing import Annotated
 import typer
 
 from ams.backup import Manifest, restore, take
+from ams.cli.arguments import DATA_FOLDER, DataFolder, Output
 from ams.cli.output import Format, document, emit
 from ams.errors import Damaged
-
-Output = Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")]
 
 
 def backup(
     target: Annotated[str, typer.Argument(metavar="DIR", help="A folder that does not exist yet.")],
-    data: Annotated[str, typer.Option(help="The data folder.", envvar="AMS_DATA")] = "./ams-data",
+    data: DataFolder = DATA_FOLDER,
     without_key: Annotated[
         bool, typer.Option("--without-key", help="Leave out token.key, admin.token and server.key.")
     ] = False,

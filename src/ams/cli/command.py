@@ -8,6 +8,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from ams.cli.arguments import Output
+from ams.cli.completing import project_names
 from ams.cli.connection import connection
 from ams.cli.exits import Usage
 from ams.cli.output import Format, document, emit, note
@@ -27,11 +29,13 @@ def _session(
     endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
     token: Annotated[str | None, typer.Option(help="Token; other users here can see it (AMS_TOKEN).")] = None,
     token_file: Annotated[str | None, typer.Option(help="File that holds the token (AMS_TOKEN_FILE).")] = None,
-    project: Annotated[str | None, typer.Option("--project", "-p", help="Project (AMS_PROJECT).")] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Project (AMS_PROJECT).", autocompletion=project_names)
+    ] = None,
     ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_CA).")] = None,
     profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
-    output: Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> "Session":
     """Make a session of the options every client command has."""
     asked = Source(endpoint=endpoint, token=token, token_file=token_file, project=project, ca=ca)

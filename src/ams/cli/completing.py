@@ -46,6 +46,23 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
         del os.environ[COMPLETE_VARIABLE]
 
 
+def project_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a project, for those who may list them."""
+    return _names(context, incomplete, lambda _project: wire.list_projects(), lambda found: found.projects)
+
+
+def user_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a user, for those who may list them."""
+    return _names(context, incomplete, lambda _project: wire.list_users(page_size=NAMES), lambda page: page.users)
+
+
+def member_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a member of the project."""
+    return _names(
+        context, incomplete, lambda project: wire.list_members(project, page_size=NAMES), lambda page: page.users
+    )
+
+
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the name of a topic of the project."""
     return _names(
@@ -66,6 +83,15 @@ def subscription_names(context: typer.Context, incomplete: str) -> list[str]:
         lambda project: wire.list_subscriptions(project, page_size=NAMES),
         lambda page: page.subscriptions,
     )
+
+
+def resource_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete a topic or a subscription of the project as access lists name them."""
+    kind, separator, name = incomplete.partition("/")
+    if not separator:
+        return [each for each in ("topics/", "subs/") if each.startswith(incomplete)]
+    names = topic_names if kind == "topics" else subscription_names
+    return [f"{kind}/{each}" for each in names(context, name)]
 
 
 def _names(

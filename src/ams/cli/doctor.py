@@ -5,16 +5,22 @@ from typing import Annotated
 import typer
 
 from ams.cli.command import Session, with_session
+from ams.cli.completing import subscription_names
 from ams.cli.output import fields, printable, short_name
 from ams.client import wire
 from ams.client.errors import NotAllowed
 from ams.settings import span_text
 
-SUBSCRIPTION = typer.Argument(metavar="[SUB]", help="Name of the subscription.", show_default=False)
+Subscription = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SUB]", help="Name of the subscription.", show_default=False, autocompletion=subscription_names
+    ),
+]
 
 
 @with_session
-def doctor(session: Session, subscription: Annotated[str | None, SUBSCRIPTION] = None) -> None:
+def doctor(session: Session, subscription: Subscription = None) -> None:
     """Say why nothing arrives at a subscription; without one, check endpoint, token and project."""
     if subscription is None:
         _check_connection(session)

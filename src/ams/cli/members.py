@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
+from ams.cli.arguments import MemberName, UserName
 from ams.cli.command import Session, with_session
 from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.cli.showing import show_user, show_users
-from ams.cli.users import Email, UserName
+from ams.cli.users import Email
 from ams.client import wire
 
 app = typer.Typer(
@@ -40,7 +41,7 @@ def list_(session: Session, page_size: PageSize = 0, page_token: PageToken = "",
 
 @app.command()
 @with_session
-def show(session: Session, user: UserName) -> None:
+def show(session: Session, user: MemberName) -> None:
     """Show one member; the token is not shown."""
     show_user(session, session.call(wire.get_member(session.project, user)))
 
@@ -62,7 +63,7 @@ def add(session: Session, user: UserName, role: Roles = None) -> None:
 
 @app.command()
 @with_session
-def update(session: Session, user: UserName, role: Roles = None, none: NoRoles = False) -> None:
+def update(session: Session, user: MemberName, role: Roles = None, none: NoRoles = False) -> None:
     """Say which roles a member has in the project; this replaces them."""
     if bool(role) == none:
         raise Usage("name the roles with --role, or give --none to take all away")
@@ -71,7 +72,7 @@ def update(session: Session, user: UserName, role: Roles = None, none: NoRoles =
 
 @app.command()
 @with_session
-def remove(session: Session, user: UserName) -> None:
+def remove(session: Session, user: MemberName) -> None:
     """End a membership; the user stays."""
     session.call(wire.remove_member(session.project, user))
     session.done(f"user {user} is no member of {session.project} any more")

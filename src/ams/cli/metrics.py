@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
+from ams.cli.arguments import SubscriptionName, TopicName
 from ams.cli.command import Session, with_session
+from ams.cli.completing import project_names
 from ams.cli.output import columns
 from ams.client import wire
 
@@ -12,7 +14,10 @@ app = typer.Typer(help="Counters of projects, topics and subscriptions, and usag
 
 Start = Annotated[str, typer.Option("--from", metavar="DAY", help="First day, YYYY-MM-DD; default 1970-01-01.")]
 End = Annotated[str, typer.Option("--to", metavar="DAY", help="Last day, YYYY-MM-DD, included; default today.")]
-Only = Annotated[list[str] | None, typer.Option("--only", metavar="PROJECT", help="Only this project; repeatable.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="PROJECT", help="Only this project; repeatable.", autocompletion=project_names),
+]
 
 
 @app.command()
@@ -31,18 +36,14 @@ def project(session: Session) -> None:
 
 @app.command()
 @with_session
-def topic(
-    session: Session, topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name.", show_default=False)]
-) -> None:
+def topic(session: Session, topic: TopicName) -> None:
     """Show the metrics of a topic."""
     _show(session, session.call(wire.get_topic_metrics(session.project, topic)))
 
 
 @app.command()
 @with_session
-def subscription(
-    session: Session, subscription: Annotated[str, typer.Argument(metavar="SUB", help="Name.", show_default=False)]
-) -> None:
+def subscription(session: Session, subscription: SubscriptionName) -> None:
     """Show the metrics of a subscription."""
     _show(session, session.call(wire.get_subscription_metrics(session.project, subscription)))
 

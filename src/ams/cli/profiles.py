@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ams.cli.arguments import Output
 from ams.cli.connection import endpoint_of
 from ams.cli.examples import examples
 from ams.cli.exits import Usage
@@ -32,7 +33,6 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="PROFILE", help="Name of the profile.", show_default=False)]
-Output = Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")]
 
 
 @app.command("list")

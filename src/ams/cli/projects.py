@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ams.cli.arguments import ProjectName
 from ams.cli.command import Session, with_session
 from ams.cli.examples import examples
 from ams.cli.exits import Usage
@@ -17,13 +18,11 @@ app = typer.Typer(
     epilog=examples('ams projects create garden --description "What grows"', "ams projects list -o json"),
 )
 
-Name = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the project.", show_default=False)]
-
 
 @app.command()
 @with_session
 def create(
-    session: Session, name: Name, description: Annotated[str, typer.Option(help="What the project is for.")] = ""
+    session: Session, name: ProjectName, description: Annotated[str, typer.Option(help="What the project is for.")] = ""
 ) -> None:
     """Make a project."""
     _show(session, session.call(wire.create_project(name, description)))
@@ -40,7 +39,7 @@ def list_(session: Session) -> None:
 
 @app.command()
 @with_session
-def show(session: Session, name: Name) -> None:
+def show(session: Session, name: ProjectName) -> None:
     """Show one project."""
     _show(session, session.call(wire.get_project(name)))
 
@@ -49,7 +48,7 @@ def show(session: Session, name: Name) -> None:
 @with_session
 def update(
     session: Session,
-    name: Name,
+    name: ProjectName,
     rename: Annotated[str, typer.Option(metavar="NAME", help="New name.")] = "",
     description: Annotated[str, typer.Option(help="New description.")] = "",
 ) -> None:
@@ -61,14 +60,14 @@ def update(
 
 @app.command()
 @with_session
-def retention(session: Session, name: Name, time: Time) -> None:
+def retention(session: Session, name: ProjectName, time: Time) -> None:
     """Say how long messages are kept in topics without a time of their own: such as 7d, or default."""
     _show(session, session.call(wire.modify_project_retention(name, seconds(time))))
 
 
 @app.command()
 @with_session
-def delete(session: Session, name: Name) -> None:
+def delete(session: Session, name: ProjectName) -> None:
     """Remove a project with all its topics, subscriptions and messages."""
     session.call(wire.delete_project(name))
     session.done(f"project {name} deleted")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ams.cli.arguments import AttributePairs, TopicName
 from ams.cli.command import Session, with_session
 from ams.cli.exits import Usage
 from ams.cli.output import emit, json_line, note
@@ -23,10 +24,10 @@ LONGEST_LINE = 16 * 2**20
 @with_session
 def publish(
     session: Session,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)],
+    topic: TopicName,
     data: Annotated[str | None, typer.Option(help="Publish this text as one message.")] = None,
     file: Annotated[str | None, typer.Option(help="Publish this file as one message; - is standard input.")] = None,
-    attr: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Attribute; may be repeated.")] = None,
+    attr: AttributePairs = None,
 ) -> None:
     """Publish messages and print their ids: --data, a --file, or else each line of standard input."""
     attributes = attributes_of(attr or ())

@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 
+from ams.cli.arguments import SubscriptionName
 from ams.cli.command import Session, with_session
 from ams.cli.output import columns, note
 from ams.client import wire
-
-SubscriptionName = Annotated[str, typer.Argument(metavar="SUB", help="Name of the subscription.", show_default=False)]
 
 
 @with_session

@@ -1,17 +1,15 @@
 """`ams admin rotate-key`: a new key for the stored tokens, in a data folder whose service is stopped."""
 
 import asyncio
-from typing import Annotated
 
-import typer
-
+from ams.cli.arguments import DATA_FOLDER, DataFolder, Output
 from ams.cli.output import Format, document, emit
 from ams.settings import environment
 
 
 def rotate_key(
-    data: Annotated[str, typer.Option(help="The data folder.", envvar="AMS_DATA")] = "./ams-data",
-    output: Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")] = Format.TABLE,
+    data: DataFolder = DATA_FOLDER,
+    output: Output = Format.TABLE,
 ) -> None:
     """Encrypt the stored tokens with a new key; the service must be stopped, and all tokens stay valid."""
     # Here, not above: no other admin command needs the registry.

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from ams.cli.arguments import AttributePairs, SchemaName, TopicName
 from ams.cli.command import Session, with_session
-from ams.cli.completing import schema_names, topic_names
 from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import columns, document, fields, short_name
@@ -32,14 +32,6 @@ class Kind(StrEnum):
     AVRO = "avro"
 
 
-SchemaName = Annotated[
-    str,
-    typer.Argument(metavar="SCHEMA", help="Name of the schema.", show_default=False, autocompletion=schema_names),
-]
-TopicName = Annotated[
-    str,
-    typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=topic_names),
-]
 File = Annotated[str | None, typer.Option(metavar="FILE", help="What payloads must be, as JSON; - is standard input.")]
 Attributes = Annotated[
     str | None, typer.Option(metavar="FILE", help="What attributes must be, as JSON; - is standard input.")
@@ -115,7 +107,7 @@ def validate(
         str | None, typer.Option(metavar="FILE", help="The payload; - is standard input, as when nothing is given.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="The payload as text.")] = None,
-    attr: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Attribute; may be repeated.")] = None,
+    attr: AttributePairs = None,
 ) -> None:
     """Ask whether a message would be allowed, without publishing it."""
     if data is not None and file is not None:

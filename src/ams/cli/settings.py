@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ams.cli.arguments import Output
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, document, emit, note, printable
 from ams.errors import Unusable
@@ -12,8 +13,6 @@ from ams.settings import Settings, flag, shown
 from ams.settings_import import Imported, imported
 
 app = typer.Typer(help="List the settings of the service, or import those of the reference.")
-
-Output = Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")]
 
 
 @app.callback(invoke_without_command=True)

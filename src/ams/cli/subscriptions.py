@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from ams.cli.acl import NoUsers, Users, chosen_users
+from ams.cli.arguments import SubscriptionName
 from ams.cli.command import Session, with_session
-from ams.cli.completing import subscription_names, topic_names
+from ams.cli.completing import topic_names
 from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields, short_name
@@ -27,12 +28,6 @@ app = typer.Typer(
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """Before and after every message."""
 
-SubscriptionName = Annotated[
-    str,
-    typer.Argument(
-        metavar="SUB", help="Name of the subscription.", show_default=False, autocompletion=subscription_names
-    ),
-]
 Seconds = Annotated[int, typer.Argument(metavar="SECONDS", help="0 to 600.", show_default=False)]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ams.cli.arguments import TopicName
 from ams.cli.command import Session, with_session
 from ams.cli.output import emit, json_line, note, printable
 from ams.cli.pull import row
@@ -21,7 +22,7 @@ from ams.client.messages import outgoing
 @with_session
 def tail(
     session: Session,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)],
+    topic: TopicName,
     oldest: Annotated[bool, typer.Option("--oldest", help="Begin with the oldest message kept.")] = False,
     max_messages: Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.")] = None,
 ) -> None:

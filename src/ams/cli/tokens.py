@@ -2,9 +2,9 @@
 
 import typer
 
+from ams.cli.arguments import UserName
 from ams.cli.command import Session, with_session
 from ams.cli.showing import show_user
-from ams.cli.users import UserName
 from ams.client import wire
 
 app = typer.Typer(help="Tokens of users.", no_args_is_help=True)

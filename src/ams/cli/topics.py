@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from ams.cli.acl import NoUsers, Users, chosen_users
+from ams.cli.arguments import SchemaName, TopicName
 from ams.cli.command import Session, with_session
-from ams.cli.completing import schema_names, topic_names
+from ams.cli.completing import schema_names, subscription_names
 from ams.cli.examples import examples
 from ams.cli.output import columns, emit, fields, json_line, printable, short_name
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
@@ -22,15 +23,11 @@ app = typer.Typer(
     ),
 )
 
-Subscription = Annotated[str, typer.Option(help="Subscription to the topic, for consumers.", show_default=False)]
-TopicName = Annotated[
+Subscription = Annotated[
     str,
-    typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=topic_names),
-]
-
-SchemaName = Annotated[
-    str,
-    typer.Argument(metavar="SCHEMA", help="Name of the schema.", show_default=False, autocompletion=schema_names),
+    typer.Option(
+        help="Subscription to the topic, for consumers.", show_default=False, autocompletion=subscription_names
+    ),
 ]
 
 
@@ -39,7 +36,10 @@ SchemaName = Annotated[
 def create(
     session: Session,
     topic: TopicName,
-    schema: Annotated[str, typer.Option(metavar="SCHEMA", help="A schema that checks what is published.")] = "",
+    schema: Annotated[
+        str,
+        typer.Option(metavar="SCHEMA", help="A schema that checks what is published.", autocompletion=schema_names),
+    ] = "",
 ) -> None:
     """Make a topic."""
     _show(session, session.call(wire.create_topic(session.project, topic, schema=schema)))
@@ -122,11 +122,7 @@ def set_acl(session: Session, topic: TopicName, users: Users = None, none: NoUse
 
 @app.command()
 @with_session
-def attach_schema(
-    session: Session,
-    topic: TopicName,
-    schema: SchemaName,
-) -> None:
+def attach_schema(session: Session, topic: TopicName, schema: SchemaName) -> None:
     """Let a schema check what is published from now on."""
     session.call(wire.attach_schema(session.project, topic, schema))
     session.done(f"schema {schema} attached to topic {topic}")

@@ -4,7 +4,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from ams.cli.arguments import UserName
 from ams.cli.command import Session, with_session
+from ams.cli.completing import project_names
 from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
@@ -21,7 +23,6 @@ app = typer.Typer(
     ),
 )
 
-UserName = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.", show_default=False)]
 Email = Annotated[str | None, typer.Option(help="Address.")]
 FirstName = Annotated[str | None, typer.Option(help="First name.")]
 LastName = Annotated[str | None, typer.Option(help="Last name.")]
@@ -53,7 +54,9 @@ class Details(NamedTuple):
 @with_session
 def list_(
     session: Session,
-    member_of: Annotated[str, typer.Option(metavar="PROJECT", help="Only its members.")] = "",
+    member_of: Annotated[
+        str, typer.Option(metavar="PROJECT", help="Only its members.", autocompletion=project_names)
+    ] = "",
     page_size: PageSize = 0,
     page_token: PageToken = "",
     every: AllPages = False,

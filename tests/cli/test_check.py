@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.cli.check import check_command
+from tests.cli.conftest import exit_code_of
 from tests.support.house import open_house
 
 
@@ -16,9 +16,7 @@ async def folder(tmp_path: Path) -> Path:
 
 
 def checked(folder: Path, *flags: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        check_command().main(args=[str(folder), *flags], prog_name="ams check")
-    return int(ended.value.code or 0)
+    return exit_code_of(["check", str(folder), *flags])
 
 
 async def test_a_sound_folder_is_counted_and_ends_with_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

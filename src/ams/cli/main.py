@@ -24,11 +24,11 @@ class Entry(NamedTuple):
 
 SERVICE_COMMANDS = {
     "serve": Entry("ams.cli.serve:serve_command", "Run the service."),
-    "check": Entry("ams.cli.check:check_command", "Verify a data folder and say what it holds."),
 }
-"""Commands that work on a data folder; each target makes a command that reads its own arguments."""
+"""Commands whose options are the settings: each target makes a command that reads its own arguments."""
 
 COMMANDS = {
+    "check": Entry("ams.cli.check:check", "Verify a data folder and say what it holds."),
     "settings": Entry("ams.cli.settings:app", "List the settings of the service, or import others."),
     "backup": Entry("ams.cli.backup:backup", "Copy a data folder, also while its service runs."),
     "restore": Entry("ams.cli.backup:restore_command", "Make a data folder of a backup."),

@@ -5,11 +5,7 @@ from typing import Any
 
 import click
 
-from ams.errors import AmsError
 from ams.settings import FIELDS, Settings, environment, flag, load, variable
-
-EXIT_UNUSABLE = 1
-"""The service cannot start with what it was given; stderr says why and what to do."""
 
 
 def serve_command() -> click.Command:
@@ -44,12 +40,7 @@ def _option(setting: Any) -> click.Option:
 
 
 def _serve(config: str | None, **flags: object) -> None:
-    try:
-        settings = load(flags, environment(), lambda line: print(f"ams: {line}", file=sys.stderr), config)
-        run(settings)
-    except AmsError as error:
-        print(f"ams: {error.message}", file=sys.stderr)
-        sys.exit(EXIT_UNUSABLE)
+    run(load(flags, environment(), lambda line: print(f"ams: {line}", file=sys.stderr), config))
 
 
 def run(settings: Settings) -> None:

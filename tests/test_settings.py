@@ -1,9 +1,12 @@
+import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ams.errors import Unusable
-from ams.settings import FIELDS, Bytes, Settings, load, shown
+from ams.settings import FIELDS, Bytes, Settings, load, shown, toml_text
 
 
 def loaded(
@@ -115,3 +118,8 @@ def test_a_secret_that_cannot_be_is_not_shown(tmp_path: Path) -> None:
         loaded(config=file)
 
     assert "314159" not in stopped.value.message
+
+
+@given(st.text(st.characters(codec="utf-8")) | st.booleans() | st.integers(-(2**63), 2**63 - 1))
+def test_what_is_written_into_toml_is_read_from_it(value: object) -> None:
+    assert tomllib.loads(f"value = {toml_text(value)}\n")["value"] == value

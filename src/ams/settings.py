@@ -6,6 +6,7 @@ variables only warn, as an environment is shared with other programs.
 """
 
 import dataclasses
+import json
 import os
 import re
 import tomllib
@@ -205,6 +206,12 @@ def _from_file(path: str) -> dict[str, Any]:
     if unknown := sorted(set(table) - known):
         raise Unusable(f"settings file {path}: unknown key {unknown[0]!r}; `ams settings` lists what there is")
     return {name: _value(name, value, f"{name} in {path}") for name, value in table.items()}
+
+
+def toml_text(value: object) -> str:
+    """Write a text, number or truth as it stands in a TOML file."""
+    # A JSON string is a TOML string, but for the one control character that JSON leaves as it is.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _from_environment(environment: Mapping[str, str], warn: Callable[[str], None]) -> dict[str, Any]:

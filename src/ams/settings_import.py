@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ams.errors import Unusable
-from ams.settings import checked
+from ams.settings import checked, toml_text
 
 
 class Imported(NamedTuple):
@@ -81,7 +81,7 @@ def imported(text: str) -> Imported:
         elif key != "bind_ip":
             notes.append(f"{key} has no counterpart" + (f": {_WITHOUT[key]}" if key in _WITHOUT else ""))
     checked(values, "the imported settings")
-    toml = "".join(f"{name} = {_toml(value)}\n" for name, value in values.items())
+    toml = "".join(f"{name} = {toml_text(value)}\n" for name, value in values.items())
     _check_text(toml)
     return Imported(toml, tuple(notes))
 
@@ -116,11 +116,6 @@ def _auth_option(value: Any) -> tuple[object, list[str]]:
     if value in ("header", "both", "key"):
         return value, []
     return "key", [f"auth_option {value!r} is unknown; the reference then reads the query parameter only: key"]
-
-
-def _toml(value: object) -> str:
-    """Write a value; a JSON string is a TOML string, but for a character that JSON may leave as it is."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _check_text(toml: str) -> None:

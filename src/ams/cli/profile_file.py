@@ -4,7 +4,6 @@ A TOML table for each profile with any of endpoint, token, token_file, project a
 name of the profile in use. The file, and files of tokens beside it, are for their owner alone.
 """
 
-import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from ams.cli.exits import Usage
 from ams.files import Disk, write_whole
+from ams.settings import toml_text
 
 KEYS = ("endpoint", "token", "token_file", "project", "ca")
 CURRENT = "current"
@@ -65,10 +65,10 @@ def read_profiles(path: str) -> Profiles:
 
 def write_profiles(path: str, profiles: Profiles) -> None:
     """Replace the file as one step."""
-    lines = [f"{CURRENT} = {_quoted(profiles.current)}\n"] if profiles.current else []
+    lines = [f"{CURRENT} = {toml_text(profiles.current)}\n"] if profiles.current else []
     for name, table in profiles.tables.items():
-        lines.append(f"[{_quoted(name)}]")
-        lines += [f"{key} = {_quoted(value)}" for key, value in table.items()]
+        lines.append(f"[{toml_text(name)}]")
+        lines += [f"{key} = {toml_text(value)}" for key, value in table.items()]
         lines.append("")
     write_secret(path, "\n".join(lines))
 
@@ -105,8 +105,3 @@ def _toml(path: str) -> dict[str, Any]:
     except ValueError:
         # The parser's text could quote a token.
         raise Usage(f"profiles file {path} is not TOML") from None
-
-
-def _quoted(text: str) -> str:
-    # JSON's escapes are TOML's, but for the one control character that JSON leaves as it is.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -94,6 +94,7 @@ def test_a_token_file_replaces_a_token(ams: Ams, tmp_path: Path) -> None:
         (["remove", "nowhere"], "no profile 'nowhere'"),
         (["set", "current"], "cannot be the name of a profile"),
         (["set", "../site"], "cannot be the name of a profile"),
+        (["set", "caf\u00e9"], "cannot be the name of a profile"),
         (["set", "site", "--endpoint", "ftp://ams.example"], "is no endpoint"),
         (["set", "site", "--token-stdin"], "does not hold a token"),
         (["set", "site", "--token-stdin", "--token-file", "t"], "not both"),

@@ -21,6 +21,7 @@ from ams.cli.profile_file import (
     write_profiles,
     write_secret,
 )
+from ams.names import is_name
 from ams.settings import environment
 
 app = typer.Typer(
@@ -133,7 +134,7 @@ def _must_exist(found: Profiles, name: str) -> None:
 
 def _must_be_possible(name: str) -> None:
     """Refuse names that are no file name (the token is kept under it) or mean something else in the file."""
-    if name == CURRENT or not name.replace("-", "").replace("_", "").isalnum():
+    if name == CURRENT or not is_name(name):
         raise Usage(f"{name!r} cannot be the name of a profile: letters, digits, - and _, and not {CURRENT!r}")
 
 

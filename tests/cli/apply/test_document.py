@@ -127,6 +127,7 @@ WRONG = [
     ("topic: {}", ":1: unknown key 'topic'; there are users, projects"),
     ("projects: [garden]", ":1: names with values are expected here, not a list"),
     ("projects:\n  gar den:\n", ":2: 'gar den' is no name"),
+    (f"projects:\n  {'g' * 256}:\n", "g' is no name: 1 to 255 letters"),
     ("users:\n  keeper: {token: abc}\n", ":2: unknown key 'token'"),
     ("users:\n  keeper: {email: ''}\n", ":2: an empty text changes nothing"),
     ("users:\n  keeper:\n    service_roles: service_admin\n", ":3: a list is expected here, not 'service_admin'"),

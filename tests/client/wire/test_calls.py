@@ -297,7 +297,7 @@ def test_a_time_travels_in_utc_with_three_digits() -> None:
     assert wire.time_to_offset("P", "S", moment.replace(microsecond=0)).query == {"time": "2024-01-02T03:04:05.000Z"}
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a:delete", "..", "a b", "a?b", "ä", "a\n"])
+@pytest.mark.parametrize("name", ["", "a/b", "a:delete", "..", "a b", "a?b", "ä", "a\n", "a" * 256])
 def test_a_name_that_would_ask_for_something_else_is_refused_before_sending(name: str) -> None:
     with pytest.raises(InvalidInput, match="Invalid project name"):
         wire.get_project(name)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,11 +10,10 @@ from ams.cli.apply.resources import Declared, Fields, Key, Kind, Place, Referenc
 from ams.cli.apply.tree import Value, bad, read_capped, read_tree
 from ams.cli.exits import Usage
 from ams.cli.times import seconds
+from ams.names import MAX_NAME, is_name
 
 MAX_ACK_DEADLINE = 600
 """Seconds (contract 9.3)."""
-
-_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
 Read = Callable[[Value], Any]
 
@@ -99,8 +97,8 @@ def _section(said: Mapping[str, Value], section: str) -> list[tuple[str, Value]]
     """Return the names and values of a section; raise `Usage` for what cannot be a name (contract 2)."""
     found = said[section].mapping() if section in said else {}
     for name, value in found.items():
-        if not _NAME.fullmatch(name):
-            raise bad(value.place, f"{name!r} is no name: letters, digits, - and _")
+        if not is_name(name):
+            raise bad(value.place, f"{name!r} is no name: 1 to {MAX_NAME} letters, digits, - and _")
     return list(found.items())
 
 

@@ -11,7 +11,8 @@ from ams.client.errors import InvalidInput
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}")
+"""What a name may be (contract 2); said here too, because this package depends on the wire only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 import doctest
 from datetime import datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ams.clock
-from ams.clock import ManualClock, Milliseconds, SystemClock, publish_time
+from ams.clock import ManualClock, Milliseconds, SystemClock, publish_time, span_text
 
 
 def test_the_examples_of_the_module_hold() -> None:
@@ -30,3 +31,11 @@ def test_a_stepped_clock_lets_no_time_pass() -> None:
     clock.step(-3_600_000)
 
     assert clock.monotonic() == before
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0s"), (59_900, "59.9s"), (60_000, "1m"), (5_400_000, "1.5h"), (259_200_000, "3d")],
+)
+def test_spans_are_written_in_their_largest_unit(milliseconds: int, text: str) -> None:
+    assert span_text(Milliseconds(milliseconds)) == text

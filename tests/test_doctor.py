@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ams.clock import Milliseconds
-from ams.doctor import Diagnosis, Doctor, _span
+from ams.doctor import Diagnosis, Doctor
 from ams.errors import NotFound
 from ams.names import SubscriptionName
 from tests.support.house import SUB, TOPIC, House, open_house
@@ -77,7 +77,7 @@ async def test_after_an_idle_hour_nobody_consumes(house: House) -> None:
 
     diagnosis = await look(house)
 
-    assert diagnosis.findings[0] == (True, "1 message waits, and the last pull was 1.0 h ago.")
+    assert diagnosis.findings[0] == (True, "1 message waits, and the last pull was 1h ago.")
 
 
 async def test_an_unknown_subscription_is_not_found(house: House) -> None:
@@ -86,11 +86,3 @@ async def test_an_unknown_subscription_is_not_found(house: House) -> None:
 
     with pytest.raises(NotFound, match="^Subscription doesn't exist$"):
         await doctor.look(house.caller, SubscriptionName("none"))
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [(0, "0.0 s"), (59_900, "59.9 s"), (60_000, "1.0 min"), (5_400_000, "1.5 h"), (259_200_000, "3.0 d")],
-)
-def test_spans_are_written_in_their_largest_unit(milliseconds: int, text: str) -> None:
-    assert _span(milliseconds) == text

@@ -81,6 +81,19 @@ def resource_date(moment: Milliseconds) -> str:
     return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"))
+
+
+def span_text(span: Milliseconds) -> str:
+    """Write a span for people, to a tenth of the largest unit that fits, with the units that settings have.
+
+    >>> span_text(Milliseconds(3_200)), span_text(Milliseconds(5_400_000)), span_text(Milliseconds(604_800_000))
+    ('3.2s', '1.5h', '7d')
+    """
+    size, unit = next((each for each in _UNITS if span >= each[0]), (1000, "s"))
+    return f"{span / size:.1f}".removesuffix(".0") + unit
+
+
 DAY = 86_400_000
 """Milliseconds of a day."""
 _EPOCH = date(1970, 1, 1).toordinal()

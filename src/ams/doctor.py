@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
-from ams.clock import Clock, Milliseconds
+from ams.clock import Clock, Milliseconds, span_text
 from ams.cursors.base import Cursors, Position, Use
 from ams.delivering import find_subscription
 from ams.errors import NotFound
@@ -145,10 +145,12 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
 def _of_topic(standing: Standing) -> Iterator[Finding]:
     if not standing.bounds.end:
         yield Finding(False, "Nothing was ever published to its topic.")
-    elif not standing.backlog and standing.published_ago is None:
+    elif standing.backlog:
+        return
+    elif standing.published_ago is None:
         yield Finding(False, "Nothing is waiting, and all messages of its topic are gone by retention.")
-    elif not standing.backlog:
-        ago = _span(standing.published_ago)
+    else:
+        ago = span_text(standing.published_ago)
         yield Finding(False, f"Nothing is waiting; the last message was published {ago} ago.")
 
 
@@ -158,11 +160,11 @@ def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Find
     if subscription.push is None and pulled is None:
         yield Finding(True, f"{waiting}, and nobody has pulled since the service started.")
     elif subscription.push is None and pulled is not None and pulled > IDLE:
-        yield Finding(True, f"{waiting}, and the last pull was {_span(pulled)} ago.")
+        yield Finding(True, f"{waiting}, and the last pull was {span_text(pulled)} ago.")
     if standing.handed:
         yield _of_hand_out(subscription.ack_deadline_seconds, standing)
     if standing.waiting_since is not None and standing.waiting_since > NEARLY * standing.retention:
-        left = _span(max(standing.retention - standing.waiting_since, 0))
+        left = span_text(Milliseconds(max(standing.retention - standing.waiting_since, 0)))
         yield Finding(True, f"The oldest waiting message will be gone by retention in {left}.")
 
 
@@ -171,23 +173,14 @@ def _of_hand_out(deadline: int, standing: Standing) -> Finding:
     ago, count = standing.use.handed_ago or Milliseconds(0), _messages(standing.handed)
     if ago <= deadline * 1000:
         return Finding(
-            False, f"{count} handed out {_span(ago)} ago, not acknowledged yet; the deadline is {deadline} s."
+            False, f"{count} handed out {span_text(ago)} ago, not acknowledged yet; the deadline is {deadline}s."
         )
     return Finding(
         True,
-        f"{count} handed out {_span(ago)} ago, not acknowledged within the deadline of {deadline} s: the next pull gets"
-        " them again. Acknowledge sooner, pull fewer, or make the deadline longer.",
+        f"{count} handed out {span_text(ago)} ago, not acknowledged within the deadline of {deadline}s: the next pull"
+        " gets them again. Acknowledge sooner, pull fewer, or make the deadline longer.",
     )
 
 
 def _messages(count: int) -> str:
     return "1 message" if count == 1 else f"{count} messages"
-
-
-def _span(milliseconds: float | None) -> str:
-    """Write a span for people, in the largest unit that fits at least once."""
-    seconds = (milliseconds or 0) / 1000
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"

@@ -43,7 +43,7 @@ MAX_PULL_WAIT = 8
 
 _SIZE = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZE |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-_SPAN = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 
 
@@ -176,7 +176,7 @@ def _display(settings: Settings, each: "dataclasses.Field[Any]") -> str:
     if each.name in SIZES:
         return _size_text(value)
     if each.name in DURATIONS:
-        return span_text(value)
+        return duration_text(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -188,12 +188,12 @@ def _size_text(size: int) -> str:
     return str(size)
 
 
-def span_text(span: float) -> str:
-    """Write a duration of so many seconds in the largest unit that divides it."""
+def duration_text(duration: float) -> str:
+    """Write a duration of so many seconds exactly, in the largest unit that divides it, so that it can be set again."""
     for unit in ("d", "h", "m"):
-        if span >= _SPAN[unit] and span % _SPAN[unit] == 0:
-            return f"{span / _SPAN[unit]:g}{unit}"
-    return f"{span:g}s"
+        if duration >= _DURATION[unit] and duration % _DURATION[unit] == 0:
+            return f"{duration / _DURATION[unit]:g}{unit}"
+    return f"{duration:g}s"
 
 
 def _from_file(path: str) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _read(setting: "dataclasses.Field[Any]", value: object) -> Any:
     if setting.name in SIZES:
         return Bytes(round(_measure(value, _SIZE)))
     if setting.name in DURATIONS:
-        return Seconds(float(_measure(value, _SPAN)))
+        return Seconds(float(_measure(value, _DURATION)))
     if setting.type is bool:
         return value if isinstance(value, bool) else _truth(str(value))
     if setting.type is int:
@@ -255,9 +255,9 @@ def _read(setting: "dataclasses.Field[Any]", value: object) -> Any:
     return value
 
 
-def span_seconds(text: str) -> Seconds:
+def duration_seconds(text: str) -> Seconds:
     """Read a duration as settings are written; raises `ValueError` or `KeyError`."""
-    return Seconds(_measure(text, _SPAN))
+    return Seconds(_measure(text, _DURATION))
 
 
 def _measure(value: object, units: Mapping[str, float]) -> float:

@@ -1,4 +1,5 @@
 import json
+import re
 
 from tests.cli.conftest import Ams
 
@@ -17,6 +18,18 @@ def test_a_subscription_that_nobody_pulls_from_is_told(ams: Ams, project: str) -
     assert "last pull       -" in told.stdout.splitlines()
     found = json.loads(ams("doctor", "reader", "-o", "json").stdout)
     assert (found["healthy"], found["standing"]["backlog"]) == (False, 1)
+
+
+def test_times_are_written_one_way(ams: Ams, project: str) -> None:
+    ams("topics", "create", "jobs")
+    ams("topics", "retention", "jobs", "36h")
+    ams("subs", "create", "reader", "--topic", "jobs")
+    ams("publish", "jobs", "--data", "hello")
+
+    told = dict(re.split("  +", line) for line in ams("doctor", "reader").stdout.splitlines() if "  " in line)
+
+    assert (told["deadline"], told["retention"]) == ("10s", "36h")
+    assert re.fullmatch(r"\d+(\.\d)?s ago", told["last publish"])
 
 
 def test_a_subscription_without_its_topic_has_no_figures(ams: Ams, project: str) -> None:

@@ -9,7 +9,8 @@ from ams.cli.completing import subscription_names
 from ams.cli.output import fields, printable, short_name
 from ams.client import wire
 from ams.client.errors import NotAllowed
-from ams.settings import span_text
+from ams.clock import Milliseconds, span_text
+from ams.settings import duration_text
 
 Subscription = Annotated[
     str | None,
@@ -48,7 +49,7 @@ def _standing(standing: wire.Standing) -> dict[str, str]:
         "backlog": str(standing.backlog),
         "handed out": str(standing.handed_out),
         "lost": str(standing.lost),
-        "retention": span_text(standing.retention_seconds),
+        "retention": duration_text(standing.retention_seconds),
         "last pull": _ago(standing.last_pull_seconds_ago),
         "last ack": _ago(standing.last_acknowledgement_seconds_ago),
         "last publish": _ago(standing.last_publish_seconds_ago),
@@ -57,7 +58,7 @@ def _standing(standing: wire.Standing) -> dict[str, str]:
 
 
 def _ago(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds:.1f}s ago"
+    return "-" if seconds is None else f"{span_text(Milliseconds(round(seconds * 1000)))} ago"
 
 
 def _check_connection(session: Session) -> None:

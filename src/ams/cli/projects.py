@@ -6,10 +6,10 @@ import typer
 
 from ams.cli.arguments import ProjectName
 from ams.cli.command import Session, with_session
+from ams.cli.durations import Duration, seconds, shown
 from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields
-from ams.cli.times import Time, seconds, shown
 from ams.client import wire
 
 app = typer.Typer(
@@ -60,9 +60,9 @@ def update(
 
 @app.command()
 @with_session
-def retention(session: Session, name: ProjectName, time: Time) -> None:
+def retention(session: Session, name: ProjectName, duration: Duration) -> None:
     """Say how long messages are kept in topics without a time of their own: such as 7d, or default."""
-    _show(session, session.call(wire.modify_project_retention(name, seconds(time))))
+    _show(session, session.call(wire.modify_project_retention(name, seconds(duration))))
 
 
 @app.command()

@@ -8,11 +8,11 @@ from ams.cli.acl import NoUsers, Users, chosen_users
 from ams.cli.arguments import SchemaName, TopicName
 from ams.cli.command import Session, with_session
 from ams.cli.completing import schema_names, subscription_names
+from ams.cli.durations import Duration, seconds, shown
 from ams.cli.examples import examples
 from ams.cli.output import columns, emit, fields, json_line, printable, short_name
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.cli.pull import row
-from ams.cli.times import Time, seconds, shown
 from ams.client import wire
 
 app = typer.Typer(
@@ -75,9 +75,9 @@ def delete(session: Session, topic: TopicName) -> None:
 
 @app.command()
 @with_session
-def retention(session: Session, topic: TopicName, time: Time) -> None:
+def retention(session: Session, topic: TopicName, duration: Duration) -> None:
     """Say how long messages are kept: a time such as 7d or 12h, or default for the project's."""
-    _show(session, session.call(wire.modify_topic_retention(session.project, topic, seconds(time))))
+    _show(session, session.call(wire.modify_topic_retention(session.project, topic, seconds(duration))))
 
 
 @app.command()

@@ -8,8 +8,8 @@ from typing import Any
 from ams.cli.apply.push import push_fields
 from ams.cli.apply.resources import Declared, Fields, Key, Kind, Place, Reference
 from ams.cli.apply.tree import Value, bad, read_capped, read_tree
+from ams.cli.durations import seconds
 from ams.cli.exits import Usage
-from ams.cli.times import seconds
 from ams.names import MAX_NAME, is_name
 
 MAX_ACK_DEADLINE = 600

@@ -32,7 +32,8 @@ def test_an_access_list_is_replaced_and_emptied_only_when_that_is_said(ams: Ams,
     assert ams("topics", "set-acl", "jobs", f"{project}-p").returncode == 0
     assert ams("topics", "set-acl", "jobs").returncode == 2
     assert ams("topics", "acl", "jobs").stdout.split() == ["USER", f"{project}-p"]
-    assert ams("topics", "set-acl", "jobs", "--none", "-o", "json").stdout == "{}\n"
+    emptied = ams("topics", "set-acl", "jobs", "--none", "-o", "json")
+    assert json.loads(emptied.stdout) == {"authorized_users": []}
     assert json.loads(ams("topics", "acl", "jobs", "-o", "json").stdout) == {"authorized_users": []}
 
 

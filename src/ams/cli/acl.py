@@ -1,7 +1,7 @@
 """`ams acl`: access lists, and the users of one as a command line names them."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -29,6 +29,19 @@ Users = Annotated[
 NoUsers = Annotated[bool, typer.Option("--none", help="Empty the list.")]
 
 
+class Listed(NamedTuple):
+    """A kind of resource that has an access list: how the list is asked for, and how it is replaced."""
+
+    get: Callable[[str, str], Call[wire.Acl]]
+    modify: Callable[[str, str, Sequence[str]], Call[None]]
+
+
+TOPIC = Listed(wire.get_topic_acl, wire.modify_topic_acl)
+SUBSCRIPTION = Listed(wire.get_subscription_acl, wire.modify_subscription_acl)
+
+_KINDS = {"topics": TOPIC, "subs": SUBSCRIPTION, "subscriptions": SUBSCRIPTION}
+
+
 def chosen_users(users: Sequence[str] | None, *, none: bool) -> list[str]:
     """Return the users named; emptying a list must be said, so that a forgotten name does not do it."""
     if bool(users) == none:
@@ -40,54 +53,53 @@ def chosen_users(users: Sequence[str] | None, *, none: bool) -> list[str]:
 @with_session
 def show(session: Session, resource: Resource) -> None:
     """Show who may publish to a topic, or consume from a subscription."""
-    _show(session, session.call(_get(session, resource)).authorized_users)
+    show_list(session, *_split(resource))
 
 
 @app.command("set")
 @with_session
 def set_(session: Session, resource: Resource, users: Users = None, none: NoUsers = False) -> None:
     """Say who is on the list; this replaces it."""
-    _replace(session, resource, chosen_users(users, none=none))
+    replace_list(session, *_split(resource), chosen_users(users, none=none))
 
 
 @app.command()
 @with_session
 def add(session: Session, resource: Resource, users: MemberNames) -> None:
     """Put users on the list; who changes it at the same moment may undo that."""
-    found = session.call(_get(session, resource)).authorized_users
-    _replace(session, resource, list(dict.fromkeys([*found, *users])))
+    kind, name = _split(resource)
+    found = session.call(kind.get(session.project, name)).authorized_users
+    replace_list(session, kind, name, list(dict.fromkeys([*found, *users])))
 
 
 @app.command()
 @with_session
 def remove(session: Session, resource: Resource, users: MemberNames) -> None:
     """Take users off the list; who changes it at the same moment may undo that."""
-    found = session.call(_get(session, resource)).authorized_users
+    kind, name = _split(resource)
+    found = session.call(kind.get(session.project, name)).authorized_users
     missing = [user for user in users if user not in found]
     if missing:
         raise Usage(f"not on the access list of {resource}: {', '.join(missing)}")
-    _replace(session, resource, [user for user in found if user not in users])
+    replace_list(session, kind, name, [user for user in found if user not in users])
 
 
-def _get(session: Session, resource: str) -> Call[wire.Acl]:
-    kind, name = _split(resource)
-    if kind == "topics":
-        return wire.get_topic_acl(session.project, name)
-    return wire.get_subscription_acl(session.project, name)
+def show_list(session: Session, kind: Listed, name: str) -> None:
+    """Write the access list of a resource."""
+    _show(session, session.call(kind.get(session.project, name)).authorized_users)
 
 
-def _replace(session: Session, resource: str, users: list[str]) -> None:
-    kind, name = _split(resource)
-    modify = wire.modify_topic_acl if kind == "topics" else wire.modify_subscription_acl
-    session.call(modify(session.project, name, users))
+def replace_list(session: Session, kind: Listed, name: str, users: list[str]) -> None:
+    """Replace the access list of a resource and write the new one."""
+    session.call(kind.modify(session.project, name, users))
     _show(session, users)
 
 
-def _split(resource: str) -> tuple[str, str]:
+def _split(resource: str) -> tuple[Listed, str]:
     kind, separator, name = resource.partition("/")
-    if kind not in ("topics", "subs", "subscriptions") or not separator or not name:
+    if kind not in _KINDS or not separator or not name:
         raise Usage(f"{resource!r} must look like topics/TOPIC or subs/SUB")
-    return kind, name
+    return _KINDS[kind], name
 
 
 def _show(session: Session, users: list[str]) -> None:

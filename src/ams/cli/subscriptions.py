@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ams.cli.acl import NoUsers, Users, chosen_users
+from ams.cli.acl import SUBSCRIPTION, NoUsers, Users, chosen_users, replace_list, show_list
 from ams.cli.arguments import SubscriptionName
 from ams.cli.command import Session, with_session
 from ams.cli.completing import topic_names
@@ -110,16 +110,14 @@ def ack_deadline(session: Session, subscription: SubscriptionName, seconds: Seco
 @with_session
 def acl(session: Session, subscription: SubscriptionName) -> None:
     """Show who may consume."""
-    found = session.call(wire.get_subscription_acl(session.project, subscription))
-    session.show(found, columns(("USER",), [(user,) for user in found.authorized_users]))
+    show_list(session, SUBSCRIPTION, subscription)
 
 
 @app.command()
 @with_session
 def set_acl(session: Session, subscription: SubscriptionName, users: Users = None, none: NoUsers = False) -> None:
     """Say who may consume; this replaces the list."""
-    session.call(wire.modify_subscription_acl(session.project, subscription, chosen_users(users, none=none)))
-    session.done(f"access list of subscription {subscription} replaced")
+    replace_list(session, SUBSCRIPTION, subscription, chosen_users(users, none=none))
 
 
 @app.command()

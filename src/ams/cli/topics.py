@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ams.cli.acl import NoUsers, Users, chosen_users
+from ams.cli.acl import TOPIC, NoUsers, Users, chosen_users, replace_list, show_list
 from ams.cli.arguments import SchemaName, TopicName
 from ams.cli.command import Session, with_session
 from ams.cli.completing import schema_names, subscription_names
@@ -108,16 +108,14 @@ def read(
 @with_session
 def acl(session: Session, topic: TopicName) -> None:
     """Show who may publish."""
-    found = session.call(wire.get_topic_acl(session.project, topic))
-    session.show(found, columns(("USER",), [(user,) for user in found.authorized_users]))
+    show_list(session, TOPIC, topic)
 
 
 @app.command()
 @with_session
 def set_acl(session: Session, topic: TopicName, users: Users = None, none: NoUsers = False) -> None:
     """Say who may publish; this replaces the list."""
-    session.call(wire.modify_topic_acl(session.project, topic, chosen_users(users, none=none)))
-    session.done(f"access list of topic {topic} replaced")
+    replace_list(session, TOPIC, topic, chosen_users(users, none=none))
 
 
 @app.command()

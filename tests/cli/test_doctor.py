@@ -58,6 +58,6 @@ def test_without_a_subscription_the_connection_is_checked(ams: Ams, project: str
 
 
 def test_a_consumer_of_the_project_is_let_in(ams: Ams, project: str) -> None:
-    made = json.loads(ams("admin", "members", "create", f"{project}-c", "--role", "consumer", "-o", "json").stdout)
+    made = json.loads(ams("members", "create", f"{project}-c", "--role", "consumer", "-o", "json").stdout)
 
     assert ams("doctor", AMS_TOKEN=made["token"]).returncode == 0

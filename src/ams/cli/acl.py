@@ -6,9 +6,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from ams.cli.arguments import MemberNames, Resource
-from ams.cli.command import Session, with_session
+from ams.cli.command import Session, examples, with_session
 from ams.cli.completing import member_names
-from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import columns
 from ams.client import wire

@@ -1,4 +1,4 @@
-"""What every client command shares: the options of the connection, and a session made from them."""
+"""What client commands share: the options of the connection, a session made from them, and examples in their help."""
 
 import functools
 import inspect
@@ -110,3 +110,9 @@ def with_session(function: Callable[..., None]) -> Callable[..., None]:
 
 def _keyword_only(parameters: list[inspect.Parameter]) -> inspect.Signature:
     return inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters])
+
+
+def examples(*lines: str) -> str:
+    """Return lines to be typed as they are shown below the help."""
+    # The first line tells the formatter to keep the line ends.
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])

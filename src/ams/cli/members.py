@@ -5,12 +5,10 @@ from typing import Annotated
 import typer
 
 from ams.cli.arguments import MemberName, UserName
-from ams.cli.command import Session, with_session
-from ams.cli.examples import examples
+from ams.cli.command import Session, examples, with_session
 from ams.cli.exits import Usage
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
-from ams.cli.showing import show_user, show_users
-from ams.cli.users import Email
+from ams.cli.users import Email, show_user, show_users
 from ams.client import wire
 
 app = typer.Typer(

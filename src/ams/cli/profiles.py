@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ams.cli.arguments import Output
+from ams.cli.command import examples
 from ams.cli.connection import endpoint_of
-from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, document, emit, fields, note
 from ams.cli.profile_file import (

@@ -5,9 +5,8 @@ from typing import Annotated
 import typer
 
 from ams.cli.arguments import ProjectName
-from ams.cli.command import Session, with_session
+from ams.cli.command import Session, examples, with_session
 from ams.cli.durations import Duration, seconds, shown
-from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields
 from ams.client import wire

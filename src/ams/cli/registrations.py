@@ -8,8 +8,7 @@ import typer
 from ams.cli.arguments import UserName
 from ams.cli.command import Session, with_session
 from ams.cli.output import columns, fields
-from ams.cli.showing import show_user
-from ams.cli.users import Description, Email, FirstName, LastName, Organization
+from ams.cli.users import Description, Email, FirstName, LastName, Organization, show_user
 from ams.client import wire
 
 app = typer.Typer(help="Who asked to become a user, and what was decided.", no_args_is_help=True)

@@ -7,8 +7,7 @@ import msgspec
 import typer
 
 from ams.cli.arguments import AttributePairs, SchemaName, TopicName
-from ams.cli.command import Session, with_session
-from ams.cli.examples import examples
+from ams.cli.command import Session, examples, with_session
 from ams.cli.exits import Usage
 from ams.cli.output import columns, document, fields, short_name
 from ams.cli.publish import attributes_of, content_of

@@ -7,9 +7,8 @@ import typer
 
 from ams.cli.acl import SUBSCRIPTION, NoUsers, Users, chosen_users, replace_list, show_list
 from ams.cli.arguments import SubscriptionName
-from ams.cli.command import Session, with_session
+from ams.cli.command import Session, examples, with_session
 from ams.cli.completing import topic_names
-from ams.cli.examples import examples
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields, short_name
 from ams.cli.paging import AllPages, PageSize, PageToken, paged

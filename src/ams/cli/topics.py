@@ -6,10 +6,9 @@ import typer
 
 from ams.cli.acl import TOPIC, NoUsers, Users, chosen_users, replace_list, show_list
 from ams.cli.arguments import SchemaName, TopicName
-from ams.cli.command import Session, with_session
+from ams.cli.command import Session, examples, with_session
 from ams.cli.completing import schema_names, subscription_names
 from ams.cli.durations import Duration, seconds, shown
-from ams.cli.examples import examples
 from ams.cli.output import columns, emit, fields, json_line, printable, short_name
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.cli.pull import row

@@ -11,6 +11,7 @@ import pytest
 from typer.main import get_command
 
 from ams import __version__
+from ams.cli.exits import Exit
 from ams.cli.main import COMMANDS, SERVICE_COMMANDS, main, program
 from tests.cli.conftest import Ams, exit_code_of
 from tests.support.service import LiveService
@@ -100,6 +101,14 @@ def leaves(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
     if not hasattr(command, "commands"):
         options = [option for each in command.params for option in (*each.opts, *each.secondary_opts)]
         yield name, [option for option in options if option.startswith("-") and option != "--help"]
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["check"], ["topics", "create"], ["admin", "tokens", "show"]])
+def test_help_tells_every_exit_code(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run([*command, "--help"], capsys)
+
+    _, _, told = " ".join(out.split()).partition("Exit codes: ")
+    assert [int(code) for code in re.findall(r"\d+", told)] == list(Exit)
 
 
 @pytest.mark.parametrize(

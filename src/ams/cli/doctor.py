@@ -22,7 +22,10 @@ Subscription = Annotated[
 
 @with_session
 def doctor(session: Session, subscription: Subscription = None) -> None:
-    """Say why nothing arrives at a subscription; without one, check endpoint, token and project."""
+    """Say why nothing arrives at a subscription; without one, check endpoint, token and project.
+
+    Ends with 1 when something is wrong.
+    """
     if subscription is None:
         _check_connection(session)
         return

@@ -14,6 +14,13 @@ COMPLETE_VARIABLE = "_AMS_COMPLETE"
 """Set by the completion script of a shell when it asks what may come next."""
 
 
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 refused, 2 usage, 3 not allowed, 4 not found, 5 conflict, 6 unreachable, 7 unavailable: try"
+    " again, 70 a fault of ams, 130 interrupted, 141 nobody reads the output."
+)
+"""`ams.cli.exits.Exit` as the help says it; written out, as the overview must not load what the errors need."""
+
+
 class Entry(NamedTuple):
     """A command: where it is, and what the overview says of it."""
 
@@ -73,7 +80,9 @@ def _run(arguments: list[str]) -> None:
     arguments = _spelled_out(arguments)
     name, *rest = arguments or [""]
     if name in SERVICE_COMMANDS:
-        _imported(SERVICE_COMMANDS[name])().main(args=rest, prog_name=f"ams {name}")
+        command = _imported(SERVICE_COMMANDS[name])()
+        command.epilog = EXIT_CODES
+        command.main(args=rest, prog_name=f"ams {name}")
     else:
         program(arguments or completed_words(os.environ))(args=arguments, prog_name="ams")
 
@@ -97,7 +106,7 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     """
     completing = COMPLETE_VARIABLE in os.environ
     app = typer.Typer(name="ams", no_args_is_help=True, add_completion=completing, rich_markup_mode=None)
-    app.callback()(_overview)
+    app.callback(epilog=EXIT_CODES)(_overview)
     wanted = next((each for each in arguments if not each.startswith("-")), None)
     for name, entry in (SERVICE_COMMANDS | COMMANDS).items():
         if name == wanted and name in COMMANDS:
@@ -129,9 +138,19 @@ def _imported(entry: Entry) -> Any:
 
 def _add(app: typer.Typer, name: str, target: Any) -> None:
     if isinstance(target, typer.Typer):
+        _tell_exit_codes(target)
         app.add_typer(target, name=name)
     else:
-        app.command(name)(target)
+        app.command(name, epilog=EXIT_CODES)(target)
+
+
+def _tell_exit_codes(app: typer.Typer) -> None:
+    """Let the help of every command of an app say how it may end."""
+    for command in app.registered_commands:
+        command.epilog = EXIT_CODES
+    for group in app.registered_groups:
+        if group.typer_instance:
+            _tell_exit_codes(group.typer_instance)
 
 
 def _unloaded() -> None:

@@ -108,7 +108,7 @@ def validate(
     data: Annotated[str | None, typer.Option(help="The payload as text.")] = None,
     attr: AttributePairs = None,
 ) -> None:
-    """Ask whether a message would be allowed, without publishing it."""
+    """Ask whether a message would be allowed, without publishing it; ends with 1 when it would not."""
     if data is not None and file is not None:
         raise Usage("give --data or --file, not both")
     attributes = attributes_of(attr or ())

@@ -75,7 +75,7 @@ def delete(session: Session, topic: TopicName) -> None:
 @app.command()
 @with_session
 def retention(session: Session, topic: TopicName, duration: Duration) -> None:
-    """Say how long messages are kept: a time such as 7d or 12h, or default for the project's."""
+    """Say how long messages are kept: a duration such as 7d or 12h, or default for the project's."""
     _show(session, session.call(wire.modify_topic_retention(session.project, topic, seconds(duration))))
 
 

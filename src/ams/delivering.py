@@ -6,7 +6,7 @@ moves the cursor. Nothing is leased: a pull repeated without an acknowledgement 
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -55,11 +55,18 @@ class Deliverer:
         return subscription
 
     async def pull(
-        self, subscription: Subscription, max_messages: int, *, wait: bool, gone: Callable[[], Gone] | None = None
+        self,
+        subscription: Subscription,
+        max_messages: int,
+        *,
+        wait: bool,
+        gone: Callable[[], Gone] | None = None,
+        again: Callable[[], Awaitable[Subscription]] | None = None,
     ) -> Sequence[Stored]:
         """Return up to `max_messages` from the cursor on; with `wait`, as soon as there is one, else after a while.
 
-        `gone` starts watching for the client to leave; it is called only when there is something to wait for.
+        `gone` starts watching for the client to leave; it is called only when there is something to wait for. `again`
+        is asked after a wait whether the caller may still have what came, and raises if not.
         """
         self.cursors.note_pull(subscription.id)
         loop = asyncio.get_running_loop()
@@ -76,6 +83,8 @@ class Deliverer:
                 left = gone()
             if not await self._woken(topic.id, end, seconds, left):
                 break
+            if again is not None:
+                subscription = await again()
         self.counts.note_pull(subscription.id, messages)
         return messages
 

@@ -112,9 +112,15 @@ class App:
             names = request.path_params
             caller = await self._gate.admit(row.action, names, headers, query) if row.action else None
             token = self._gate.token(headers, query)
-            call = Call(
-                names, query, caller, token, lambda: self._bodies.read(headers, request.receive, SMALL_BODY), headers
-            )
+
+            async def again() -> None:
+                if row.action:
+                    await self._gate.admit_again(row.action, names, headers, query)
+
+            def body() -> Awaitable[bytes]:
+                return self._bodies.read_with(headers, request.receive, SMALL_BODY, again)
+
+            call = Call(names, query, caller, token, body, headers)
             answer = await row.handler(call)
             await log_change(row.method, row.action, caller, request.scope["path"])
             if isinstance(answer, Streamed):

@@ -5,6 +5,7 @@ behind them (`docs/decisions/`). A request passes: gate -> use case -> engine, a
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from ams.access.admission import Caller
@@ -16,6 +17,7 @@ from ams.http.routes.answers import Nothing
 from ams.http.routing import Operation
 from ams.names import SubscriptionName, TopicName, ack_prefix
 from ams.publishing import Publisher
+from ams.registry.records import Subscription
 
 _UNCLEAN = ("", ".", "..")
 """Parts of a path that leads to a clean one (contract 1.3), which is not found here."""
@@ -61,6 +63,8 @@ class Call(NamedTuple):
     name: str
     headers: list[tuple[bytes, bytes]]
     receive: Receive
+    admit_again: Callable[[], Awaitable[Caller]]
+    """Asks once more who asks, when that may have changed since."""
 
 
 class FastRoutes:
@@ -105,12 +109,18 @@ class FastRoutes:
         headers = scope["headers"]
         names = {"project": project, variable: name}
         caller = await self._gate.admit(action, names, headers, scope["query_string"])
-        return await handler(Call(caller, project, name, headers, receive))
+        again = partial(self._gate.admit_again, action, names, headers, scope["query_string"])
+        return await handler(Call(caller, project, name, headers, receive, again))
 
     async def _publish(self, call: Call) -> bytes:
         topic = await self._publisher.topic(call.caller, TopicName(call.name))
         key = messages.idempotency_key(call.headers)
-        body = await self._bodies.read(call.headers, call.receive)
+
+        async def look_again() -> None:
+            nonlocal topic
+            topic = await self._publisher.topic(await call.admit_again(), TopicName(call.name))
+
+        body = await self._bodies.read_with(call.headers, call.receive, None, look_again)
         weight = self._bodies.hold(body)
         try:
             received = await self._messages.read(body, lenient=topic.schema is not None)
@@ -121,12 +131,22 @@ class FastRoutes:
 
     async def _pull(self, call: Call) -> bytes:
         subscription = await self._deliverer.subscription(call.caller, SubscriptionName(call.name))
-        wanted, wait = messages.pull_request(await self._bodies.read(call.headers, call.receive, SMALL_BODY))
-        stored = await self._deliverer.pull(subscription, wanted, wait=wait, gone=lambda: gone(call.receive))
+
+        async def look_again() -> Subscription:
+            nonlocal subscription
+            subscription = await self._deliverer.subscription(await call.admit_again(), SubscriptionName(call.name))
+            return subscription
+
+        body = await self._bodies.read_with(call.headers, call.receive, SMALL_BODY, look_again)
+        wanted, wait = messages.pull_request(body)
+        stored = await self._deliverer.pull(
+            subscription, wanted, wait=wait, gone=lambda: gone(call.receive), again=look_again
+        )
         return messages.pulled(ack_prefix(call.project, call.name), stored)
 
     async def _acknowledge(self, call: Call) -> bytes:
-        ids = messages.ack_ids(await self._bodies.read(call.headers, call.receive, SMALL_BODY))
+        body = await self._bodies.read_with(call.headers, call.receive, SMALL_BODY, call.admit_again)
+        ids = messages.ack_ids(body)
         prefix = ack_prefix(call.project, call.name)
         await self._deliverer.acknowledge(
             call.caller, SubscriptionName(call.name), lambda: messages.ack_numbers(prefix, ids)

@@ -46,13 +46,19 @@ class Gate:
         Raises `RateLimited` last, so that only requests which are let in count.
         """
         check_names(names)
-        project = names.get("project") if action != CREATE_PROJECT else None
-        caller = await self._admission.admit(
-            action, self.token(headers, query), ProjectName(project) if project is not None else None
-        )
+        caller = await self.admit_again(action, names, headers, query)
         if self._rates is not None:
             self._rates.count(caller)
         return caller
+
+    async def admit_again(
+        self, action: str, names: Mapping[str, str], headers: list[tuple[bytes, bytes]], query: bytes
+    ) -> Caller:
+        """Ask once more who asks, after a while: a token may be dead by now. It is the same request to its rate."""
+        project = names.get("project") if action != CREATE_PROJECT else None
+        return await self._admission.admit(
+            action, self.token(headers, query), ProjectName(project) if project is not None else None
+        )
 
 
 def check_names(names: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """What a client may cost: bodies are read with a limit, in time, and within one budget of memory."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -14,6 +15,10 @@ SMALL_BODY = 2**20
 """Limit for every body but that of a publish."""
 SMALL_PIECE = 2**16
 """Bodies up to this size are not counted: connections are."""
+
+
+LATE_SECONDS = 0.05
+"""A body that took longer than this to come may be another's: who asks is looked at again."""
 
 
 class ClientLeft(Exception):
@@ -51,6 +56,19 @@ class Bodies:
                 return await self._read_on(body, receive, limit)
         except TimeoutError:
             raise BadRequest("Request took too long to arrive") from None
+
+    async def read_with(
+        self, headers: Headers, receive: Receive, limit: int | None, when_late: Callable[[], Awaitable[object]]
+    ) -> bytes:
+        """Return the whole body as `read` does; ask `when_late` when it took a while to come.
+
+        A client can send its head, have its token revoked, and send its body half a minute later.
+        """
+        began = time.monotonic()
+        body = await self.read(headers, receive, limit)
+        if time.monotonic() - began > LATE_SECONDS:
+            await when_late()
+        return body
 
     def hold(self, body: bytes) -> int:
         """Count a body while it is worked on: what waits to be stored takes memory too. Returns what to `release`."""

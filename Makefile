@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo setup system test check fmt openapi docs faults fuzz bench soak dist clean
+.PHONY: help run demo setup system test check fmt openapi docs faults fuzz mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -50,6 +50,9 @@ faults: .venv/dev ## Kill the service N times at bad moments and check that noth
 
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))
+
+mutants: .venv/dev ## Change the program N times, each time alone, and see that the tests notice (N=100)
+	@$(BIN)/python -m tests.contract.mutants --sample $(if $(filter file,$(origin N)),100,$(N))
 
 bench: .venv/dev ## Measure, one JSON line a case (BENCH="publish pull" for some of them)
 	@$(BIN)/python -m bench $(BENCH)

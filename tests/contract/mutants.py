@@ -1,8 +1,9 @@
-"""Change the program and see whether the contract's table notices: `python -m tests.contract.mutants --sample 100`.
+"""Change the program and see whether the tests notice: `python -m tests.contract.mutants --sample 100`.
 
 Each change is made alone in a copy of the package: an error's text, an error's status code or word, who may do an
-action, or the name of a member in an answer. A change that no test of the table notices is printed; the last line is
-the result, and the exit code tells whether all were noticed.
+action, or the method of a route. The contract's table is asked first, then, for what is ours and what only a race
+shows, the tests of the rooms. A change that nobody notices is printed so; the last line is the result, and the exit
+code tells whether all were noticed.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -24,9 +26,15 @@ ERRORS = {
     "Conflict", "KeyReused", "TooLarge", "Unavailable", "LogUnavailable", "RegistryUnavailable",
 }  # fmt: skip
 """Errors that a client can meet."""
-ROOMS = ["errors.py", "names.py", "access", "http", *(path.name for path in PACKAGE.glob("*ing.py"))]
 NOT_OF_THE_CONTRACT = {"checking.py", "observing.py", "serving.py", "wiring.py"}
-_SECONDS = 300
+SUITES = {
+    "the contract": ["tests/contract"],
+    "its room": ["tests/http", "tests/access", "tests/validation", "tests/registry", *sorted(
+        str(each.relative_to(ROOT)) for each in (ROOT / "tests").glob("test_*.py") if each.name != "test_docs.py"
+    )],
+}  # fmt: skip
+"""Who is asked whether something is wrong, in this order."""
+_SECONDS = 600
 
 
 class Change(NamedTuple):
@@ -116,23 +124,26 @@ def _other_path(row: ast.Call) -> Iterator[tuple[ast.expr, str]]:
         yield method, repr({"GET": "PUT", "POST": "PUT", "PUT": "POST", "DELETE": "PUT"}[str(method.value)])
 
 
-def is_noticed(change: Change) -> bool:
-    """Run the contract's table against a copy with the change; whether a test fails."""
+def noticed_by(change: Change) -> str | None:
+    """Run the tests against a copy with the change; return which failed, None when none did."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(PACKAGE, Path(folder) / "ams")
         copy = Path(folder) / "ams" / change.file.relative_to(PACKAGE)
         source = copy.read_bytes()
         copy.write_bytes(source[: change.start] + change.new.encode() + source[change.end :])
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/contract"]
-        run = subprocess.run(
-            command,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_SECONDS,
-        )
-        return run.returncode != 0
+        return next((name for name, suite in SUITES.items() if not _passes(suite, folder)), None)
+
+
+def _passes(suite: list[str], folder: str) -> bool:
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *suite],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=_SECONDS,
+    )
+    return run.returncode == 0
 
 
 def main() -> int:
@@ -142,15 +153,14 @@ def main() -> int:
     chosen = parser.parse_args()
     everything = changes()
     sample = Random(chosen.seed).sample(everything, min(chosen.sample, len(everything)))
-    unnoticed = 0
+    noticed: Counter[str | None] = Counter()
     for number, change in enumerate(sample, 1):
-        noticed = is_noticed(change)
-        unnoticed += not noticed
-        print(f"{number}/{len(sample)} {'noticed' if noticed else 'NOT NOTICED'} {change}", flush=True)
-    print(
-        f"mutants: of {len(everything)} changes {len(sample)} made, {len(sample) - unnoticed} noticed, {unnoticed} not"
-    )
-    return 1 if unnoticed else 0
+        who = noticed_by(change)
+        noticed[who] += 1
+        print(f"{number}/{len(sample)} {f'noticed by {who}' if who else 'NOT NOTICED'}: {change}", flush=True)
+    told = ", ".join(f"{noticed[name]} noticed by {name}" for name in SUITES)
+    print(f"mutants: of {len(everything)} changes {len(sample)} made, {told}, {noticed[None]} by nobody")
+    return 1 if noticed[None] else 0
 
 
 if __name__ == "__main__":

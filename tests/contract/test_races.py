@@ -34,6 +34,7 @@ async def told(client: httpx.AsyncClient, method: str, path: str, body: object =
 
 
 async def test_17_3_u11_a_project_is_made_once_and_deleted_once(client: httpx.AsyncClient, name: str) -> None:
+    """17.3 U11."""
     made = await told(client, "POST", f"/projects/{name}", {})
     deleted = await told(client, "DELETE", f"/projects/{name}")
 

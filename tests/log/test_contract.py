@@ -48,6 +48,7 @@ async def test_a_topic_created_by_many_at_once_is_there_once(log: Log):
 
 
 async def test_offsets_are_consecutive_from_zero_in_the_order_given(log: Log, engine: Engine):
+    """17.1 M8."""
     topic = await new_topic(log)
 
     first = await log.append(topic, texts("a", "b", "c"))

@@ -34,6 +34,7 @@ class SlowFill:
 
 
 async def test_a_hit_neither_fills_nor_suspends() -> None:
+    """17.4 O11."""
     cache: Cache[str, str] = Cache(10)
     await cache.find("a", answer("A"))
 

@@ -85,6 +85,7 @@ async def test_a_broken_rule_no_client_can_meet_is_no_clients_fault(database: Da
 
 
 async def test_a_failing_statement_is_unavailability_and_the_next_one_works(database: Database) -> None:
+    """17.4 O9."""
     with pytest.raises(RegistryUnavailable) as caught:
         await database.read(lambda connection: connection.exec_driver_sql("SELECT * FROM nowhere"))
 

@@ -77,6 +77,7 @@ def test_a_flipped_bit_anywhere_costs_one_record_at_most_and_is_told(sealed, col
 
 @pytest.mark.parametrize("place", [0, 10, 40, 66, HEADER_BYTES, HEADER_BYTES + 20, HEADER_BYTES + 60, 600])
 async def test_a_record_damaged_while_the_log_is_open_is_left_out_counted_and_told_once(place: int):
+    """17.1 M4."""
     engine = Embedded()
     async with engine.opened() as log:
         topic = await new_topic(log)

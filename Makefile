@@ -50,6 +50,7 @@ faults: .venv/dev ## Kill the service N times at bad moments and check that noth
 
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))
+	@FUZZ_EXAMPLES=200 $(BIN)/pytest -q -n 2 tests/http/test_openapi.py
 
 mutants: .venv/dev ## Change the program N times, each time alone, and see that the tests notice (N=100)
 	@$(BIN)/python -m tests.contract.mutants --sample $(if $(filter file,$(origin N)),100,$(N))

@@ -92,11 +92,11 @@ def last_line(said: str) -> str:
 class Service(Server):
     """A running `ams serve` on a data folder, on free ports of loopback."""
 
-    def __init__(self, data: Path, *flags: str) -> None:
+    def __init__(self, data: Path, *flags: str, program: str = "ams.cli.main") -> None:
         self.data = data
         errors = data.with_name(f"{data.name}.stderr")
         where = ["--data", str(data), "--host", "127.0.0.1", "--port", "0", "--ops-port", "0"]
-        super().__init__(["ams.cli.main", "serve", *where, *flags], errors)
+        super().__init__([program, "serve", *where, *flags], errors)
         self.token = (data / "admin.token").read_text().strip()
 
     def disk_usage(self) -> int:
@@ -105,9 +105,9 @@ class Service(Server):
 
 
 @contextlib.contextmanager
-def service(data: Path, *flags: str) -> Iterator[Service]:
-    """Run the service, and stop it at the end."""
-    running = Service(data, *flags)
+def service(data: Path, *flags: str, program: str = "ams.cli.main") -> Iterator[Service]:
+    """Run the service, or a program that changes it, and stop it at the end."""
+    running = Service(data, *flags, program=program)
     try:
         yield running
     finally:

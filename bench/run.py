@@ -48,9 +48,9 @@ class Bench:
     """Where data folders lie: on the disk to be measured."""
 
     @contextlib.contextmanager
-    def service(self, *flags: str) -> Iterator[Service]:
-        """Run the service on an empty data folder that goes at the end."""
-        with self.data_folder() as data, service(data, *flags) as running:
+    def service(self, *flags: str, program: str = "ams.cli.main") -> Iterator[Service]:
+        """Run the service, or a program that changes it, on an empty data folder that goes at the end."""
+        with self.data_folder() as data, service(data, *flags, program=program) as running:
             yield running
 
     @contextlib.contextmanager

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from bench.cases.acknowledge import acknowledge
 from bench.cases.backlog import backlog
 from bench.cases.backup import backup
+from bench.cases.counting import counting
 from bench.cases.lists import lists
 from bench.cases.metrics import metrics
 from bench.cases.open_loop import open_loop
@@ -23,6 +24,7 @@ from bench.run import Bench
 CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "publish": publish,
     "schemas": schemas,
+    "counting": counting,
     "pull": pull,
     "read": read,
     "ack": acknowledge,

@@ -1,6 +1,7 @@
 """The description of the API, and the service held to it by requests made of it."""
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,8 @@ from tests.support.served import SERVICE_TOKEN, Served, served
 API = json.loads(description())
 OPERATIONS = [operation for path in API["paths"].values() for operation in path.values()]
 OPEN_OPERATIONS = {"GET /status", "GET /version", "GET /users/profile", "GET /users/usageReport"}
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "6"))
+"""Requests made for each operation; `make fuzz` makes many."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 requests = schemathesis.openapi.from_dict(API)
@@ -63,7 +66,9 @@ def test_every_body_has_a_name_of_its_own_a_meaning_and_a_valid_schema() -> None
 
 
 @requests.parametrize()
-@settings(max_examples=6, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
 def test_the_service_answers_as_described(case: Case, service: Served) -> None:
     headers: dict[str, Any] = {**case.headers, "x-api-key": SERVICE_TOKEN}
     case.call_and_validate(base_url=service.run.base_url, headers=headers, checks=CHECKS)

@@ -1,12 +1,14 @@
 import base64
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.clock import Milliseconds
-from ams.messages import Stored, data_bytes, message, parse, stored_bytes
+from ams.messages import Stored, data_bytes, decoded_data, message, parse, stored_bytes
 from ams.names import Offset
+from tests.support.texts import DECODED
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
 DATA = st.binary(max_size=200).map(lambda data: base64.b64encode(data).decode())
@@ -24,6 +26,20 @@ def test_a_fragment_is_json_that_leaves_empty_attributes_out(data: str, attribut
     shown = json.loads(b"{" + message(data, attributes).fragment + b"}")
 
     assert shown == ({"attributes": attributes, "data": data} if attributes else {"data": data})
+
+
+@pytest.mark.parametrize(("text", "expected"), DECODED)
+def test_m7_data_is_decoded_and_its_line_breaks_do_not_matter(text: str, expected: bytes | None) -> None:
+    if expected is None:
+        with pytest.raises(ValueError):
+            decoded_data(text)
+    else:
+        assert decoded_data(text) == expected
+
+
+@given(DATA, st.integers(0, 20))
+def test_m7_line_breaks_do_not_matter_anywhere(data: str, place: int) -> None:
+    assert decoded_data(data[:place] + "\r\n" + data[place:]) == base64.b64decode(data)
 
 
 def test_a_request_counts_the_length_of_its_texts_not_of_their_bytes() -> None:

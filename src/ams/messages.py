@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple, NewType
 
 import msgspec
+import pybase64
 
 from ams.clock import Milliseconds
 from ams.names import Offset
@@ -60,6 +61,17 @@ def parse(fragment: bytes) -> Message:
     """Read a fragment back into a message."""
     body = msgspec.json.decode(b"{" + fragment + b"}", type=_Body)
     return Message(body.attributes, body.data, Fragment(fragment))
+
+
+def decoded_data(text: str) -> bytes:
+    """Decode the data of a message, line breaks within tolerated (contract 17.1, M7).
+
+    Raises `ValueError` when it is not standard, padded base64.
+    """
+    try:
+        return pybase64.b64decode(text, validate=True)
+    except ValueError:
+        return pybase64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
 
 
 def data_bytes(messages: Sequence[Message]) -> int:

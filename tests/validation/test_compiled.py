@@ -1,8 +1,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ams.errors import InvalidInput
 from ams.messages import message
@@ -60,12 +58,3 @@ def test_15_3_data_that_is_not_base64_is_told_with_its_place(data: str, place: i
     assert refused.value.message == (
         f"Message 4 is not in valid base64 enocding,illegal base64 data at input byte {place}"
     )
-
-
-@given(st.binary(), st.integers(0, 20))
-def test_line_breaks_do_not_matter(payload: bytes, place: int) -> None:
-    import pybase64
-
-    data = pybase64.b64encode(payload).decode()
-
-    assert decoded(0, data) == decoded(0, data[:place] + "\r\n" + data[place:]) == payload

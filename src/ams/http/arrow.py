@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 import pybase64
 
-from ams.messages import Stored, parse
+from ams.messages import Stored, decoded_data, parse
 
 SCHEMA = pa.schema(
     [
@@ -49,9 +49,9 @@ def batch(messages: Sequence[Stored]) -> "pa.RecordBatch":
 
 
 def payload(data: str) -> bytes:
-    """Decode data from base64, line breaks tolerated; of a lenient service's other text, return its UTF-8 bytes."""
+    """Decode data from base64; of a lenient service's other text, return its UTF-8 bytes."""
     try:
-        return pybase64.b64decode(data.replace("\r", "").replace("\n", ""), validate=True)
+        return decoded_data(data)
     except ValueError:
         return data.encode()
 

@@ -11,7 +11,7 @@ import pybase64
 from ams.clock import Milliseconds, publish_time
 from ams.errors import InvalidInput, TooLarge
 from ams.http.wire import Reader, Shape
-from ams.messages import Message, Stored, message
+from ams.messages import Message, Stored, decoded_data, message
 from ams.names import ack_offset
 
 BIG_BODY = 256 * 1024
@@ -128,8 +128,8 @@ def _message(published: PublishedMessage | None, lenient: bool) -> Message:
     if not data and not attributes:
         raise InvalidInput("Invalid Message Arguments")
     plain = _is_base64(data)
-    if not plain and not lenient and not _is_base64(data.replace("\r", "").replace("\n", "")):
-        raise InvalidInput("Invalid Message Arguments")
+    if not plain and not lenient:
+        _must_decode(data)
     return message(data, attributes, plain=plain)
 
 
@@ -150,6 +150,13 @@ def _is_base64(data: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _must_decode(data: str) -> None:
+    try:
+        decoded_data(data)
+    except ValueError:
+        raise InvalidInput("Invalid Message Arguments") from None
 
 
 def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import pybase64
-
 from ams.errors import InvalidInput
-from ams.messages import Message
+from ams.messages import Message, decoded_data
 from ams.validation.attributes import AttributeRules
 from ams.validation.avro import AvroSchema
 from ams.validation.json_schema import JsonSchema
@@ -61,13 +59,9 @@ def compile_schema(kind: str, schema: dict[str, Any] | None, attributes: Mapping
 
 
 def decoded(index: int, data: str) -> bytes:
-    """Decode the data of message number `index`; line breaks within are tolerated. Raises `InvalidInput`."""
+    """Decode the data of message number `index`; raise `InvalidInput` with the text of contract 15.3."""
     try:
-        return pybase64.b64decode(data, validate=True)
-    except ValueError:
-        pass
-    try:
-        return pybase64.b64decode(data.replace("\r", "").replace("\n", ""), validate=True)
+        return decoded_data(data)
     except ValueError:
         place = next((at for at, each in enumerate(data) if each not in _ALPHABET and each not in "\r\n="), len(data))
         text = f"Message {index} is not in valid base64 enocding,illegal base64 data at input byte {place}"

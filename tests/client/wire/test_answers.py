@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.client import wire
+from tests.support.texts import DECODED
 
 
 def test_a_pull_reads_as_the_contract_shows_it() -> None:
@@ -113,9 +114,13 @@ def test_payload_and_attributes_survive_the_wire(payload: bytes, attributes: dic
     assert received.attributes == attributes
 
 
-def test_data_that_is_not_base64_is_said_to_be_none() -> None:
-    with pytest.raises(ValueError):
-        wire.Message(data="msg 1").payload()
+@pytest.mark.parametrize(("text", "expected"), DECODED)
+def test_data_is_decoded_as_the_service_does(text: str, expected: bytes | None) -> None:
+    if expected is None:
+        with pytest.raises(ValueError):
+            wire.Message(data=text).payload()
+    else:
+        assert wire.Message(data=text).payload() == expected
 
 
 def test_metrics_read_as_the_contract_shows_them() -> None:

@@ -241,8 +241,11 @@ class Message(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     publish_time: str = ""
 
     def payload(self) -> bytes:
-        """Return the data decoded; raise `ValueError` when it is not base64."""
-        return base64.b64decode(self.data, validate=True)
+        """Return the data decoded, line breaks within tolerated as the service does; `ValueError` if not base64."""
+        try:
+            return base64.b64decode(self.data, validate=True)
+        except ValueError:
+            return base64.b64decode(self.data.replace("\r", "").replace("\n", ""), validate=True)
 
 
 def message(payload: bytes, attributes: Mapping[str, str] | None = None) -> Message:

@@ -10,7 +10,8 @@ from ams.access.admission import Caller
 from ams.clock import Milliseconds
 from ams.errors import InvalidInput, LogUnavailable, NotFound
 from ams.names import TopicId, TopicName
-from ams.retention import MAX_RETENTION_SECONDS, Retention
+from ams.retention import Retention
+from ams.settings import MAX_RETENTION_SECONDS
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
 

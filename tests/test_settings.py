@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.errors import Unusable
-from ams.settings import FIELDS, Bytes, Settings, load, shown, toml_text
+from ams.log.embedded.classes import CLASSES
+from ams.settings import FIELDS, MAX_RETENTION_SECONDS, Bytes, Settings, load, shown, toml_text
 
 
 def loaded(
@@ -50,6 +51,8 @@ def test_durations_are_written_with_units(text: str, seconds: float) -> None:
         {"cert": "a", "key": "b", "tls_self_signed": True},
         {"token_key": "short"},
         {"retention": "0"},
+        {"retention": "800d"},
+        {"retention": "365.1d"},
         {"segment_bytes": "8GiB"},
         {"segment_bytes": "1kB"},
         {"pull_wait": "60s"},
@@ -68,6 +71,10 @@ def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> 
         loaded(flags)
 
     assert "\n" not in stopped.value.message
+
+
+def test_the_longest_retention_is_what_the_log_has_a_class_for() -> None:
+    assert loaded({"retention": "365d"}).retention * 1000 == MAX_RETENTION_SECONDS * 1000 == CLASSES[-1].age
 
 
 def test_an_unknown_key_of_the_file_stops_the_start(tmp_path: Path) -> None:

@@ -18,9 +18,8 @@ from ams.log.base import Log
 from ams.names import TopicId, TopicName
 from ams.registry.records import Project, Topic
 from ams.registry.registry import Registry
+from ams.settings import MAX_RETENTION_SECONDS
 
-MAX_RETENTION_SECONDS = 365 * 86_400
-"""The log keeps nothing longer (`ams.log.embedded.classes`)."""
 BAD_RETENTION = f"Invalid retentionSeconds(needs value between 0 and {MAX_RETENTION_SECONDS}) Arguments"
 _AT_ONCE = 1000
 """Topics that are changed at the same time: they share commits of the log."""

@@ -38,6 +38,8 @@ CLIENT_VARIABLES = frozenset(
 
 MIN_SEGMENT, MAX_SEGMENT = 2**20, 2**28
 """The largest keeps the scan at a start short; positions in a segment are 32 bits."""
+MAX_RETENTION_SECONDS = 365 * 86_400
+"""Also for a topic's and a project's own time: the log has no class of segments that are kept longer."""
 MAX_PULL_WAIT = 8
 """Seconds; clients of old give up at ten (clients.md A14)."""
 
@@ -74,7 +76,7 @@ class Settings:
     token_key: str = _setting(
         "", "64 hex digits that encrypt stored tokens; empty = a key file made in the data folder.", secret=True
     )
-    retention: Seconds = _setting(Seconds(7 * 86400.0), "How long messages are kept.")
+    retention: Seconds = _setting(Seconds(7 * 86400.0), "How long messages are kept; at most 365d.")
     idempotency_window: Seconds = _setting(
         Seconds(0.0), "How long an Idempotency-Key of a publish is known; 0 = as long as the topic's messages are kept."
     )
@@ -284,6 +286,8 @@ def _check(settings: Settings) -> None:
         raise Unusable("max_pull_messages, max_read_messages and max_connections must be positive")
     if settings.retention <= 0:
         raise Unusable("retention must be positive")
+    if settings.retention > MAX_RETENTION_SECONDS:
+        raise Unusable("retention must not be over 365d: the log keeps nothing longer")
     if not MIN_SEGMENT <= settings.segment_bytes <= MAX_SEGMENT:
         raise Unusable("segment_bytes must be from 1MiB to 256MiB")
     if settings.pull_wait > MAX_PULL_WAIT:

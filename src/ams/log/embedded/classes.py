@@ -31,5 +31,5 @@ SEAL_PART = 8
 
 
 def class_of(retention: Milliseconds) -> RetentionClass:
-    """Return the class with the smallest age that covers `retention`; the last one for whatever is longer."""
+    """Return the class with the smallest age that covers `retention`; nothing longer than the last can be set."""
     return next((each for each in CLASSES if each.age >= retention), CLASSES[-1])

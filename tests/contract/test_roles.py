@@ -1,4 +1,4 @@
-"""The walk: 64 actions, every role, own and foreign project, in and out of the access list.
+"""The walk: the contract's 64 actions and our own, every role, own and foreign project, in and out of the access list.
 
 What must come of each step is told by the contract's table (`tests.access.table`) and sections 3.3 and 3.5 alone.
 """
@@ -60,6 +60,7 @@ HOLDERS = [
 
 
 ADMITTED = [line for line in (*LINES, *OWN_LINES) if not line.is_open]
+"""The actions of the walk: the contract's and our own."""
 
 
 def expected(line: Line, holder: Holder, *, is_foreign: bool) -> int | None:
@@ -104,9 +105,7 @@ def furnish(walker: Runner) -> None:
         walker.must(Ask("POST", f"/projects/$P/{resource}:modifyAcl", listed))
 
 
-@pytest.mark.parametrize(
-    "line", [line for line in LINES if not line.is_open], ids=lambda line: f"3.4 {line.number} {line.action}"
-)
+@pytest.mark.parametrize("line", ADMITTED, ids=lambda line: f"3.4 {line.number} {line.action}")
 def test_an_action_is_for_its_roles_and_no_others(line: Line, walker: Runner) -> None:
     wrong = {}
     for holder in HOLDERS:

@@ -19,7 +19,7 @@ import structlog
 from ams.clock import day_text
 from ams.counts import Counts, PublishNote, Pulls
 from ams.daily import Share, shares
-from ams.errors import AmsError, NotFound
+from ams.errors import AmsError, TopicGone
 from ams.log.base import Log, Totals
 from ams.names import ProjectId, SubscriptionId, TopicId
 from ams.registry.figures import Activity
@@ -117,7 +117,7 @@ class Counting:
         async with self._turn:
             known, days = await self._registry.tallies.topic(topic.id, NEWEST_DAYS)
             if known is None:
-                raise NotFound("Topic doesn't exist")
+                raise TopicGone
             advance = await self._advance(known, self._counts.published.get(topic.id))
         return (known.tally, _newest(days, ())) if advance is None else (advance.tally, _newest(days, advance.days))
 
@@ -194,7 +194,7 @@ class Counting:
         try:
             now = await self._log.totals(known.id)
             days = await shares(self._log, known.id, counted, now)
-        except NotFound:
+        except TopicGone:
             return None
         if not days and note is None:
             return None

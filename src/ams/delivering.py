@@ -5,8 +5,7 @@ moves the cursor. Nothing is leased: a pull repeated without an acknowledgement 
 """
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -16,16 +15,15 @@ from ams.access.roles import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.clock import Milliseconds
 from ams.counts import Counts
 from ams.cursors.base import Cursors, Position
-from ams.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from ams.errors import Conflict, InvalidInput, NotAllowed
+from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Log
 from ams.messages import Stored
 from ams.names import Offset, SubscriptionName, TopicId
-from ams.registry.records import Subscription, Topic
+from ams.registry.records import Subscription
 from ams.registry.registry import Registry
 
 logger = structlog.get_logger("ams.delivering")
-
-NO_TOPIC = "Subscription's topic doesn't exist"
 
 Gone = asyncio.Future[None]
 """Completes when the client has left."""
@@ -174,39 +172,8 @@ class Deliverer:
             return await self.log.wait(topic, end, seconds)
 
 
-async def find_subscription(registry: Registry, caller: Caller, name: SubscriptionName) -> Subscription:
-    """Return a subscription of the caller's project; raise `NotFound` when there is none."""
-    subscription = await registry.subscriptions.find(caller.here.id, name)
-    if subscription is None:
-        raise NotFound("Subscription doesn't exist")
-    return subscription
-
-
 def tell_loss(subscription: Subscription, before: Position, after: Position) -> None:
     """Log what retention or damage took before it was acknowledged (design law 3)."""
     if after.lost > before.lost:
         lost = after.lost - before.lost
         logger.warning("subscription.lost", subscription=subscription.name, first=before.offset, messages=lost)
-
-
-async def topic_of(registry: Registry, subscription: Subscription) -> Topic:
-    """Return the topic a subscription is on now; raise `Conflict` when it is gone.
-
-    To be asked right before a cursor is: a topic created again under its name has another identity, and a cursor must
-    never meet the old one after the new (contract 17.2, A9).
-    """
-    topic = await registry.topics.find(subscription.project_id, subscription.topic)
-    if topic is None:
-        raise Conflict(NO_TOPIC)
-    return topic
-
-
-@contextlib.contextmanager
-def no_topic_is_a_conflict() -> Iterator[None]:
-    """Tell a topic that went while it was read as contract 10.3 does."""
-    try:
-        yield
-    except NotFound as error:
-        if error.message == "Topic doesn't exist":
-            raise Conflict(NO_TOPIC) from None
-        raise

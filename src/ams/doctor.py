@@ -12,8 +12,8 @@ from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.clock import Clock, Milliseconds, span_text
 from ams.cursors.base import Cursors, Position, Use
-from ams.delivering import find_subscription
-from ams.errors import NotFound
+from ams.errors import TopicGone
+from ams.finding import find_subscription
 from ams.log.base import Bounds, Log
 from ams.names import Offset, SubscriptionName, TopicId
 from ams.registry.records import Subscription, Topic
@@ -114,10 +114,8 @@ class Doctor:
                 await self._age(topic.id, Offset(max(bounds.end - 1, 0)), bounds.end),
                 await self._age(topic.id, position.offset, bounds.end),
             )
-        except NotFound as error:
-            if error.message == "Topic doesn't exist":  # deleted meanwhile
-                return None
-            raise
+        except TopicGone:  # deleted meanwhile
+            return None
 
     async def _age(self, topic: TopicId, offset: Offset, end: Offset) -> Milliseconds | None:
         """Return how long ago the message at an offset, or the first one after it, was published."""

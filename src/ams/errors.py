@@ -6,6 +6,8 @@
     ├── NotAuthenticated      no token, an unknown one, or a user without any role here (401)
     ├── NotAllowed            a known user whose roles do not allow this (403)
     ├── NotFound              the resource does not exist (404)
+    │   ├── TopicGone
+    │   └── SubscriptionGone
     ├── NotAcceptable         the answer cannot be given in the form that was asked for (406)
     ├── AckTimeout            an acknowledgement came after its deadline (408)
     ├── AlreadyExists         the name is taken (409)
@@ -61,6 +63,20 @@ class NotAllowed(AmsError):
 
 class NotFound(AmsError):
     """The resource does not exist."""
+
+
+class TopicGone(NotFound):
+    """There is no such topic, or no longer."""
+
+    def __init__(self, message: str = "Topic doesn't exist") -> None:
+        super().__init__(message)
+
+
+class SubscriptionGone(NotFound):
+    """There is no such subscription, or no longer."""
+
+    def __init__(self, message: str = "Subscription doesn't exist") -> None:
+        super().__init__(message)
 
 
 class NotAcceptable(AmsError):

@@ -12,7 +12,7 @@ from ams.access.roles import CONSUMER, PUBLISHER
 from ams.clock import Clock, Milliseconds, resource_date
 from ams.counting import Counting
 from ams.cursors.base import Cursors
-from ams.errors import NotFound
+from ams.errors import SubscriptionGone, TopicGone
 from ams.names import SubscriptionName, TopicName
 from ams.node import cpu_percent, host_name, memory_percent
 from ams.registry.figures import Listed
@@ -95,7 +95,7 @@ class Metrics:
         topic = await self.registry.topics.find(caller.here.id, name)
         caller.require_listed(topic.authorized if topic else NOBODY, PUBLISHER)
         if topic is None:
-            raise NotFound("Topic doesn't exist")
+            raise TopicGone
         subscriptions = await self.registry.figures.subscriptions_of(topic.project_id, name)
         tally, days = await self.counting.topic(topic)
         now = self._now()
@@ -120,7 +120,7 @@ class Metrics:
         subscription = await self.registry.subscriptions.find(caller.here.id, name)
         caller.require_listed(subscription.authorized if subscription else NOBODY, CONSUMER)
         if subscription is None:
-            raise NotFound("Subscription doesn't exist")
+            raise SubscriptionGone
         tally = await self.counting.subscription(subscription.id)
         lost = await self.cursors.lost(subscription.id)
         now = self._now()

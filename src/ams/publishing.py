@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from ams.access.admission import Caller
 from ams.access.roles import PUBLISHER
 from ams.counts import Counts
-from ams.errors import InvalidInput, NotFound, TooLarge
+from ams.errors import InvalidInput, TooLarge
+from ams.finding import find_topic
 from ams.log.base import Appended, Log
 from ams.messages import Message
 from ams.names import Offset, TopicName
@@ -33,9 +34,7 @@ class Publisher:
 
         Raises `NotFound` for an unknown topic and `NotAllowed` for a publisher outside its access list, in this order.
         """
-        topic = await self.registry.topics.find(caller.here.id, name)
-        if topic is None:
-            raise NotFound("Topic doesn't exist")
+        topic = await find_topic(self.registry, caller, name)
         caller.require_listed(topic.authorized, PUBLISHER)
         return topic
 

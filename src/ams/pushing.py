@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ams.access.admission import Caller
-from ams.errors import Conflict, NotAuthenticated, NotFound, Unavailable
+from ams.errors import Conflict, NotAuthenticated, Unavailable
+from ams.finding import find_subscription
 from ams.names import SubscriptionName, UserId, subscription_path
 from ams.push.endpoint import CheckFailed, EndpointCheck
 from ams.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
@@ -95,9 +96,7 @@ class Pushing:
         Raises, in the order of contract 13.4: `Conflict`, `Unavailable`, `NotFound`, `Conflict`, `NotAuthenticated`.
         """
         worker = self._required(await self.worker() if self.enabled else None)
-        subscription = await self.registry.subscriptions.find(caller.here.id, name)
-        if subscription is None:
-            raise NotFound("Subscription doesn't exist")
+        subscription = await find_subscription(self.registry, caller, name)
         asked = _unverified(subscription.push)
         await self._check(asked)
 

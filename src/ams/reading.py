@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER, PROJECT_ADMIN, SERVICE_ADMIN
-from ams.errors import InvalidInput, NotAllowed, NotFound
+from ams.errors import InvalidInput, NotAllowed
+from ams.finding import find_topic
 from ams.log.base import Bounds, Log
 from ams.messages import Stored
 from ams.names import Offset, SubscriptionName, TopicId, TopicName, is_name
@@ -84,9 +85,7 @@ class RangeReader:
             offset = Offset(found[-1].offset + 1)
 
     async def _topic(self, caller: Caller, name: TopicName, subscription: str | None) -> Topic:
-        topic = await self.registry.topics.find(caller.here.id, name)
-        if topic is None:
-            raise NotFound("Topic doesn't exist")
+        topic = await find_topic(self.registry, caller, name)
         if not caller.roles & _ADMINS:
             await self._require_consumer(caller, topic, subscription)
         return topic

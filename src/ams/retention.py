@@ -13,7 +13,7 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.clock import Milliseconds
-from ams.errors import InvalidInput, NotFound
+from ams.errors import InvalidInput, NotFound, TopicGone
 from ams.log.base import Log
 from ams.names import TopicId, TopicName
 from ams.registry.records import Project, Topic
@@ -52,7 +52,7 @@ class Retention:
         async with self._one_at_a_time:
             topic = await self._registry.topics.set_retention(caller.here.id, name, retention)
             if topic is None:
-                raise NotFound("Topic doesn't exist")
+                raise TopicGone
             await self._apply([Kept(topic.id, retention or await self._of_project_now(caller))])
         return topic
 
@@ -94,7 +94,7 @@ class Retention:
     async def _tell(self, kept: Kept) -> None:
         try:
             await self._log.set_retention(kept.topic, kept.retention)
-        except NotFound:  # deleted meanwhile
+        except TopicGone:  # deleted meanwhile
             return
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from ams.access.admission import Caller
 from ams.errors import AlreadyExists, InvalidInput, NotFound
+from ams.finding import find_topic
 from ams.log.base import Log
 from ams.messages import Message, Stored, parse
 from ams.names import Offset, SchemaName, TopicId, checked_name, schema_reference, topic_reference
@@ -134,9 +135,7 @@ class Schemas:
         reference, `NotFound` for the topic, `Unusable` as `validate` does.
         """
         schema = await self.show(caller, name)
-        target = await self._registry.topics.find(caller.here.id, topic_reference(caller.here.name, topic))
-        if target is None:
-            raise NotFound("Topic doesn't exist")
+        target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
         compiled = await self._validators.of(schema.id, schema.revision)
         return await self._try(compiled, target.id, min(messages, MAX_DRY_RUN))
 

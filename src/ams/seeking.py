@@ -7,8 +7,9 @@ from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.clock import Milliseconds
 from ams.cursors.base import Cursors
-from ams.delivering import find_subscription, no_topic_is_a_conflict, tell_loss, topic_of
-from ams.errors import Conflict, InvalidInput, LogUnavailable, NotFound
+from ams.delivering import tell_loss
+from ams.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
+from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Log
 from ams.names import Offset, SubscriptionName, TopicId
 from ams.registry.records import Subscription
@@ -44,7 +45,7 @@ class Seeker:
         try:
             topic = await topic_of(self.registry, subscription)
             offset = await self.log.offset_at(topic.id, time)
-        except (Conflict, NotFound):  # contract 11.4: without the topic's log, a 500
+        except (Conflict, TopicGone):  # contract 11.4: without the topic's log, a 500
             raise LogUnavailable from None
         if offset is None:
             raise Conflict("Timestamp is out of bounds for the subscription's topic/partition")

@@ -7,7 +7,8 @@ import structlog
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.cursors.base import Cursors
-from ams.errors import AlreadyExists, InvalidInput, NotFound
+from ams.errors import AlreadyExists, InvalidInput, NotFound, SubscriptionGone
+from ams.finding import find_subscription, find_topic
 from ams.log.base import Log
 from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
 from ams.push_config import AskedPush
@@ -48,10 +49,7 @@ class Subscriptions:
 
     async def show(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription, also one whose topic is gone; raise `NotFound` when there is none."""
-        subscription = await self._registry.subscriptions.find(caller.here.id, name)
-        if subscription is None:
-            raise NotFound("Subscription doesn't exist")
-        return caller.view_push(subscription)
+        return caller.view_push(await find_subscription(self._registry, caller, name))
 
     async def create(
         self,
@@ -66,7 +64,7 @@ class Subscriptions:
 
         `topic` is a reference `projects/P/topics/T`; `ack_deadline_seconds` in seconds, 0 for the default; `push` the
         configuration asked for, None for a pull subscription. Raises, in this order: `InvalidInput` for the deadline,
-        then for the reference; `NotFound` "Topic doesn't exist"; what `Pushing.for_creation` does; `AlreadyExists`.
+        then for the reference; `TopicGone`; what `Pushing.for_creation` does; `AlreadyExists`.
         """
         _check_deadline(ack_deadline_seconds)
         target = await self._topic(caller, topic)
@@ -75,7 +73,7 @@ class Subscriptions:
             raise AlreadyExists("Subscription already exists")
         identity = SubscriptionId(new_uuid())
         # The cursor first: a registered subscription can always be pulled from.
-        await self._cursors.create(identity, target.id, await self._end(target.id))
+        await self._cursors.create(identity, target.id, (await self._log.bounds(target.id)).end)
         try:
             return await self._registry.subscriptions.create(
                 identity,
@@ -98,7 +96,7 @@ class Subscriptions:
         """
         removed = await self._registry.subscriptions.delete(caller.here.id, name)
         if removed is None:
-            raise NotFound("Subscription doesn't exist")
+            raise SubscriptionGone
         await self._cursors.drop(removed.id)
         return await self._pushing.deleted(caller.here.name, removed)
 
@@ -111,7 +109,7 @@ class Subscriptions:
         subscription = await self.show(caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
         if not await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds):
-            raise NotFound("Subscription doesn't exist")
+            raise SubscriptionGone
 
     async def access_list(self, caller: Caller, name: SubscriptionName) -> Sequence[UserName]:
         """Return who is on the subscription's access list, in stored order; raise `NotFound`."""
@@ -138,17 +136,7 @@ class Subscriptions:
         return len(missing)
 
     async def _topic(self, caller: Caller, reference: str) -> Topic:
-        name = topic_reference(caller.here.name, reference)
-        topic = await self._registry.topics.find(caller.here.id, name)
-        if topic is None:
-            raise NotFound("Topic doesn't exist")
-        return topic
-
-    async def _end(self, topic: TopicId) -> Offset:
-        try:
-            return (await self._log.bounds(topic)).end
-        except NotFound:  # deleted since it was found
-            raise NotFound("Topic doesn't exist") from None
+        return await find_topic(self._registry, caller, topic_reference(caller.here.name, reference))
 
 
 def _check_deadline(seconds: int) -> None:

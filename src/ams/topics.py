@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from ams.access.admission import Caller
 from ams.access.roles import PUBLISHER
 from ams.counting import Counting
-from ams.errors import AlreadyExists, NotFound
+from ams.errors import AlreadyExists, NotFound, TopicGone
+from ams.finding import find_topic
 from ams.log.base import Log
 from ams.names import SchemaName, SubscriptionName, TopicId, TopicName, UserName, new_topic_id, schema_reference
 from ams.registry.paging import Page, PageRequest
@@ -31,10 +32,7 @@ class Topics:
 
     async def show(self, caller: Caller, name: TopicName) -> Topic:
         """Return a topic; raise `NotFound` when there is none."""
-        topic = await self._registry.topics.find(caller.here.id, name)
-        if topic is None:
-            raise NotFound("Topic doesn't exist")
-        return topic
+        return await find_topic(self._registry, caller, name)
 
     async def create(self, caller: Caller, name: TopicName, schema: str = "") -> Topic:
         """Make a topic, its log first, so that a registered topic can always be published to.
@@ -59,7 +57,7 @@ class Topics:
         """Give a new topic the project's retention once more if that changed before the topic was registered."""
         project = await self._registry.projects.find(caller.here.name)
         if project is not None and project.retention != caller.here.retention:
-            with contextlib.suppress(NotFound):  # deleted already
+            with contextlib.suppress(TopicGone):  # deleted already
                 await self._log.set_retention(topic, project.retention)
 
     async def delete(self, caller: Caller, name: TopicName) -> None:
@@ -67,7 +65,7 @@ class Topics:
         async with self._counting.last_tally(await self.show(caller, name)):
             identity = await self._registry.topics.delete(caller.here.id, name)
         if identity is None:
-            raise NotFound("Topic doesn't exist")
+            raise TopicGone
         await self._log.drop(identity)
 
     async def subscriptions_of(self, caller: Caller, name: TopicName) -> Sequence[SubscriptionName]:

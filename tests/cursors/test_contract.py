@@ -9,7 +9,7 @@ import pytest
 from ams.clock import ManualClock, Milliseconds
 from ams.cursors.base import Cursors
 from ams.cursors.sqlite import SqliteCursors
-from ams.errors import AckTimeout, InvalidInput, NotFound
+from ams.errors import AckTimeout, InvalidInput, SubscriptionGone
 from ams.names import Offset, SubscriptionId, TopicId
 
 SUB = SubscriptionId("sub-1")
@@ -65,7 +65,7 @@ async def test_an_unknown_subscription_is_not_found(store: Store) -> None:
         store.cursors.acknowledge(unknown, Offset(1), DEADLINE),
         store.cursors.seek(unknown, Offset(1)),
     ):
-        with pytest.raises(NotFound, match="Subscription doesn't exist"):
+        with pytest.raises(SubscriptionGone, match="Subscription doesn't exist"):
             await call
 
 
@@ -222,7 +222,7 @@ async def test_a_refused_acknowledgement_was_none(store: Store) -> None:
 async def test_a_pull_of_nobody_is_forgotten(store: Store) -> None:
     store.cursors.note_pull(SubscriptionId("nobody"))
 
-    with pytest.raises(NotFound):
+    with pytest.raises(SubscriptionGone):
         await store.cursors.use(SubscriptionId("nobody"))
 
 

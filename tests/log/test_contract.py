@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ams.errors import InvalidInput, KeyReused, LogUnavailable, NotFound, TooLarge
+from ams.errors import InvalidInput, KeyReused, LogUnavailable, TooLarge, TopicGone
 from ams.log.base import Bounds, Log, Totals
 from ams.messages import message
 from ams.names import new_topic_id
@@ -134,7 +134,7 @@ async def test_calls_for_an_unknown_topic_are_not_found(log: Log):
         log.offset_at(unknown, 0),
         log.wait(unknown, 0, 0.1),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(TopicGone):
             await call
 
 
@@ -150,7 +150,7 @@ async def test_a_dropped_topic_is_forgotten_and_the_others_are_not(log: Log):
     await log.drop(dropped)
 
     assert await log.topics() == {kept}
-    with pytest.raises(NotFound):
+    with pytest.raises(TopicGone):
         await log.bounds(dropped)
     assert await all_fragments(log, kept) == fragments(texts("b"))
 
@@ -227,7 +227,7 @@ async def test_what_was_answered_to_a_key_is_told_without_appending(log: Log):
     assert await log.answered(topic, texts("a", "b"), "new") is None
     with pytest.raises(KeyReused):
         await log.answered(topic, texts("a"), "k")
-    with pytest.raises(NotFound):
+    with pytest.raises(TopicGone):
         await log.answered(new_topic_id(), texts("a"), "k")
     assert await log.bounds(topic) == Bounds(0, 2)
 
@@ -445,5 +445,5 @@ async def test_totals_survive_a_restart(engine: Engine):
 
 
 async def test_an_unknown_topic_has_no_totals(log: Log):
-    with pytest.raises(NotFound, match="Topic doesn't exist"):
+    with pytest.raises(TopicGone, match="Topic doesn't exist"):
         await log.totals(new_topic_id())

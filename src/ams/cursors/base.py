@@ -5,7 +5,7 @@
 2. Each call is one atomic step of `ams.cursors.state`, however many run at once.
 3. A hand-out is recorded only if the generation is the one its reader saw.
 
-An unknown subscription is `NotFound` "Subscription doesn't exist".
+An unknown subscription is `SubscriptionGone`.
 """
 
 from typing import NamedTuple, Protocol

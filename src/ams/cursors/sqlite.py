@@ -22,7 +22,7 @@ from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors import state
 from ams.cursors.base import Position, Use
 from ams.cursors.state import Cursor, Grace
-from ams.errors import CursorsUnavailable, NotFound, Unusable
+from ams.errors import CursorsUnavailable, SubscriptionGone, Unusable
 from ams.files import make_private
 from ams.names import Offset, SubscriptionId, TopicId
 
@@ -235,7 +235,7 @@ class SqliteCursors:
     def _entry(self, subscription: SubscriptionId) -> _Entry:
         entry = self._entries.get(subscription)
         if entry is None:
-            raise NotFound("Subscription doesn't exist")
+            raise SubscriptionGone
         return entry
 
     async def _move(self, subscription: SubscriptionId, entry: _Entry, cursor: Cursor) -> None:

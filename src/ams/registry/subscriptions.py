@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
 from ams.clock import Clock
-from ams.errors import NotFound
+from ams.errors import SubscriptionGone
 from ams.names import ProjectId, SubscriptionId, SubscriptionName, TopicName, UserId, UserName
 from ams.push_config import PushConfig
 from ams.registry import access_lists, push
@@ -119,13 +119,13 @@ class SubscriptionRecords:
     ) -> PushChanged:
         """Replace the push configuration in one step, and put the worker where it has to deliver now.
 
-        Raises `NotFound` "Subscription doesn't exist", then whatever `change` raises.
+        Raises `SubscriptionGone`, then whatever `change` raises.
         """
 
         def work(connection: Connection) -> PushChanged:
             row = connection.execute(select(subscriptions).where(_is(project, name)).with_for_update()).first()
             if row is None:
-                raise NotFound("Subscription doesn't exist")
+                raise SubscriptionGone
             before = push.read(row.push)
             after = change(before)
             connection.execute(update(subscriptions).where(_is(project, name)).values(push=push.stored(after)))
@@ -171,7 +171,7 @@ class SubscriptionRecords:
             listed = access_lists.members(connection, project, users)
             identity = connection.scalar(select(subscriptions.c.id).where(_is(project, name)))
             if identity is None:
-                raise NotFound("Subscription doesn't exist")
+                raise SubscriptionGone
             access_lists.replace(connection, subscription_access, identity, listed)
 
         await self._database.write(work, lambda: self._by_name.forget((project, name)))

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, update
 
 from ams.clock import Clock, Milliseconds
-from ams.errors import NotFound
+from ams.errors import NotFound, TopicGone
 from ams.names import ProjectId, SchemaId, SchemaName, TopicId, TopicName, UserId, UserName, topic_id, topic_id_text
 from ams.registry import access_lists
 from ams.registry.cache import Cache
@@ -70,7 +70,7 @@ class TopicRecords:
         def work(connection: Connection) -> None:
             identity = connection.scalar(select(topics.c.id).where(_is(project, name)))
             if identity is None:
-                raise NotFound("Topic doesn't exist")
+                raise TopicGone
             connection.execute(delete(topic_schemas).where(topic_schemas.c.topic_id == identity))
             if schema:
                 _attach(connection, project, identity, schema)
@@ -125,7 +125,7 @@ class TopicRecords:
             listed = access_lists.members(connection, project, users)
             identity = connection.scalar(select(topics.c.id).where(_is(project, name)))
             if identity is None:
-                raise NotFound("Topic doesn't exist")
+                raise TopicGone
             access_lists.replace(connection, topic_access, identity, listed)
 
         await self._database.write(work, lambda: self._by_name.forget((project, name)))

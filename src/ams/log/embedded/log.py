@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 
 from ams.clock import Clock, Milliseconds, SystemClock
-from ams.errors import InvalidInput, KeyReused, LogUnavailable, NotFound, TooLarge
+from ams.errors import InvalidInput, KeyReused, LogUnavailable, TooLarge, TopicGone
 from ams.files import Disk, Files
 from ams.log.base import Appended, Bounds, Totals
 from ams.log.embedded.classes import CLASSES, class_of
@@ -255,7 +255,7 @@ class EmbeddedLog:
         self._check_open()
         state = self._holdings.topics.get(topic)
         if state is None or state.leaving:
-            raise NotFound("Topic doesn't exist")
+            raise TopicGone
         return state
 
     def _check_open(self) -> None:

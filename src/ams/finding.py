@@ -1,0 +1,49 @@
+"""Finding what a request names, or raising what is told when it is not there."""
+
+import contextlib
+from collections.abc import Iterator
+
+from ams.access.admission import Caller
+from ams.errors import Conflict, SubscriptionGone, TopicGone
+from ams.names import SubscriptionName, TopicName
+from ams.registry.records import Subscription, Topic
+from ams.registry.registry import Registry
+
+NO_TOPIC = "Subscription's topic doesn't exist"
+
+
+async def find_topic(registry: Registry, caller: Caller, name: TopicName) -> Topic:
+    """Return a topic of the caller's project; raise `TopicGone` when there is none."""
+    topic = await registry.topics.find(caller.here.id, name)
+    if topic is None:
+        raise TopicGone
+    return topic
+
+
+async def find_subscription(registry: Registry, caller: Caller, name: SubscriptionName) -> Subscription:
+    """Return a subscription of the caller's project; raise `SubscriptionGone` when there is none."""
+    subscription = await registry.subscriptions.find(caller.here.id, name)
+    if subscription is None:
+        raise SubscriptionGone
+    return subscription
+
+
+async def topic_of(registry: Registry, subscription: Subscription) -> Topic:
+    """Return the topic a subscription is on now; raise `Conflict` when it is gone.
+
+    To be asked right before a cursor is: a topic created again under its name has another identity, and a cursor must
+    never meet the old one after the new (contract 17.2, A9).
+    """
+    topic = await registry.topics.find(subscription.project_id, subscription.topic)
+    if topic is None:
+        raise Conflict(NO_TOPIC)
+    return topic
+
+
+@contextlib.contextmanager
+def no_topic_is_a_conflict() -> Iterator[None]:
+    """Tell a topic that went while it was read as contract 10.3 does."""
+    try:
+        yield
+    except TopicGone:
+        raise Conflict(NO_TOPIC) from None

@@ -7,7 +7,7 @@ import pytest
 
 from ams.clock import Milliseconds
 from ams.doctor import Diagnosis, Doctor
-from ams.errors import NotFound
+from ams.errors import InvalidInput, NotFound
 from ams.names import SubscriptionName
 from tests.support.house import SUB, TOPIC, House, open_house
 
@@ -22,7 +22,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 async def look(house: House) -> Diagnosis:
     engines = house.engines
-    doctor = Doctor(engines.registry, engines.log, engines.cursors, WEEK, engines.clock)
+    doctor = Doctor(engines.registry, engines.log, engines.cursors, engines.counting, WEEK, engines.clock)
     return await doctor.look(house.caller, SUB)
 
 
@@ -69,6 +69,31 @@ async def test_a_pull_that_got_nothing_is_a_pull(house: House) -> None:
     assert (await look(house)).healthy
 
 
+async def test_a_pull_is_known_after_it_was_stored_and_an_acknowledgement_too(house: House) -> None:
+    await house.publish(1)
+    deliverer = house.deliverer()
+    await deliverer.pull(await deliverer.subscription(house.caller, SUB), 1, wait=False)
+    await house.engines.counting.round()
+    house.engines.clock.advance(1_000)
+    await deliverer.acknowledge(house.caller, SUB, lambda: [0])
+    house.engines.clock.advance(500)
+
+    standing = (await look(house)).standing
+
+    assert standing is not None
+    assert (standing.pulled_ago, standing.acknowledged_ago, standing.hand_out) == (1_500, 500, None)
+
+
+async def test_a_refused_acknowledgement_was_none(house: House) -> None:
+    with pytest.raises(InvalidInput):
+        await house.deliverer().acknowledge(house.caller, SUB, lambda: [0])
+
+    standing = (await look(house)).standing
+
+    assert standing is not None
+    assert standing.acknowledged_ago is None
+
+
 async def test_after_an_idle_hour_nobody_consumes(house: House) -> None:
     subscription = await house.deliverer().subscription(house.caller, SUB)
     await house.deliverer().pull(subscription, 1, wait=False)
@@ -82,7 +107,7 @@ async def test_after_an_idle_hour_nobody_consumes(house: House) -> None:
 
 async def test_an_unknown_subscription_is_not_found(house: House) -> None:
     engines = house.engines
-    doctor = Doctor(engines.registry, engines.log, engines.cursors, WEEK, engines.clock)
+    doctor = Doctor(engines.registry, engines.log, engines.cursors, engines.counting, WEEK, engines.clock)
 
     with pytest.raises(NotFound, match="^Subscription doesn't exist$"):
         await doctor.look(house.caller, SubscriptionName("none"))

@@ -16,7 +16,7 @@ from datetime import date
 
 import structlog
 
-from ams.clock import day_text
+from ams.clock import Milliseconds, day_text
 from ams.counts import Counts, PublishNote, Pulls
 from ams.daily import Share, shares
 from ams.errors import AmsError, TopicGone
@@ -145,6 +145,10 @@ class Counting:
             stored = await self._registry.tallies.pulled(subscription)
             pulls = self._counts.pulled.get(subscription)
         return stored if pulls is None else _with_pulls(stored, pulls)
+
+    def acknowledged(self, subscription: SubscriptionId) -> Milliseconds | None:
+        """Return when the last acknowledgement was; None when there was none since the start."""
+        return self._counts.acknowledged.get(subscription)
 
     async def _run(self) -> None:
         pause = ROUND_SECONDS

@@ -48,6 +48,8 @@ class Counts:
     pulled: dict[SubscriptionId, Pulls] = field(default_factory=dict)
     acknowledgements: int = 0
     """Since the start."""
+    acknowledged: dict[SubscriptionId, Milliseconds] = field(default_factory=dict)
+    """When each subscription's last acknowledgement since the start was."""
 
     def note_publish(self, topic: Topic, appended: Appended) -> None:
         """Note a publish that was stored; one that was answered again, as its key was known, changes nothing."""
@@ -70,6 +72,11 @@ class Counts:
         if count:
             pulls.messages += count
             pulls.bytes += stored_bytes(messages)
+
+    def note_acknowledgement(self, subscription: SubscriptionId) -> None:
+        """Note an acknowledgement that was stored."""
+        self.acknowledgements += 1
+        self.acknowledged[subscription] = self.clock.wall()
 
     def take_published(self) -> dict[TopicId, PublishNote]:
         """Return the notes about topics and begin anew."""

@@ -66,7 +66,6 @@ class Deliverer:
         `gone` starts watching for the client to leave; it is called only when there is something to wait for. `again`
         is asked after a wait whether the caller may still have what came, and raises if not.
         """
-        self.cursors.note_pull(subscription.id)
         loop = asyncio.get_running_loop()
         give_up = loop.time() + (self.wait_seconds if wait else 0)
         left: Gone | None = None
@@ -97,7 +96,7 @@ class Deliverer:
             raise InvalidInput("Invalid ack id")
         deadline = Milliseconds(subscription.ack_deadline_seconds * 1000)
         await self.cursors.acknowledge(subscription.id, Offset(last), deadline)
-        self.counts.acknowledgements += 1
+        self.counts.note_acknowledgement(subscription.id)
 
     def stop_waiting(self) -> None:
         """End every waiting pull with what it has: nothing; from now on none waits. For an orderly stop."""

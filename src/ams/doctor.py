@@ -1,7 +1,7 @@
 """Why nothing arrives: what is known of a subscription, and what it means, in plain English.
 
-Read from state alone: nothing is handed out. Times are spans in milliseconds; what this process cannot
-know, because it happened before it started or never, is None.
+Read from state alone: nothing is handed out. Times are spans in milliseconds; what is not known, because it never
+happened, or before the service started and was not stored, is None.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,8 @@ from typing import NamedTuple
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.clock import Clock, Milliseconds, span_text
-from ams.cursors.base import Cursors, Position, Use
+from ams.counting import Counting
+from ams.cursors.base import Cursors, Handed, Position
 from ams.errors import TopicGone
 from ams.finding import find_subscription
 from ams.log.base import Bounds, Log
@@ -38,7 +39,11 @@ class Standing:
 
     bounds: Bounds
     position: Position
-    use: Use
+    hand_out: Handed | None
+    """The newest one that is not acknowledged."""
+    pulled_ago: Milliseconds | None
+    """Since the last pull; one that got nothing is known to have been only since the service started."""
+    acknowledged_ago: Milliseconds | None
     retention: Milliseconds
     """How long messages of the topic are kept."""
     published_ago: Milliseconds | None
@@ -64,7 +69,7 @@ class Standing:
     @property
     def handed(self) -> int:
         """Messages handed out and not acknowledged."""
-        return max((self.use.handed or 0) - self.current, 0)
+        return max(self.hand_out.end - self.current, 0) if self.hand_out else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class Doctor:
     registry: Registry
     log: Log
     cursors: Cursors
+    counting: Counting
     default_retention: Milliseconds
     clock: Clock
 
@@ -106,10 +112,13 @@ class Doctor:
         try:
             position = await self.cursors.position(subscription.id, topic.id)
             bounds = await self.log.bounds(topic.id)
+            pulls = await self.counting.subscription(subscription.id)
             return Standing(
                 bounds,
                 position,
-                await self.cursors.use(subscription.id),
+                await self.cursors.handed(subscription.id),
+                self._ago(pulls.rate.last),
+                self._ago(self.counting.acknowledged(subscription.id)),
                 topic.retention or caller.here.retention or self.default_retention,
                 await self._age(topic.id, Offset(max(bounds.end - 1, 0)), bounds.end),
                 await self._age(topic.id, position.offset, bounds.end),
@@ -122,7 +131,10 @@ class Doctor:
         if offset >= end:
             return None
         found = await self.log.read(topic, offset, max_messages=1, max_bytes=1)
-        return Milliseconds(max(self.clock.wall() - found[0].time, 0)) if found else None
+        return self._ago(found[0].time) if found else None
+
+    def _ago(self, moment: Milliseconds | None) -> Milliseconds | None:
+        return None if moment is None else Milliseconds(max(self.clock.wall() - moment, 0))
 
 
 def _findings(subscription: Subscription, standing: Standing | None) -> Iterator[Finding]:
@@ -154,21 +166,21 @@ def _of_topic(standing: Standing) -> Iterator[Finding]:
 
 def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Finding]:
     waiting = f"{_messages(standing.backlog)} {'waits' if standing.backlog == 1 else 'wait'}"
-    pulled = standing.use.pulled_ago
+    pulled = standing.pulled_ago
     if subscription.push is None and pulled is None:
         yield Finding(True, f"{waiting}, and nobody has pulled since the service started.")
     elif subscription.push is None and pulled is not None and pulled > IDLE:
         yield Finding(True, f"{waiting}, and the last pull was {span_text(pulled)} ago.")
-    if standing.handed:
-        yield _of_hand_out(subscription.ack_deadline_seconds, standing)
+    if standing.hand_out is not None and standing.handed:
+        yield _of_hand_out(subscription.ack_deadline_seconds, standing.hand_out.ago, standing.handed)
     if standing.waiting_since is not None and standing.waiting_since > NEARLY * standing.retention:
         left = span_text(Milliseconds(max(standing.retention - standing.waiting_since, 0)))
         yield Finding(True, f"The oldest waiting message will be gone by retention in {left}.")
 
 
-def _of_hand_out(deadline: int, standing: Standing) -> Finding:
+def _of_hand_out(deadline: int, ago: Milliseconds, handed: int) -> Finding:
     """Tell whether a consumer is at work, or came too late."""
-    ago, count = standing.use.handed_ago or Milliseconds(0), _messages(standing.handed)
+    count = _messages(handed)
     if ago <= deadline * 1000:
         return Finding(
             False, f"{count} handed out {span_text(ago)} ago, not acknowledged yet; the deadline is {deadline}s."

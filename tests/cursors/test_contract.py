@@ -198,32 +198,16 @@ async def test_a_caller_that_leaves_does_not_disturb_the_others(store: Store) ->
     assert (await (await store.restart()).position(SUB, TOPIC)).offset == 6
 
 
-async def test_what_was_done_lately_is_told_in_spans(store: Store) -> None:
+async def test_the_newest_hand_out_is_told_until_it_is_acknowledged(store: Store) -> None:
     cursors = store.cursors
-    assert await cursors.use(SUB) == (None, None, None, None)
+    assert await cursors.handed(SUB) is None
 
-    cursors.note_pull(SUB)
     await pulled(cursors, 5)
     store.clock.advance(1_000)
-    assert await cursors.use(SUB) == (5, 1_000, 1_000, None)
+    assert await cursors.handed(SUB) == (5, 1_000)
 
     await cursors.acknowledge(SUB, Offset(4), DEADLINE)
-    store.clock.advance(500)
-    assert await cursors.use(SUB) == (None, None, 1_500, 500)
-
-
-async def test_a_refused_acknowledgement_was_none(store: Store) -> None:
-    with pytest.raises(InvalidInput):
-        await store.cursors.acknowledge(SUB, Offset(4), DEADLINE)
-
-    assert (await store.cursors.use(SUB)).acknowledged_ago is None
-
-
-async def test_a_pull_of_nobody_is_forgotten(store: Store) -> None:
-    store.cursors.note_pull(SubscriptionId("nobody"))
-
-    with pytest.raises(SubscriptionGone):
-        await store.cursors.use(SubscriptionId("nobody"))
+    assert await cursors.handed(SUB) is None
 
 
 async def test_what_retention_took_is_told_without_moving_anything(store: Store) -> None:

@@ -23,15 +23,12 @@ class Position(NamedTuple):
     """Messages that retention took before they were acknowledged, ever."""
 
 
-class Use(NamedTuple):
-    """What was done with a cursor since this process started; spans in milliseconds, None where nothing was."""
+class Handed(NamedTuple):
+    """A hand-out that is not acknowledged."""
 
-    handed: Offset | None
-    """The end of the newest hand-out that is not acknowledged."""
-    handed_ago: Milliseconds | None
-    pulled_ago: Milliseconds | None
-    """Since somebody last began to pull, whether there was something or not."""
-    acknowledged_ago: Milliseconds | None
+    end: Offset
+    ago: Milliseconds
+    """How long ago it was."""
 
 
 class Cursors(Protocol):
@@ -77,12 +74,8 @@ class Cursors(Protocol):
         """Acknowledge up to `last` (state.acknowledge, whose errors it raises); durable when it returns."""
         ...
 
-    def note_pull(self, subscription: SubscriptionId) -> None:
-        """Remember, in memory only, that somebody pulls now."""
-        ...
-
-    async def use(self, subscription: SubscriptionId) -> Use:
-        """Return what was done with the cursor lately; for whoever asks why nothing arrives."""
+    async def handed(self, subscription: SubscriptionId) -> Handed | None:
+        """Return the newest hand-out that is not acknowledged; None without one since this process started."""
         ...
 
     async def seek(self, subscription: SubscriptionId, offset: Offset) -> None:

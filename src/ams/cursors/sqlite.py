@@ -20,7 +20,7 @@ import structlog
 
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors import state
-from ams.cursors.base import Position, Use
+from ams.cursors.base import Handed, Position
 from ams.cursors.state import Cursor, Grace
 from ams.errors import CursorsUnavailable, SubscriptionGone, Unusable
 from ams.files import make_private
@@ -67,9 +67,6 @@ class _Entry:
     durable: _Row | None
     settled: Cursor
     """The cursor as it was when it last stood where the disk says."""
-    pulled: Milliseconds | None = None
-    acknowledged: Milliseconds | None = None
-    """Monotonic times of the last pull and acknowledgement, known to this process only."""
 
     def row(self) -> _Row:
         cursor = self.cursor
@@ -197,24 +194,13 @@ class SqliteCursors:
         """Acknowledge up to `last`; an id acknowledged by a group still being written waits for it too."""
         entry, now = self._entry(subscription), self._clock.monotonic()
         await self._move(subscription, entry, state.acknowledge(entry.cursor, last, deadline, now))
-        entry.acknowledged = now
 
-    def note_pull(self, subscription: SubscriptionId) -> None:
-        """Remember that somebody pulls."""
-        entry = self._entries.get(subscription)
-        if entry is not None:
-            entry.pulled = self._clock.monotonic()
-
-    async def use(self, subscription: SubscriptionId) -> Use:
-        """Return what was done with the cursor lately."""
-        entry, now = self._entry(subscription), self._clock.monotonic()
-        newest = entry.cursor.handed[-1] if entry.cursor.handed else None
-        return Use(
-            newest.end if newest else None,
-            _ago(newest.time if newest else None, now),
-            _ago(entry.pulled, now),
-            _ago(entry.acknowledged, now),
-        )
+    async def handed(self, subscription: SubscriptionId) -> Handed | None:
+        """Return the newest hand-out that is not acknowledged."""
+        handed = self._entry(subscription).cursor.handed
+        if not handed:
+            return None
+        return Handed(handed[-1].end, Milliseconds(self._clock.monotonic() - handed[-1].time))
 
     async def seek(self, subscription: SubscriptionId, offset: Offset) -> None:
         """Move anywhere."""
@@ -329,10 +315,6 @@ class SqliteCursors:
 
 def _position(cursor: Cursor) -> Position:
     return Position(cursor.offset, cursor.generation, cursor.lost)
-
-
-def _ago(moment: Milliseconds | None, now: Milliseconds) -> Milliseconds | None:
-    return None if moment is None else Milliseconds(now - moment)
 
 
 def _connect(path: str) -> sqlite3.Connection:

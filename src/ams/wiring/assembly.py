@@ -111,7 +111,7 @@ def _table(
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=Retention(registry, log),
-        doctor=Doctor(registry, log, cursors, Milliseconds(round(settings.retention * 1000)), clock),
+        doctor=Doctor(registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock),
         metrics=Metrics(registry, counting, cursors, clock),
         usage=Usage(registry, counting, admission, clock),
     )

@@ -84,7 +84,6 @@ def _report(project: str, diagnosis: Diagnosis) -> DoctorReport:
 
 
 def _standing(standing: Standing) -> DoctorStanding:
-    use = standing.use
     return DoctorStanding(
         min=standing.bounds.oldest,
         max=standing.bounds.end,
@@ -93,9 +92,9 @@ def _standing(standing: Standing) -> DoctorStanding:
         handed_out=standing.handed,
         lost=standing.lost,
         retention_seconds=standing.retention / 1000,
-        handed_out_seconds_ago=_seconds(use.handed_ago),
-        last_pull_seconds_ago=_seconds(use.pulled_ago),
-        last_acknowledgement_seconds_ago=_seconds(use.acknowledged_ago),
+        handed_out_seconds_ago=_seconds(standing.hand_out.ago if standing.hand_out else None),
+        last_pull_seconds_ago=_seconds(standing.pulled_ago),
+        last_acknowledgement_seconds_ago=_seconds(standing.acknowledged_ago),
         last_publish_seconds_ago=_seconds(standing.published_ago),
         oldest_waiting_seconds=_seconds(standing.waiting_since),
     )

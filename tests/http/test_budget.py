@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from ams.errors import Overloaded, TooLarge
-from ams.http.limits import SMALL_BODY, SMALL_PIECE, Bodies, Receive
+from ams.http.asgi import Receive
+from ams.http.limits import SMALL_BODY, SMALL_PIECE, Bodies
 
 BIG = 2 * SMALL_PIECE
 

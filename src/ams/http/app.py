@@ -6,7 +6,7 @@ import itertools
 import posixpath
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -17,19 +17,16 @@ from starlette.routing import Route, Router
 
 from ams.context import REQUEST
 from ams.errors import Overloaded
+from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer
 from ams.http.errors import refusal
 from ams.http.fast import OPERATIONS, FastRoutes
 from ams.http.gate import Gate
-from ams.http.limits import SMALL_BODY, Bodies, ClientLeft, Receive
+from ams.http.limits import SMALL_BODY, Bodies, ClientLeft
 from ams.http.openapi import encoded
 from ams.http.routing import Call, Row
 from ams.http.streaming import Streamed, StreamedResponse
 from ams.http.tracing import log_change, shown_path
 
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Header = tuple[bytes, bytes]
-
-JSON = (b"content-type", b"application/json; charset=utf-8")
 REQUEST_ID = b"x-request-id"
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
 """A client's own request id that may go into a header and a log line."""
@@ -64,7 +61,7 @@ class App:
             if coming is not None:
                 body = await coming
                 self.answered[2] += 1
-                await _send(send, 200, body, [JSON, (REQUEST_ID, request_id)])
+                await answer(send, 200, body, [JSON, (REQUEST_ID, request_id)])
             else:
                 await self._answer(scope, receive, self._stamped(send, request_id))
         except ClientLeft:
@@ -80,31 +77,31 @@ class App:
         if clean != scope["path"]:
             query = scope["query_string"]
             where = quote(clean, safe="/:@!$&'()*+,;=~-._").encode() + (b"?" + query if query else b"")
-            await _send(send, 301, b"", [(b"location", where)])
+            await answer(send, 301, b"", [(b"location", where)])
             return
         # The router raises for a wrong method, instead of answering in plain text, when it belongs to an app.
         await self._router({**scope, "app": self}, receive, send)
 
     async def _refuse(self, error: Exception, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
-        answer = refusal(error)
-        if answer.code >= 500:
+        refused = refusal(error)
+        if refused.code >= 500:
             await logger.aerror(
                 "request.failed",
                 method=scope["method"],
                 path=shown_path(scope["path"]),
                 error=type(error).__name__,
-                reason=str(error) if answer.retry_after else None,
-                exc_info=None if answer.retry_after else error,
+                reason=str(error) if refused.retry_after else None,
+                exc_info=None if refused.retry_after else error,
             )
-        self.answered[answer.code // 100] += 1
+        self.answered[refused.code // 100] += 1
         headers = [JSON, (REQUEST_ID, request_id)]
-        if answer.retry_after is not None:
-            headers.append((b"retry-after", b"%d" % answer.retry_after))
-        await _send(send, answer.code, answer.body, headers)
+        if refused.retry_after is not None:
+            headers.append((b"retry-after", b"%d" % refused.retry_after))
+        await answer(send, refused.code, refused.body, headers)
 
     async def _describe(self, request: Request) -> Response:
         """Answer the description of the API; open to everybody."""
-        return Response(self._description(), media_type="application/json; charset=utf-8")
+        return Response(self._description(), media_type=JSON_TYPE)
 
     def _route(self, row: Row) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -121,11 +118,11 @@ class App:
                 return self._bodies.read_with(headers, request.receive, SMALL_BODY, again)
 
             call = Call(names, query, caller, token, body, headers)
-            answer = await row.handler(call)
+            made = await row.handler(call)
             await log_change(row.method, row.action, caller, request.scope["path"])
-            if isinstance(answer, Streamed):
-                return StreamedResponse(answer)
-            return Response(answer, media_type="application/json; charset=utf-8")
+            if isinstance(made, Streamed):
+                return StreamedResponse(made)
+            return Response(made, media_type=JSON_TYPE)
 
         route = Route("/v1" + row.path, endpoint, methods=[row.method])
         assert route.methods is not None
@@ -133,7 +130,7 @@ class App:
         return route
 
     def _stamped(self, send: Send, request_id: bytes) -> Send:
-        async def stamped(event: MutableMapping[str, Any]) -> None:
+        async def stamped(event: Event) -> None:
             if event["type"] == "http.response.start":
                 self.answered[event["status"] // 100] += 1
                 event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
@@ -154,9 +151,3 @@ def _clean(path: str) -> str:
         return path
     clean = posixpath.normpath("/" + path.lstrip("/"))
     return clean + "/" if path.endswith("/") and clean != "/" else clean
-
-
-async def _send(send: Send, status: int, body: bytes, headers: list[Header]) -> None:
-    headers.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

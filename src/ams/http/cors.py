@@ -1,19 +1,14 @@
 """Cross-origin requests: browser programs from any origin may use the API (contract 1.4)."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
 
 from ams.errors import BadRequest, NotAllowed
+from ams.http.asgi import JSON, Application, Event, Header, Receive, Send, answer
 from ams.http.errors import refusal
-from ams.http.limits import Receive
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
 
 ANY_ORIGIN = (b"access-control-allow-origin", b"*")
-JSON = (b"content-type", b"application/json; charset=utf-8")
 
 _SIMPLE_METHODS = frozenset({b"GET", b"HEAD", b"POST"})
 _METHODS = _SIMPLE_METHODS | {b"OPTIONS", b"PUT", b"DELETE"}
@@ -24,7 +19,7 @@ _HEADERS = _SIMPLE_HEADERS | {b"x-requested-with", b"content-type", b"x-api-key"
 class CrossOrigin:
     """ASGI middleware: answers preflights, and lets pages of any origin read all other answers."""
 
-    def __init__(self, app: Callable[[dict[str, Any], Receive, Send], Awaitable[None]]) -> None:
+    def __init__(self, app: Application) -> None:
         self._app = app
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -46,12 +41,10 @@ async def _answer_options(headers: dict[bytes, bytes], from_elsewhere: bool, sen
         except (BadRequest, NotAllowed, HTTPException) as error:
             status, body, _ = refusal(error)
             allowed.append(ANY_ORIGIN)
-    allowed.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": allowed})
-    await send({"type": "http.response.body", "body": body})
+    await answer(send, status, body, allowed)
 
 
-def _preflight(headers: dict[bytes, bytes]) -> Headers:
+def _preflight(headers: dict[bytes, bytes]) -> list[Header]:
     """Return what is allowed beyond the simple methods and headers; raise when what is asked for is not."""
     method = headers.get(b"access-control-request-method")
     if not method:
@@ -69,7 +62,7 @@ def _preflight(headers: dict[bytes, bytes]) -> Headers:
 
 
 def _opened(send: Send) -> Send:
-    async def opened(event: MutableMapping[str, Any]) -> None:
+    async def opened(event: Event) -> None:
         if event["type"] == "http.response.start":
             event["headers"] = [*event["headers"], ANY_ORIGIN]
         await send(event)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from ams.access.admission import Caller
 from ams.delivering import Deliverer
 from ams.http import messages
+from ams.http.asgi import Receive
 from ams.http.gate import Gate
-from ams.http.limits import SMALL_BODY, Bodies, Receive, gone
+from ams.http.limits import SMALL_BODY, Bodies, gone
 from ams.http.routes.answers import Nothing
 from ams.http.routing import Operation
 from ams.names import SubscriptionName, TopicName, ack_prefix

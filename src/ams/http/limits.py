@@ -2,14 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
 
 from ams.errors import BadRequest, Overloaded, TooLarge
+from ams.http.asgi import Receive
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Headers = Iterable[tuple[bytes, bytes]]
-
 
 SMALL_BODY = 2**20
 """Limit for every body but that of a publish."""

@@ -1,12 +1,12 @@
 """The operations port: health for balancers and operators, metrics for Prometheus. On loopback."""
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from ams.http.limits import Receive
+from ams.http.asgi import Receive, Send, answer
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -18,14 +18,12 @@ class Operations:
         self._why_not_ready = why_not_ready
         self._metrics = metrics
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Callable[..., Any]) -> None:
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
         status, kind, body = self._answer(scope["path"])
-        headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await answer(send, status, body, [(b"content-type", kind.encode())])
 
     def _answer(self, path: str) -> tuple[int, str, bytes]:
         if path == "/healthz":

@@ -11,6 +11,7 @@ from ams.errors import InvalidInput
 from ams.http.gate import query_value
 from ams.http.streaming import Streamed
 from ams.http.wire import Shape
+from ams.names import SchemaName, SubscriptionName, TopicName, UserName
 from ams.registry.paging import PageRequest
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -33,6 +34,26 @@ class Call(NamedTuple):
         """Who asks."""
         assert self.admitted is not None
         return self.admitted
+
+    @property
+    def topic(self) -> TopicName:
+        """The topic the path names."""
+        return TopicName(self.names["topic"])
+
+    @property
+    def subscription(self) -> SubscriptionName:
+        """The subscription the path names."""
+        return SubscriptionName(self.names["subscription"])
+
+    @property
+    def user(self) -> UserName:
+        """The user the path names."""
+        return UserName(self.names["user"])
+
+    @property
+    def schema(self) -> SchemaName:
+        """The schema the path names."""
+        return SchemaName(self.names["schema"])
 
     def parameter(self, name: str) -> str | None:
         """Return the first value of a query parameter."""

@@ -5,16 +5,12 @@ The only secret a path can hold is a token (17.3, U8): behind `/users:byToken/`,
 
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import structlog
 
 from ams.access.admission import Caller
-from ams.http.limits import Receive
-
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+from ams.http.asgi import Application, Event, Receive, Send
 
 SERVICE_TOKEN = "(service token)"  # noqa: S105 - what stands for it in the log
 _SECRET = re.compile(r"(?<=bytoken/).*|[0-9a-f]{40,}", re.IGNORECASE | re.DOTALL)
@@ -40,7 +36,7 @@ async def log_change(method: str, action: str | None, caller: Caller | None, pat
 class Traced:
     """ASGI middleware: a line at debug for each request. Only there when that is logged."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Application) -> None:
         self._app = app
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -50,7 +46,7 @@ class Traced:
             return
         status = 0
 
-        async def watched(event: MutableMapping[str, Any]) -> None:
+        async def watched(event: Event) -> None:
             nonlocal status
             status = event.get("status", status)
             await send(event)

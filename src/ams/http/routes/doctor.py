@@ -9,7 +9,7 @@ from ams.clock import Milliseconds
 from ams.doctor import Diagnosis, Doctor, Standing
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
-from ams.names import SubscriptionName, subscription_path, topic_path
+from ams.names import subscription_path, topic_path
 
 Seconds = float | UnsetType
 """A span; left out when it is not known."""
@@ -65,7 +65,7 @@ class DoctorRoutes:
 
     async def look(self, call: Call) -> bytes:
         """Answer why nothing arrives."""
-        diagnosis = await self._doctor.look(call.caller, SubscriptionName(call.names["subscription"]))
+        diagnosis = await self._doctor.look(call.caller, call.subscription)
         return answers.encode(_report(call.caller.here.name, diagnosis))
 
 

@@ -6,7 +6,6 @@ from ams.http.routes.bodies import MembershipBody, bad_request, grants
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
 from ams.members import Members
-from ams.names import UserName
 
 
 class MemberBody(Shape):
@@ -60,33 +59,29 @@ class MemberRoutes:
 
     async def show(self, call: Call) -> bytes:
         """Answer a member."""
-        return answers.encode(answers.user(await self._members.show(call.caller, _name(call))))
+        return answers.encode(answers.user(await self._members.show(call.caller, call.user)))
 
     async def create(self, call: Call) -> bytes:
         """Make a user who is a member here."""
         wanted = _member.read(await call.body())
         user = await self._members.create(
-            call.caller, _name(call), grants=grants(wanted.projects or ()), email=wanted.email or ""
+            call.caller, call.user, grants=grants(wanted.projects or ()), email=wanted.email or ""
         )
         return answers.encode(answers.user(user))
 
     async def update(self, call: Call) -> bytes:
         """Replace a member's roles."""
         wanted = _member.read(await call.body())
-        user = await self._members.update(call.caller, _name(call), grants(wanted.projects or ()))
+        user = await self._members.update(call.caller, call.user, grants(wanted.projects or ()))
         return answers.encode(answers.user(user))
 
     async def add(self, call: Call) -> bytes:
         """Make an existing user a member. The user is looked for before the body is read."""
-        await self._members.find(_name(call))
+        await self._members.find(call.user)
         wanted = _add.read(await call.body())
-        return answers.encode(answers.user(await self._members.add(call.caller, _name(call), wanted.roles or ())))
+        return answers.encode(answers.user(await self._members.add(call.caller, call.user, wanted.roles or ())))
 
     async def remove(self, call: Call) -> bytes:
         """End a membership; what the body says does not matter."""
-        await self._members.remove(call.caller, _name(call))
+        await self._members.remove(call.caller, call.user)
         return answers.EMPTY_OBJECT
-
-
-def _name(call: Call) -> UserName:
-    return UserName(call.names["user"])

@@ -7,7 +7,6 @@ import msgspec
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.metrics import COUNTER, Metric, Metrics
-from ams.names import SubscriptionName, TopicName
 from ams.usage import ProjectUsage, Usage, total_average
 
 WINDOW = ("start_date", "end_date", "projects")
@@ -104,12 +103,11 @@ class MetricsRoutes:
 
     async def topic(self, call: Call) -> bytes:
         """Answer the metrics of a topic."""
-        return answers.encode(_metrics(await self._metrics.topic(call.caller, TopicName(call.names["topic"]))))
+        return answers.encode(_metrics(await self._metrics.topic(call.caller, call.topic)))
 
     async def subscription(self, call: Call) -> bytes:
         """Answer the metrics of a subscription."""
-        name = SubscriptionName(call.names["subscription"])
-        return answers.encode(_metrics(await self._metrics.subscription(call.caller, name)))
+        return answers.encode(_metrics(await self._metrics.subscription(call.caller, call.subscription)))
 
     async def va_metrics(self, call: Call) -> bytes:
         """Answer what was published and created in a window of days, by project."""

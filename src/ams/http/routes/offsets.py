@@ -11,7 +11,6 @@ from ams.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.names import SubscriptionName
 from ams.seeking import Seeker
 from ams.subscriptions import Subscriptions
 
@@ -77,19 +76,19 @@ class OffsetRoutes:
 
     async def show(self, call: Call) -> bytes:
         """Answer the topic's bounds and where the subscription stands between them."""
-        offsets = await self._seeker.offsets(call.caller, _name(call))
+        offsets = await self._seeker.offsets(call.caller, call.subscription)
         return answers.encode(OffsetsAnswer(**offsets._asdict()))
 
     async def of_time(self, call: Call) -> bytes:
         """Answer the first message published at `time` or later. The subscription is looked for before `time`."""
-        await self._subscriptions.show(call.caller, _name(call))
+        await self._subscriptions.show(call.caller, call.subscription)
         time = zulu_time(call.parameter("time") or "")
-        return answers.encode(OffsetAnswer(await self._seeker.offset_at(call.caller, _name(call), time)))
+        return answers.encode(OffsetAnswer(await self._seeker.offset_at(call.caller, call.subscription, time)))
 
     async def modify(self, call: Call) -> bytes:
         """Move the subscription; an absent offset is 0."""
         offset = _offset.read(await call.body()).offset or 0
-        await self._seeker.seek(call.caller, _name(call), offset)
+        await self._seeker.seek(call.caller, call.subscription, offset)
         return answers.EMPTY
 
     async def seek(self, call: Call) -> bytes:
@@ -98,9 +97,9 @@ class OffsetRoutes:
         if (wanted.time is None) == (wanted.offset is None):
             raise InvalidInput("Give either time or offset")
         if wanted.time is not None:
-            offsets = await self._seeker.seek_time(call.caller, _name(call), zulu_time(wanted.time))
+            offsets = await self._seeker.seek_time(call.caller, call.subscription, zulu_time(wanted.time))
         else:
-            offsets = await self._seeker.seek(call.caller, _name(call), wanted.offset or 0)
+            offsets = await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
         return answers.encode(OffsetsAnswer(**offsets._asdict()))
 
 
@@ -119,7 +118,3 @@ def zulu_time(text: str) -> Milliseconds:
     except ValueError:
         raise InvalidInput("Time is not in valid Zulu format.") from None
     return Milliseconds(seconds * 1000 + math.ceil(int(fraction.ljust(9, "0")) / _NANOSECONDS))
-
-
-def _name(call: Call) -> SubscriptionName:
-    return SubscriptionName(call.names["subscription"])

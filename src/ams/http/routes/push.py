@@ -8,7 +8,6 @@ from ams.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.names import SubscriptionName
 from ams.push_config import AskedPush
 from ams.pushing import Pushing
 
@@ -73,12 +72,12 @@ class PushRoutes:
     async def modify(self, call: Call) -> bytes:
         """Replace a push configuration; an empty one makes it a pull subscription."""
         wanted = asked(_modify.read(await call.body()).push_config)
-        await self._pushing.modify(call.caller, SubscriptionName(call.names["subscription"]), wanted)
+        await self._pushing.modify(call.caller, call.subscription, wanted)
         return answers.EMPTY
 
     async def verify(self, call: Call) -> bytes:
         """Ask the endpoint whether it wants the messages; what the body says does not matter."""
-        await self._pushing.verify(call.caller, SubscriptionName(call.names["subscription"]))
+        await self._pushing.verify(call.caller, call.subscription)
         return answers.EMPTY
 
 

@@ -13,7 +13,6 @@ from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.streaming import Streamed
 from ams.messages import Stored
-from ams.names import TopicName
 from ams.reading import Range, RangeReader, Wanted
 
 LINES = "application/x-ndjson"
@@ -64,14 +63,14 @@ class ReadingRoutes:
 
     async def offsets(self, call: Call) -> bytes:
         """Answer the bounds of a topic."""
-        bounds = await self._reader.bounds(call.caller, _name(call), call.parameter("subscription"))
+        bounds = await self._reader.bounds(call.caller, call.topic, call.parameter("subscription"))
         return answers.encode(TopicOffsets(bounds.oldest, bounds.end))
 
     async def read(self, call: Call) -> Streamed:
         """Answer the messages of a range, a piece at a time."""
         form = wanted_form(call.header(b"accept"))
         wanted = Wanted(_number(call, "from"), _number(call, "to"), _most(call))
-        planned = await self._reader.plan(call.caller, _name(call), wanted, call.parameter("subscription"))
+        planned = await self._reader.plan(call.caller, call.topic, wanted, call.parameter("subscription"))
         pieces = self._reader.messages(planned)
         return Streamed(form, _headers(planned), await _arrow(pieces) if form == ARROW else lines(pieces))
 
@@ -139,7 +138,3 @@ def _most(call: Call) -> int:
     if most == 0:
         raise InvalidInput("Invalid max(needs a whole number of 1 or more)")
     return most or DEFAULT_MESSAGES
-
-
-def _name(call: Call) -> TopicName:
-    return TopicName(call.names["topic"])

@@ -4,7 +4,6 @@ from ams.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.names import TopicName
 from ams.retention import Retention
 
 
@@ -37,7 +36,7 @@ class RetentionRoutes:
     async def of_topic(self, call: Call) -> bytes:
         """Change how long a topic's messages are kept; answer the topic."""
         seconds = _seconds(await call.body())
-        topic = await self._retention.of_topic(call.caller, TopicName(call.names["topic"]), seconds)
+        topic = await self._retention.of_topic(call.caller, call.topic, seconds)
         return answers.encode(answers.topic(call.caller.here.name, topic))
 
     async def of_project(self, call: Call) -> bytes:

@@ -10,7 +10,7 @@ from ams.http.routes.bodies import bad_request, first_value, strings
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
 from ams.messages import Message, message
-from ams.names import SchemaName, schema_path
+from ams.names import schema_path
 from ams.registry import records
 from ams.schemas import Candidate, DryRun, SchemaDetails, Schemas
 from ams.validators import parsed
@@ -125,28 +125,28 @@ class SchemaRoutes:
 
     async def show(self, call: Call) -> bytes:
         """Answer a schema."""
-        return answers.encode(_shown(call, await self._schemas.show(call.caller, _name(call))))
+        return answers.encode(_shown(call, await self._schemas.show(call.caller, call.schema)))
 
     async def create(self, call: Call) -> bytes:
         """Make a schema."""
         details = _said(await call.body())
-        return answers.encode(_shown(call, await self._schemas.create(call.caller, _name(call), details)))
+        return answers.encode(_shown(call, await self._schemas.create(call.caller, call.schema, details)))
 
     async def update(self, call: Call) -> bytes:
         """Rename or change a schema."""
         body = await call.body()
-        updated = await self._schemas.update(call.caller, _name(call), lambda: _said(body))
+        updated = await self._schemas.update(call.caller, call.schema, lambda: _said(body))
         return answers.encode(_shown(call, updated))
 
     async def delete(self, call: Call) -> bytes:
         """Delete a schema and detach it from its topics."""
-        await self._schemas.delete(call.caller, _name(call))
+        await self._schemas.delete(call.caller, call.schema)
         return answers.EMPTY
 
     async def validate(self, call: Call) -> bytes:
         """Ask whether one message would be allowed."""
         body = await call.body()
-        await self._schemas.validate(call.caller, _name(call), lambda schema: _candidate(schema, body))
+        await self._schemas.validate(call.caller, call.schema, lambda schema: _candidate(schema, body))
         return answers.encode(Validated("Message validated successfully"))
 
     async def dry_run(self, call: Call) -> bytes:
@@ -155,12 +155,8 @@ class SchemaRoutes:
         count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
         if count < 1:
             raise InvalidInput("Invalid Dry Run Arguments")
-        done = await self._schemas.dry_run(call.caller, _name(call), wanted.topic or "", count)
+        done = await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count)
         return answers.encode(_result(done))
-
-
-def _name(call: Call) -> SchemaName:
-    return SchemaName(call.names["schema"])
 
 
 def _said(body: bytes) -> SchemaDetails:

@@ -6,7 +6,6 @@ from ams.http.routes.bodies import NewAccessList, access_list_reader
 from ams.http.routes.push import PushConfigBody, asked
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
-from ams.names import SubscriptionName
 from ams.pushing import Pushing
 from ams.subscriptions import Subscriptions
 
@@ -71,7 +70,7 @@ class SubscriptionRoutes:
 
     async def show(self, call: Call) -> bytes:
         """Answer a subscription; here alone with the state of its delivery."""
-        subscription = await self._subscriptions.show(call.caller, _name(call))
+        subscription = await self._subscriptions.show(call.caller, call.subscription)
         status = await self._pushing.status(call.caller.here.name, subscription)
         return answers.encode(answers.subscription(call.caller.here.name, subscription, status))
 
@@ -80,7 +79,7 @@ class SubscriptionRoutes:
         wanted = _create.read(await call.body())
         subscription = await self._subscriptions.create(
             call.caller,
-            _name(call),
+            call.subscription,
             wanted.topic or "",
             wanted.ack_deadline_seconds or 0,
             push=asked(wanted.push_config),
@@ -89,24 +88,20 @@ class SubscriptionRoutes:
 
     async def delete(self, call: Call) -> bytes:
         """Delete a subscription; one that was delivered answers what becomes of that."""
-        message = await self._subscriptions.delete(call.caller, _name(call))
+        message = await self._subscriptions.delete(call.caller, call.subscription)
         return answers.encode({"message": message}) if message else answers.EMPTY
 
     async def modify_ack_deadline(self, call: Call) -> bytes:
         """Change the acknowledgement deadline; an absent one is 0."""
         seconds = _ack_deadline.read(await call.body()).ack_deadline_seconds or 0
-        await self._subscriptions.modify_ack_deadline(call.caller, _name(call), seconds)
+        await self._subscriptions.modify_ack_deadline(call.caller, call.subscription, seconds)
         return answers.EMPTY
 
     async def access_list(self, call: Call) -> bytes:
         """Answer who is on a subscription's access list."""
-        return answers.encode(answers.AccessList(await self._subscriptions.access_list(call.caller, _name(call))))
+        return answers.encode(answers.AccessList(await self._subscriptions.access_list(call.caller, call.subscription)))
 
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a subscription's access list."""
-        await self._subscriptions.set_access_list(call.caller, _name(call), _access_list(await call.body()))
+        await self._subscriptions.set_access_list(call.caller, call.subscription, _access_list(await call.body()))
         return answers.EMPTY
-
-
-def _name(call: Call) -> SubscriptionName:
-    return SubscriptionName(call.names["subscription"])

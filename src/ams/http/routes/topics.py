@@ -3,7 +3,7 @@
 from ams.http.routes import answers
 from ams.http.routes.bodies import NewAccessList, SchemaReference, access_list_reader, strings
 from ams.http.routing import PAGE, Call, Row, page_request
-from ams.names import TopicName, subscription_path
+from ams.names import subscription_path
 from ams.topics import Topics
 
 _access_list = access_list_reader("Invalid Topic ACL Arguments")
@@ -52,47 +52,43 @@ class TopicRoutes:
 
     async def show(self, call: Call) -> bytes:
         """Answer a topic."""
-        topic = await self._topics.show(call.caller, _name(call))
+        topic = await self._topics.show(call.caller, call.topic)
         return answers.encode(answers.topic(call.caller.here.name, topic))
 
     async def create(self, call: Call) -> bytes:
         """Make a topic; the body may be empty."""
         schema = strings(await call.body()).get("schema", "")
-        topic = await self._topics.create(call.caller, _name(call), schema)
+        topic = await self._topics.create(call.caller, call.topic, schema)
         return answers.encode(answers.topic(call.caller.here.name, topic))
 
     async def delete(self, call: Call) -> bytes:
         """Delete a topic and its messages."""
-        await self._topics.delete(call.caller, _name(call))
+        await self._topics.delete(call.caller, call.topic)
         return answers.EMPTY
 
     async def subscriptions(self, call: Call) -> bytes:
         """Answer the resource names of a topic's subscriptions, oldest first."""
-        names = await self._topics.subscriptions_of(call.caller, _name(call))
+        names = await self._topics.subscriptions_of(call.caller, call.topic)
         project = call.caller.here.name
         return answers.encode(answers.TopicSubscriptions([subscription_path(project, name) for name in names]))
 
     async def access_list(self, call: Call) -> bytes:
         """Answer who is on a topic's access list."""
-        return answers.encode(answers.AccessList(await self._topics.access_list(call.caller, _name(call))))
+        return answers.encode(answers.AccessList(await self._topics.access_list(call.caller, call.topic)))
 
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a topic's access list."""
-        await self._topics.set_access_list(call.caller, _name(call), _access_list(await call.body()))
+        await self._topics.set_access_list(call.caller, call.topic, _access_list(await call.body()))
         return answers.EMPTY
 
     async def attach_schema(self, call: Call) -> bytes:
         """Attach a schema; a body that names none detaches."""
-        await self._topics.show(call.caller, _name(call))  # the topic comes before the body (contract 8)
+        await self._topics.show(call.caller, call.topic)  # the topic comes before the body (contract 8)
         schema = strings(await call.body()).get("schema", "")
-        await self._topics.attach_schema(call.caller, _name(call), schema)
+        await self._topics.attach_schema(call.caller, call.topic, schema)
         return answers.EMPTY
 
     async def detach_schema(self, call: Call) -> bytes:
         """Detach the schema; the body is not read."""
-        await self._topics.detach_schema(call.caller, _name(call))
+        await self._topics.detach_schema(call.caller, call.topic)
         return answers.EMPTY
-
-
-def _name(call: Call) -> TopicName:
-    return TopicName(call.names["topic"])

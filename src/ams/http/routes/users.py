@@ -5,7 +5,7 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import MembershipBody, grants
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
-from ams.names import UserId, UserName
+from ams.names import UserId
 from ams.registry.records import UserDetails
 from ams.users import Users
 
@@ -63,7 +63,7 @@ class UserRoutes:
 
     async def show(self, call: Call) -> bytes:
         """Answer a user by name."""
-        return answers.encode(answers.user(await self._users.show(call.caller, _name(call))))
+        return answers.encode(answers.user(await self._users.show(call.caller, call.user)))
 
     async def by_token(self, call: Call) -> bytes:
         """Answer the owner of a token."""
@@ -80,25 +80,21 @@ class UserRoutes:
     async def create(self, call: Call) -> bytes:
         """Make a user; a name in the body is ignored, the path decides."""
         details = _details(_user.read(await call.body()))
-        return answers.encode(answers.user(await self._users.create(call.caller, _name(call), details)))
+        return answers.encode(answers.user(await self._users.create(call.caller, call.user, details)))
 
     async def update(self, call: Call) -> bytes:
         """Change what the body says about a user."""
         details = _details(_user.read(await call.body()))
-        return answers.encode(answers.user(await self._users.update(call.caller, _name(call), details)))
+        return answers.encode(answers.user(await self._users.update(call.caller, call.user, details)))
 
     async def refresh_token(self, call: Call) -> bytes:
         """Give a user a new token; what the body says does not matter."""
-        return answers.encode(answers.user(await self._users.refresh_token(call.caller, _name(call))))
+        return answers.encode(answers.user(await self._users.refresh_token(call.caller, call.user)))
 
     async def delete(self, call: Call) -> bytes:
         """Delete a user."""
-        await self._users.delete(call.caller, _name(call))
+        await self._users.delete(call.caller, call.user)
         return answers.EMPTY
-
-
-def _name(call: Call) -> UserName:
-    return UserName(call.names["user"])
 
 
 def _details(body: UserBody) -> UserDetails:

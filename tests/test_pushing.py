@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ams.about import About
 from ams.access.admission import Admission, Caller
 from ams.errors import Conflict, NotAuthenticated, NotFound, Unavailable
 from ams.names import SubscriptionName, UserName
@@ -17,7 +18,6 @@ from ams.push.guard import Guard, networks, trust
 from ams.push_config import AskedPush, PushConfig
 from ams.pushing import UNREACHABLE, Pushing
 from ams.registry.records import Membership, User
-from ams.service import About
 from ams.subscriptions import Subscriptions
 from ams.users import FIRST_WORKER, push_worker
 from tests.support.administration import admitted, make_user

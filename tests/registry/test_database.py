@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, func, insert, select
 
 from ams.errors import AlreadyExists, NotFound, RegistryUnavailable, Unusable
-from ams.registry import schema
+from ams.registry import preparing
 from ams.registry.database import Database, sqlite_url
 from ams.registry.tables import keys, projects, topics
 
@@ -16,7 +16,7 @@ from ams.registry.tables import keys, projects, topics
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     opened = Database(sqlite_url(str(tmp_path / "registry.db")))
-    await opened.write(schema.prepare)
+    await opened.write(preparing.prepare)
     yield opened
     await opened.close()
 
@@ -159,7 +159,7 @@ class FullDisk:
 
 async def test_a_full_disk_is_given_room_and_tried_once_more(tmp_path: Path) -> None:
     disk = FullDisk(tmp_path, helps=True)
-    await disk.database.write(schema.prepare)
+    await disk.database.write(preparing.prepare)
 
     await disk.database.write(disk.fill)
 
@@ -170,7 +170,7 @@ async def test_a_full_disk_is_given_room_and_tried_once_more(tmp_path: Path) -> 
 
 async def test_a_full_disk_without_room_is_unavailability_and_stores_nothing(tmp_path: Path) -> None:
     disk = FullDisk(tmp_path, helps=False)
-    await disk.database.write(schema.prepare)
+    await disk.database.write(preparing.prepare)
 
     with pytest.raises(RegistryUnavailable):
         await disk.database.write(disk.fill)

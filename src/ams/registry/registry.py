@@ -7,7 +7,7 @@ from sqlalchemy import Connection, insert, select
 
 from ams.clock import Clock, SystemClock
 from ams.errors import RegistryUnavailable, Unusable
-from ams.registry import rotation, schema
+from ams.registry import preparing, rotation
 from ams.registry.database import Database, reason
 from ams.registry.figures import FigureRecords
 from ams.registry.projects import ProjectRecords
@@ -84,7 +84,7 @@ class Registry:
 
 
 def _prepare(connection: Connection, fingerprint: str) -> None:
-    schema.prepare(connection)
+    preparing.prepare(connection)
     known = connection.scalar(select(keys.c.fingerprint))
     if known is None:
         connection.execute(insert(keys).values(fingerprint=fingerprint))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ams.about import About
 from ams.access.admission import Admission
 from ams.access.rates import Rates
 from ams.access.role_table import RoleTable
@@ -33,7 +34,6 @@ from ams.registry.registry import Registry
 from ams.retention import Retention
 from ams.schemas import Schemas
 from ams.seeking import Seeker
-from ams.service import About
 from ams.settings import Settings
 from ams.subscriptions import Subscriptions
 from ams.topics import Topics

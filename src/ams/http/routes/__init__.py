@@ -1,5 +1,6 @@
 """The rooms of the API behind the hot routes: one file per resource, joined here into one table."""
 
+from ams.about import About
 from ams.doctor import Doctor
 from ams.http.routes.doctor import DoctorRoutes
 from ams.http.routes.members import MemberRoutes
@@ -25,7 +26,6 @@ from ams.registrations import Registrations
 from ams.retention import Retention
 from ams.schemas import Schemas
 from ams.seeking import Seeker
-from ams.service import About
 from ams.subscriptions import Subscriptions
 from ams.topics import Topics
 from ams.usage import Usage

@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine
 
 from ams.errors import Unusable
-from ams.registry import schema
+from ams.registry import preparing
 from ams.registry.tables import METADATA
 
 
@@ -32,11 +32,11 @@ def described(connection: Connection) -> dict[str, list[str]]:
 
 
 def test_migrations_give_the_tables_a_new_database_gets(connection: Connection) -> None:
-    schema.migrate(connection)
+    preparing.migrate(connection)
     migrated = described(connection)
     other = create_engine("sqlite://")
     with other.begin() as new:
-        schema.create(new)
+        preparing.create(new)
         created = described(new)
     other.dispose()
 
@@ -44,7 +44,7 @@ def test_migrations_give_the_tables_a_new_database_gets(connection: Connection) 
 
 
 def test_migrations_leave_nothing_to_do(connection: Connection) -> None:
-    schema.migrate(connection)
+    preparing.migrate(connection)
 
     assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
 
@@ -53,14 +53,14 @@ def test_the_head_is_the_newest_migration() -> None:
     config = Config()
     config.set_main_option("script_location", "ams.registry:migrations")
 
-    assert ScriptDirectory.from_config(config).get_current_head() == schema.HEAD
+    assert ScriptDirectory.from_config(config).get_current_head() == preparing.HEAD
 
 
 def test_preparing_twice_changes_nothing(connection: Connection) -> None:
-    schema.prepare(connection)
+    preparing.prepare(connection)
     before = described(connection)
 
-    schema.prepare(connection)
+    preparing.prepare(connection)
 
     assert described(connection) == before
 
@@ -68,29 +68,29 @@ def test_preparing_twice_changes_nothing(connection: Connection) -> None:
 def test_a_database_of_an_older_version_is_migrated(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
 
-    schema.prepare(connection)
+    preparing.prepare(connection)
 
     assert set(METADATA.tables) <= set(described(connection))
-    assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == schema.HEAD
+    assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == preparing.HEAD
 
 
 def test_a_database_of_a_newer_version_is_refused(connection: Connection) -> None:
-    schema.create(connection)
+    preparing.create(connection)
     connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
 
     with pytest.raises(Unusable, match="newer version"):
-        schema.prepare(connection)
+        preparing.prepare(connection)
 
 
 def test_somebody_elses_database_is_refused(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE TABLE letters (text TEXT)")
 
     with pytest.raises(Unusable, match="belongs to something else"):
-        schema.prepare(connection)
+        preparing.prepare(connection)
 
 
 def test_the_migrations_lie_inside_the_package() -> None:
-    folder = Path(sys.modules["ams.registry.schema"].__file__ or "").parent / "migrations"
+    folder = Path(sys.modules["ams.registry.preparing"].__file__ or "").parent / "migrations"
 
     assert (folder / "env.py").is_file()
     assert list((folder / "versions").glob("v*.py"))

@@ -33,7 +33,7 @@ OPERATIONS = (
         "topics:publish",
         "Store messages at the end of a topic, all or none",
         messages.PublishBody,
-        messages.MessageIds,
+        messages.Published,
         ("Idempotency-Key",),
     ),
     Operation(
@@ -42,7 +42,7 @@ OPERATIONS = (
         "subscriptions:pull",
         "Hand out messages from where the subscription stands",
         messages.PullBody,
-        messages.ReceivedMessages,
+        messages.Received,
     ),
     Operation(
         "POST",

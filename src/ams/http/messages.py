@@ -60,7 +60,7 @@ class AckBody(Shape, rename="camel"):
     ack_ids: list[str] | None = None
 
 
-class MessageIds(msgspec.Struct, rename="camel"):
+class Published(msgspec.Struct, rename="camel"):
     """Ids of the messages that were published, in request order."""
 
     message_ids: Sequence[str]
@@ -82,7 +82,7 @@ class ReceivedMessage(msgspec.Struct, rename="camel"):
     message: PulledMessage
 
 
-class ReceivedMessages(msgspec.Struct, rename="camel"):
+class Received(msgspec.Struct, rename="camel"):
     """What a pull delivers; an empty list when there is nothing."""
 
     received_messages: Sequence[ReceivedMessage]

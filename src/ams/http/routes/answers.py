@@ -122,31 +122,31 @@ class ListPage(msgspec.Struct, rename="camel", kw_only=True):
     total_size: int
 
 
-class UserPage(ListPage):
+class Users(ListPage):
     """A page of users (contract 5.2 and 7.1)."""
 
     users: Sequence[User]
 
 
-class TopicPage(ListPage):
+class Topics(ListPage):
     """A page of topics (contract 8)."""
 
     topics: Sequence[Topic]
 
 
-class SubscriptionPage(ListPage):
+class Subscriptions(ListPage):
     """A page of subscriptions (contract 9.2)."""
 
     subscriptions: Sequence[Subscription]
 
 
-class TopicSubscriptions(msgspec.Struct):
+class SubscriptionNames(msgspec.Struct):
     """Resource names of a topic's subscriptions, oldest first (contract 8)."""
 
     subscriptions: Sequence[str]
 
 
-class AccessList(msgspec.Struct):
+class Acl(msgspec.Struct):
     """Names of users, in stored order (contract 8 and 9.2)."""
 
     authorized_users: Sequence[str]

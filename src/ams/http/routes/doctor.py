@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from ams import doctor
 from ams.clock import Milliseconds
-from ams.doctor import Diagnosis, Doctor, Standing
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.names import subscription_path, topic_path
@@ -15,14 +15,14 @@ Seconds = float | UnsetType
 """A span; left out when it is not known."""
 
 
-class DoctorFinding(msgspec.Struct):
+class Finding(msgspec.Struct):
     """One thing that explains the state; `wrong` when somebody should do something about it."""
 
     wrong: bool
     text: str
 
 
-class DoctorStanding(msgspec.Struct, rename="camel"):
+class Standing(msgspec.Struct, rename="camel"):
     """Where a subscription stands on its topic. What is left out never happened, or before the service started."""
 
     min: int
@@ -39,7 +39,7 @@ class DoctorStanding(msgspec.Struct, rename="camel"):
     oldest_waiting_seconds: Seconds = UNSET
 
 
-class DoctorReport(msgspec.Struct, rename="camel"):
+class Diagnosis(msgspec.Struct, rename="camel"):
     """What is known of a subscription, and what it means. Without its topic there is no `standing`."""
 
     subscription: str
@@ -48,20 +48,20 @@ class DoctorReport(msgspec.Struct, rename="camel"):
     push: bool
     push_verified: bool
     healthy: bool
-    findings: Sequence[DoctorFinding]
-    standing: DoctorStanding | UnsetType = UNSET
+    findings: Sequence[Finding]
+    standing: Standing | UnsetType = UNSET
 
 
 class DoctorRoutes:
     """The room of the doctor."""
 
-    def __init__(self, doctor: Doctor) -> None:
+    def __init__(self, doctor: doctor.Doctor) -> None:
         self._doctor = doctor
 
     def rows(self) -> list[Row]:
         """Return the routes of this room."""
         path = "/projects/{project}/subscriptions/{subscription}:doctor"
-        return [Row("GET", path, "subscriptions:doctor", self.look, answers=DoctorReport)]
+        return [Row("GET", path, "subscriptions:doctor", self.look, answers=Diagnosis)]
 
     async def look(self, call: Call) -> bytes:
         """Answer why nothing arrives."""
@@ -69,22 +69,22 @@ class DoctorRoutes:
         return answers.encode(_report(call.caller.here.name, diagnosis))
 
 
-def _report(project: str, diagnosis: Diagnosis) -> DoctorReport:
+def _report(project: str, diagnosis: doctor.Diagnosis) -> Diagnosis:
     subscription = diagnosis.subscription
-    return DoctorReport(
+    return Diagnosis(
         subscription=subscription_path(project, subscription.name),
         topic=topic_path(project, subscription.topic),
         ack_deadline_seconds=subscription.ack_deadline_seconds,
         push=subscription.push is not None,
         push_verified=subscription.push is not None and subscription.push.verified,
         healthy=diagnosis.healthy,
-        findings=[DoctorFinding(*finding) for finding in diagnosis.findings],
+        findings=[Finding(*finding) for finding in diagnosis.findings],
         standing=_standing(diagnosis.standing) if diagnosis.standing else UNSET,
     )
 
 
-def _standing(standing: Standing) -> DoctorStanding:
-    return DoctorStanding(
+def _standing(standing: doctor.Standing) -> Standing:
+    return Standing(
         min=standing.bounds.oldest,
         max=standing.bounds.end,
         current=standing.current,

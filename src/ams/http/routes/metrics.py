@@ -4,23 +4,22 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ams import metrics, usage
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
-from ams.metrics import COUNTER, Metric, Metrics
-from ams.usage import ProjectUsage, Usage, total_average
 
 WINDOW = ("start_date", "end_date", "projects")
 """Query parameters of reports: days `YYYY-MM-DD`, both included, and project names separated by commas."""
 
 
-class PointAnswer(msgspec.Struct):
+class Point(msgspec.Struct):
     """A value of a metric, and the moment or day it is of."""
 
     timestamp: str
     value: int | float
 
 
-class MetricAnswer(msgspec.Struct):
+class Metric(msgspec.Struct):
     """A metric of one resource (contract 14)."""
 
     metric: str
@@ -28,17 +27,17 @@ class MetricAnswer(msgspec.Struct):
     value_type: str
     resource_type: str
     resource_name: str
-    timeseries: Sequence[PointAnswer]
+    timeseries: Sequence[Point]
     description: str
 
 
-class MetricsAnswer(msgspec.Struct):
+class Metrics(msgspec.Struct):
     """Metrics, in the order of the contract."""
 
-    metrics: Sequence[MetricAnswer]
+    metrics: Sequence[Metric]
 
 
-class ProjectUsageAnswer(msgspec.Struct):
+class ProjectUsage(msgspec.Struct):
     """What was published and created in one project in the window (contract 14.4)."""
 
     project: str
@@ -49,48 +48,48 @@ class ProjectUsageAnswer(msgspec.Struct):
     users_count: int
 
 
-class ProjectsUsageAnswer(msgspec.Struct):
+class ProjectsUsage(msgspec.Struct):
     """What was published in the window, project by project; the average is the sum of theirs."""
 
-    projects: Sequence[ProjectUsageAnswer]
+    projects: Sequence[ProjectUsage]
     total_message_count: int
     average_daily_messages: float
 
 
-class VaMetricsAnswer(msgspec.Struct):
+class VaMetrics(msgspec.Struct):
     """What was published and created in the window (contract 14.4)."""
 
-    projects_metrics: ProjectsUsageAnswer
+    projects_metrics: ProjectsUsage
     total_users_count: int
     total_topics_count: int
     total_subscriptions_count: int
 
 
-class UsageReportAnswer(msgspec.Struct):
+class UsageReport(msgspec.Struct):
     """The usage of the projects the caller administers, and how the node is (contract 14.4)."""
 
-    va_metrics: VaMetricsAnswer
-    operational_metrics: MetricsAnswer
+    va_metrics: VaMetrics
+    operational_metrics: Metrics
 
 
 class MetricsRoutes:
     """The room of metrics."""
 
-    def __init__(self, metrics: Metrics, usage: Usage) -> None:
+    def __init__(self, metrics: metrics.Metrics, usage: usage.Usage) -> None:
         self._metrics = metrics
         self._usage = usage
 
     def rows(self) -> list[Row]:
         """Return the routes of this room; `/users/usageReport` comes before `/users/{user}` (contract 1.3)."""
-        project, metrics = "/projects/{project}", MetricsAnswer
+        project = "/projects/{project}"
         subscription = project + "/subscriptions/{subscription}:metrics"
         return [
-            Row("GET", "/metrics", "ams:metrics", self.node, answers=metrics),
-            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, VaMetricsAnswer, WINDOW),
-            Row("GET", "/users/usageReport", None, self.usage_report, None, UsageReportAnswer, WINDOW),
-            Row("GET", project + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=metrics),
-            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=metrics),
-            Row("GET", project + ":metrics", "projects:metrics", self.project, answers=metrics),
+            Row("GET", "/metrics", "ams:metrics", self.node, answers=Metrics),
+            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, VaMetrics, WINDOW),
+            Row("GET", "/users/usageReport", None, self.usage_report, None, UsageReport, WINDOW),
+            Row("GET", project + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=Metrics),
+            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=Metrics),
+            Row("GET", project + ":metrics", "projects:metrics", self.project, answers=Metrics),
         ]
 
     async def node(self, _call: Call) -> bytes:
@@ -116,7 +115,7 @@ class MetricsRoutes:
     async def usage_report(self, call: Call) -> bytes:
         """Answer the same of the projects the caller administers."""
         report = await self._usage.report(call.token, *_window(call))
-        return answers.encode(UsageReportAnswer(_va_metrics(report.projects), _metrics(report.operational)))
+        return answers.encode(UsageReport(_va_metrics(report.projects), _metrics(report.operational)))
 
 
 def _window(call: Call) -> tuple[str, str, str]:
@@ -124,26 +123,26 @@ def _window(call: Call) -> tuple[str, str, str]:
     return start, end, projects
 
 
-def _metrics(found: Sequence[Metric]) -> MetricsAnswer:
-    return MetricsAnswer([_metric(each) for each in found])
+def _metrics(found: Sequence[metrics.Metric]) -> Metrics:
+    return Metrics([_metric(each) for each in found])
 
 
-def _metric(metric: Metric) -> MetricAnswer:
-    return MetricAnswer(
+def _metric(metric: metrics.Metric) -> Metric:
+    return Metric(
         metric=f"{metric.resource}.{metric.name}",
         metric_type=metric.kind,
-        value_type="int64" if metric.kind == COUNTER else "float64",
+        value_type="int64" if metric.kind == metrics.COUNTER else "float64",
         resource_type=metric.resource,
         resource_name=metric.resource_name,
-        timeseries=[PointAnswer(*point) for point in metric.points],
+        timeseries=[Point(*point) for point in metric.points],
         description=metric.description,
     )
 
 
-def _va_metrics(found: Sequence[ProjectUsage]) -> VaMetricsAnswer:
-    return VaMetricsAnswer(
-        ProjectsUsageAnswer(
-            [_usage(each) for each in found], sum(each.activity.messages for each in found), total_average(found)
+def _va_metrics(found: Sequence[usage.ProjectUsage]) -> VaMetrics:
+    return VaMetrics(
+        ProjectsUsage(
+            [_usage(each) for each in found], sum(each.activity.messages for each in found), usage.total_average(found)
         ),
         total_users_count=sum(each.activity.users for each in found),
         total_topics_count=sum(each.activity.topics for each in found),
@@ -151,12 +150,12 @@ def _va_metrics(found: Sequence[ProjectUsage]) -> VaMetricsAnswer:
     )
 
 
-def _usage(usage: ProjectUsage) -> ProjectUsageAnswer:
-    return ProjectUsageAnswer(
-        project=usage.project,
-        message_count=usage.activity.messages,
-        average_daily_messages=usage.average,
-        topics_count=usage.activity.topics,
-        subscriptions_count=usage.activity.subscriptions,
-        users_count=usage.activity.users,
+def _usage(used: usage.ProjectUsage) -> ProjectUsage:
+    return ProjectUsage(
+        project=used.project,
+        message_count=used.activity.messages,
+        average_daily_messages=used.average,
+        topics_count=used.activity.topics,
+        subscriptions_count=used.activity.subscriptions,
+        users_count=used.activity.users,
     )

@@ -36,7 +36,7 @@ _seek = Reader(Seek, lambda: InvalidInput("Invalid Seek Arguments"))
 _offset = Reader(NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
 
 
-class OffsetsAnswer(msgspec.Struct):
+class Offsets(msgspec.Struct):
     """Ids: the oldest kept message, the next one to be given, and where the subscription stands (contract 11.3)."""
 
     min: int
@@ -44,7 +44,7 @@ class OffsetsAnswer(msgspec.Struct):
     current: int
 
 
-class OffsetAnswer(msgspec.Struct):
+class OffsetAt(msgspec.Struct):
     """The id of a message (contract 11.4)."""
 
     offset: int
@@ -61,29 +61,29 @@ class OffsetRoutes:
         """Return the routes of this room."""
         one = "/projects/{project}/subscriptions/{subscription}"
         return [
-            Row("GET", one + ":offsets", "subscriptions:offsets", self.show, answers=OffsetsAnswer),
+            Row("GET", one + ":offsets", "subscriptions:offsets", self.show, answers=Offsets),
             Row(
                 "GET",
                 one + ":timeToOffset",
                 "subscriptions:timeToOffset",
                 self.of_time,
-                answers=OffsetAnswer,
+                answers=OffsetAt,
                 parameters=("time",),
             ),
             Row("POST", one + ":modifyOffset", "subscriptions:modifyOffset", self.modify, reads=NewOffset),
-            Row("POST", one + ":seek", "subscriptions:seek", self.seek, reads=Seek, answers=OffsetsAnswer),
+            Row("POST", one + ":seek", "subscriptions:seek", self.seek, reads=Seek, answers=Offsets),
         ]
 
     async def show(self, call: Call) -> bytes:
         """Answer the topic's bounds and where the subscription stands between them."""
         offsets = await self._seeker.offsets(call.caller, call.subscription)
-        return answers.encode(OffsetsAnswer(**offsets._asdict()))
+        return answers.encode(Offsets(**offsets._asdict()))
 
     async def of_time(self, call: Call) -> bytes:
         """Answer the first message published at `time` or later. The subscription is looked for before `time`."""
         await self._subscriptions.show(call.caller, call.subscription)
         time = zulu_time(call.parameter("time") or "")
-        return answers.encode(OffsetAnswer(await self._seeker.offset_at(call.caller, call.subscription, time)))
+        return answers.encode(OffsetAt(await self._seeker.offset_at(call.caller, call.subscription, time)))
 
     async def modify(self, call: Call) -> bytes:
         """Move the subscription; an absent offset is 0."""
@@ -100,7 +100,7 @@ class OffsetRoutes:
             offsets = await self._seeker.seek_time(call.caller, call.subscription, zulu_time(wanted.time))
         else:
             offsets = await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
-        return answers.encode(OffsetsAnswer(**offsets._asdict()))
+        return answers.encode(Offsets(**offsets._asdict()))
 
 
 def zulu_time(text: str) -> Milliseconds:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ams import registrations
 from ams.clock import resource_date
 from ams.errors import InvalidInput
 from ams.http.routes import answers
@@ -11,7 +12,6 @@ from ams.http.routes.bodies import first_value, strings
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
 from ams.names import RegistrationId
-from ams.registrations import Registrations
 from ams.registry import records
 from ams.registry.registrations import FILTERS
 
@@ -51,7 +51,7 @@ class Registration(msgspec.Struct, omit_defaults=True):
     modified_at: str = ""
 
 
-class RegistrationList(msgspec.Struct):
+class Registrations(msgspec.Struct):
     """All registrations that were asked for, oldest first."""
 
     user_registrations: Sequence[Registration]
@@ -63,7 +63,7 @@ _applicant = Reader(ApplicantBody, lambda: InvalidInput("Invalid User Arguments"
 class RegistrationRoutes:
     """The room of registrations."""
 
-    def __init__(self, registrations: Registrations) -> None:
+    def __init__(self, registrations: registrations.Registrations) -> None:
         self._registrations = registrations
 
     def rows(self) -> list[Row]:
@@ -71,7 +71,7 @@ class RegistrationRoutes:
         all_, one = "/registrations", "/registrations/{uuid}"
         return [
             Row("POST", all_, "registrations:newUser", self.create, ApplicantBody, Registration),
-            Row("GET", all_, "registrations:list", self.list, answers=RegistrationList, parameters=FILTERS),
+            Row("GET", all_, "registrations:list", self.list, answers=Registrations, parameters=FILTERS),
             Row("POST", one + ":accept", "registrations:acceptNewUser", self.accept, answers=answers.User),
             Row("POST", one + ":decline", "registrations:declineNewUser", self.decline, DeclineBody, answers.Nothing),
             Row("GET", one, "registrations:show", self.show, answers=Registration),
@@ -87,7 +87,7 @@ class RegistrationRoutes:
     async def list(self, call: Call) -> bytes:
         """Answer registrations, oldest first."""
         found = await self._registrations.list({name: call.parameter(name) or "" for name in FILTERS})
-        return answers.encode(RegistrationList([_shown(each) for each in found]))
+        return answers.encode(Registrations([_shown(each) for each in found]))
 
     async def show(self, call: Call) -> bytes:
         """Answer a registration."""

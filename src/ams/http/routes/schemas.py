@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from ams import schemas
 from ams.errors import BadRequest, InvalidInput
 from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request, first_value, strings
@@ -12,7 +13,6 @@ from ams.http.wire import Reader, Shape
 from ams.messages import Message, message
 from ams.names import schema_path
 from ams.registry import records
-from ams.schemas import Candidate, DryRun, SchemaDetails, Schemas
 from ams.validators import parsed
 
 DEFAULT_DRY_RUN = 100
@@ -59,7 +59,7 @@ class Schema(msgspec.Struct, omit_defaults=True):
     attributes: dict[str, Any] = {}
 
 
-class SchemaList(msgspec.Struct):
+class Schemas(msgspec.Struct):
     """All schemas of a project, oldest first."""
 
     schemas: list[Schema]
@@ -71,19 +71,19 @@ class Validated(msgspec.Struct):
     message: str
 
 
-class Refused(msgspec.Struct, rename="camel"):
+class RefusedMessage(msgspec.Struct, rename="camel"):
     """A stored message that the schema would not allow."""
 
     message_id: str
     reason: str
 
 
-class DryRunResult(msgspec.Struct):
+class DryRun(msgspec.Struct):
     """What a schema says of messages that are there already."""
 
     checked: int
     refused: int
-    reasons: list[Refused]
+    reasons: list[RefusedMessage]
 
 
 _details = Reader(SchemaBody, lambda: InvalidInput("Invalid Schema Arguments"))
@@ -94,13 +94,13 @@ _message = msgspec.json.Decoder(_Message)
 class SchemaRoutes:
     """The room of schemas."""
 
-    def __init__(self, schemas: Schemas) -> None:
+    def __init__(self, schemas: schemas.Schemas) -> None:
         self._schemas = schemas
 
     def rows(self) -> list[Row]:
         """Return the routes of this room."""
-        schemas = "/projects/{project}/schemas"
-        one = schemas + "/{schema}"
+        all_ = "/projects/{project}/schemas"
+        one = all_ + "/{schema}"
         return [
             Row(
                 "POST",
@@ -110,10 +110,10 @@ class SchemaRoutes:
                 reads=CandidateBody,
                 answers=Validated,
             ),
-            Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, reads=DryRunBody, answers=DryRunResult),
+            Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, reads=DryRunBody, answers=DryRun),
             Row("POST", one, "schemas:create", self.create, reads=SchemaBody, answers=Schema),
             Row("GET", one, "schemas:show", self.show, answers=Schema),
-            Row("GET", schemas, "schemas:list", self.list, answers=SchemaList),
+            Row("GET", all_, "schemas:list", self.list, answers=Schemas),
             Row("PUT", one, "schemas:update", self.update, reads=SchemaBody, answers=Schema),
             Row("DELETE", one, "schemas:delete", self.delete),
         ]
@@ -121,7 +121,7 @@ class SchemaRoutes:
     async def list(self, call: Call) -> bytes:
         """Answer all schemas, oldest first."""
         found = await self._schemas.list(call.caller)
-        return answers.encode(SchemaList([_shown(call, each) for each in found]))
+        return answers.encode(Schemas([_shown(call, each) for each in found]))
 
     async def show(self, call: Call) -> bytes:
         """Answer a schema."""
@@ -159,16 +159,16 @@ class SchemaRoutes:
         return answers.encode(_result(done))
 
 
-def _said(body: bytes) -> SchemaDetails:
+def _said(body: bytes) -> schemas.SchemaDetails:
     """Read the first JSON value of a body, whatever follows it (contract 1.2)."""
     try:
         said = _details.read(first_value(body))
     except BadRequest:
         raise InvalidInput("Invalid Schema Arguments") from None
-    return SchemaDetails(said.name or "", said.type or "", said.schema, said.attributes)
+    return schemas.SchemaDetails(said.name or "", said.type or "", said.schema, said.attributes)
 
 
-def _candidate(schema: records.Schema, body: bytes) -> Candidate:
+def _candidate(schema: records.Schema, body: bytes) -> schemas.Candidate:
     """Read what a schema is asked about: a message, if the schema speaks of attributes, else a payload (15.2).
 
     Raises `BadRequest`, or `InvalidInput` when the payload is missing.
@@ -209,5 +209,5 @@ def _shown(call: Call, schema: records.Schema) -> Schema:
     )
 
 
-def _result(done: DryRun) -> DryRunResult:
-    return DryRunResult(done.checked, done.refused, [Refused(str(each.offset), each.reason) for each in done.reasons])
+def _result(done: schemas.DryRun) -> DryRun:
+    return DryRun(done.checked, done.refused, [RefusedMessage(str(each.offset), each.reason) for each in done.reasons])

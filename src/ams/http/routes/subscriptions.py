@@ -43,10 +43,8 @@ class SubscriptionRoutes:
         subscriptions = "/projects/{project}/subscriptions"
         one = subscriptions + "/{subscription}"
         return [
-            Row(
-                "GET", subscriptions, "subscriptions:list", self.list, answers=answers.SubscriptionPage, parameters=PAGE
-            ),
-            Row("GET", one + ":acl", "subscriptions:acl", self.access_list, answers=answers.AccessList),
+            Row("GET", subscriptions, "subscriptions:list", self.list, answers=answers.Subscriptions, parameters=PAGE),
+            Row("GET", one + ":acl", "subscriptions:acl", self.access_list, answers=answers.Acl),
             Row("POST", one + ":modifyAcl", "subscriptions:modifyAcl", self.modify_access_list, reads=NewAccessList),
             Row(
                 "POST",
@@ -65,7 +63,7 @@ class SubscriptionRoutes:
         page = await self._subscriptions.list(call.caller, page_request(call))
         project = call.caller.here.name
         return answers.encode_page(
-            answers.SubscriptionPage, "subscriptions", page, lambda each: answers.subscription(project, each)
+            answers.Subscriptions, "subscriptions", page, lambda each: answers.subscription(project, each)
         )
 
     async def show(self, call: Call) -> bytes:
@@ -99,7 +97,7 @@ class SubscriptionRoutes:
 
     async def access_list(self, call: Call) -> bytes:
         """Answer who is on a subscription's access list."""
-        return answers.encode(answers.AccessList(await self._subscriptions.access_list(call.caller, call.subscription)))
+        return answers.encode(answers.Acl(await self._subscriptions.access_list(call.caller, call.subscription)))
 
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a subscription's access list."""

@@ -19,15 +19,15 @@ class TopicRoutes:
         """Return the routes of this room."""
         topics = "/projects/{project}/topics"
         return [
-            Row("GET", topics, "topics:list", self.list, answers=answers.TopicPage, parameters=PAGE),
+            Row("GET", topics, "topics:list", self.list, answers=answers.Topics, parameters=PAGE),
             Row(
                 "GET",
                 topics + "/{topic}/subscriptions",
                 "subscriptions:listByTopic",
                 self.subscriptions,
-                answers=answers.TopicSubscriptions,
+                answers=answers.SubscriptionNames,
             ),
-            Row("GET", topics + "/{topic}:acl", "topics:acl", self.access_list, answers=answers.AccessList),
+            Row("GET", topics + "/{topic}:acl", "topics:acl", self.access_list, answers=answers.Acl),
             Row(
                 "POST", topics + "/{topic}:modifyAcl", "topics:modifyAcl", self.modify_access_list, reads=NewAccessList
             ),
@@ -48,7 +48,7 @@ class TopicRoutes:
         """Answer a page of topics."""
         page = await self._topics.list(call.caller, page_request(call))
         project = call.caller.here.name
-        return answers.encode_page(answers.TopicPage, "topics", page, lambda topic: answers.topic(project, topic))
+        return answers.encode_page(answers.Topics, "topics", page, lambda topic: answers.topic(project, topic))
 
     async def show(self, call: Call) -> bytes:
         """Answer a topic."""
@@ -70,11 +70,11 @@ class TopicRoutes:
         """Answer the resource names of a topic's subscriptions, oldest first."""
         names = await self._topics.subscriptions_of(call.caller, call.topic)
         project = call.caller.here.name
-        return answers.encode(answers.TopicSubscriptions([subscription_path(project, name) for name in names]))
+        return answers.encode(answers.SubscriptionNames([subscription_path(project, name) for name in names]))
 
     async def access_list(self, call: Call) -> bytes:
         """Answer who is on a topic's access list."""
-        return answers.encode(answers.AccessList(await self._topics.access_list(call.caller, call.topic)))
+        return answers.encode(answers.Acl(await self._topics.access_list(call.caller, call.topic)))
 
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a topic's access list."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ams.backup.manifest import Entry
 from ams.errors import Unusable
-from ams.files import Disk, make_private
+from ams.files import Disk, FileHandle, make_private
 
 SLICE = 2 << 20
 """Bytes of a copy that wait for the disk at once: more would keep the service's own syncs waiting behind them."""
@@ -62,18 +62,28 @@ def copy_file(source: str, folder: str, name: str, length: int | None = None) ->
 
     Raises `OSError`, and `Unusable` when the file is shorter than that.
     """
-    target = os.path.join(folder, name)
-    Disk().make_folder(os.path.dirname(target))
     digest, copied = hashlib.sha256(), 0
-    with open(source, "rb") as reader, open(Disk().open(target, create=True), "wb", buffering=0) as writer:
+    # Plainly opened: a backup may lie where nothing can be written, and the seam opens for writing too.
+    with open(source, "rb") as reader, _new_file(os.path.join(folder, name)) as (disk, target):
         while data := reader.read(SLICE if length is None else min(SLICE, length - copied)):
             digest.update(data)
-            Disk().write(writer.fileno(), data, copied)
-            os.fdatasync(writer.fileno())
+            disk.write(target, data, copied)
+            disk.sync(target)
             copied += len(data)
     if length is not None and copied < length:
         raise Unusable(f"{source} ends at {copied} instead of {length}; `ams check` tells more")
     return Entry(name, copied, digest.hexdigest())
+
+
+@contextlib.contextmanager
+def _new_file(path: str) -> Iterator[tuple[Disk, FileHandle]]:
+    disk = Disk()
+    disk.make_folder(os.path.dirname(path))
+    handle = disk.open(path, create=True)
+    try:
+        yield disk, handle
+    finally:
+        disk.close(handle)
 
 
 def entry_of(folder: str, name: str) -> Entry:

@@ -1,7 +1,7 @@
 """Subscriptions in the registry."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
@@ -18,13 +18,6 @@ from ams.registry.tables import subscription_access, subscriptions
 
 PushChange = Callable[[PushConfig | None], PushConfig | None]
 """Makes a new push configuration of the present one; what it raises leaves everything as it was."""
-
-
-class PushChanged(NamedTuple):
-    """Push configurations before and after a change."""
-
-    before: PushConfig | None
-    after: PushConfig | None
 
 
 class SubscriptionRecords:
@@ -116,13 +109,13 @@ class SubscriptionRecords:
 
     async def change_push(
         self, project: ProjectId, name: SubscriptionName, change: PushChange, worker: UserId | None
-    ) -> PushChanged:
+    ) -> None:
         """Replace the push configuration in one step, and put the worker where it has to deliver now.
 
         Raises `SubscriptionGone`, then whatever `change` raises.
         """
 
-        def work(connection: Connection) -> PushChanged:
+        def work(connection: Connection) -> None:
             row = connection.execute(select(subscriptions).where(_is(project, name)).with_for_update()).first()
             if row is None:
                 raise SubscriptionGone
@@ -132,9 +125,8 @@ class SubscriptionRecords:
             if (before and before.verified) or (after and after.verified):
                 delivered = after is not None and after.verified
                 push.place_worker(connection, project, row.id, worker, delivered=delivered)
-            return PushChanged(before, after)
 
-        return await self._database.write(work, lambda: self._by_name.forget((project, name)))
+        await self._database.write(work, lambda: self._by_name.forget((project, name)))
 
     async def place_worker(self, worker: UserId) -> None:
         """Put the worker where it has to deliver, wherever it is missing. For the start, before anything is cached."""

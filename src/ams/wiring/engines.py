@@ -9,7 +9,7 @@ import structlog
 from ams.clock import Clock, Milliseconds
 from ams.cursors.base import Cursors
 from ams.cursors.sqlite import SqliteCursors
-from ams.files import Disk, Files
+from ams.files import Files
 from ams.folder import Folder
 from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.names import Offset, TopicId, topic_id_text
@@ -41,7 +41,7 @@ async def open_engines(settings: Settings, clock: Clock, files: Files) -> AsyncI
         stack.callback(folder.release)
         log = await EmbeddedLog.open(folder.log, files=files, clock=clock, options=_log_options(settings, folder))
         stack.push_async_callback(log.close)
-        key = await _token_key(settings, folder)
+        key = await _token_key(settings, folder, files)
         registry = await Registry.open(sqlite_url(folder.registry), key, clock=clock, on_full=log.release_reserve)
         stack.push_async_callback(registry.close)
         await _make_missing_logs(log, registry)
@@ -76,10 +76,10 @@ async def _ends(log: EmbeddedLog) -> dict[TopicId, Offset]:
     return {topic: (await log.bounds(topic)).end for topic in await log.topics()}
 
 
-async def _token_key(settings: Settings, folder: Folder) -> bytes:
+async def _token_key(settings: Settings, folder: Folder, files: Files) -> bytes:
     if settings.token_key:
         return parse_key(settings.token_key)
-    is_new = not Disk().exists(folder.registry)
+    is_new = not files.exists(folder.registry)
     if not is_new:
-        await settle(sqlite_url(folder.registry), folder.token_key)
-    return key_file(folder.token_key, create=is_new)
+        await settle(sqlite_url(folder.registry), folder.token_key, files)
+    return key_file(folder.token_key, create=is_new, files=files)

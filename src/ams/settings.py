@@ -312,5 +312,5 @@ def _check_push(settings: Settings) -> None:
 
 
 def environment() -> Mapping[str, str]:
-    """Return the process's environment; the one place that reads it."""
+    """Return the process's environment, which settings and profiles are read from."""
     return os.environ

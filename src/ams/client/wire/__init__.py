@@ -1,4 +1,4 @@
-"""The HTTP API as pure values: calls to send, answers to read (contract sections 1 to 12)."""
+"""The HTTP API as pure values: calls to send, answers to read (contract sections 5 to 15, and our own routes)."""
 
 from ams.client.wire.call import Call
 from ams.client.wire.metrics import (

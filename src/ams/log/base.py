@@ -1,4 +1,4 @@
-"""The promise of a log, kept by every engine and checked by `tests/log/test_contract.py`.
+"""The promise of a log, kept by every engine and checked by `tests/log/test_contract.py` and `test_keys.py`.
 
 A log holds the messages of each topic in order. Every engine promises:
 

@@ -11,6 +11,6 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 if __name__ == "__main__":
-    for note in ("note_publish", "note_attempt", "note_pull"):
+    for note in ("note_publish", "note_attempt", "note_pull", "note_acknowledgement"):
         setattr(Counts, note, _nothing)
     main()

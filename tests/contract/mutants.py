@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "ams"
 ERRORS = {
     "InvalidInput", "BadRequest", "NotAuthenticated", "NotAllowed", "NotFound", "AckTimeout", "AlreadyExists",
-    "Conflict", "KeyReused", "TooLarge", "Unavailable", "LogUnavailable", "RegistryUnavailable",
+    "Conflict", "KeyReused", "TooLarge", "Unavailable", "LogUnavailable", "RegistryUnavailable", "NotAcceptable",
+    "TopicGone", "SubscriptionGone", "RateLimited",
 }  # fmt: skip
 """Errors that a client can meet."""
 NOT_OF_THE_CONTRACT = {"checking.py", "observing.py", "serving.py", "wiring.py"}

@@ -44,3 +44,52 @@ def test_an_error_nobody_thought_of_tells_nothing() -> None:
 def test_unknown_paths_and_wrong_methods_have_the_envelope() -> None:
     assert json.loads(refusal(HTTPException(404)).body)["error"]["status"] == "NOT_FOUND"
     assert json.loads(refusal(HTTPException(405)).body)["error"]["status"] == "METHOD_NOT_ALLOWED"
+
+
+WIRE = {
+    "InvalidInput": (400, "INVALID_ARGUMENT"),
+    "BadRequest": (400, "BAD_REQUEST"),
+    "NotAuthenticated": (401, "UNAUTHORIZED"),
+    "NotAllowed": (403, "FORBIDDEN"),
+    "NotFound": (404, "NOT_FOUND"),
+    "NotAcceptable": (406, "NOT_ACCEPTABLE"),
+    "AckTimeout": (408, "TIMEOUT"),
+    "AlreadyExists": (409, "ALREADY_EXISTS"),
+    "Conflict": (409, "CONFLICT"),
+    "KeyReused": (409, "CONFLICT"),
+    "TooLarge": (413, "INVALID_ARGUMENT"),
+    "RateLimited": (429, "RESOURCE_EXHAUSTED"),
+    "LogUnavailable": (500, "INTERNAL_SERVER_ERROR"),
+    "CursorsUnavailable": (500, "INTERNAL_SERVER_ERROR"),
+    "RegistryUnavailable": (500, "INTERNAL_SERVER_ERROR"),
+    "Damaged": (500, "INTERNAL_SERVER_ERROR"),
+    "Unusable": (500, "INTERNAL_SERVER_ERROR"),
+    "Overloaded": (503, "UNAVAILABLE"),
+}
+"""Code and word of each error, typed in from the contract's short forms and docs/reference/http.md."""
+
+
+@pytest.mark.parametrize(("name", "wire"), WIRE.items(), ids=WIRE)
+def test_an_error_has_its_code_and_word_on_the_wire(name: str, wire: tuple[int, str]) -> None:
+    answer = refusal(getattr(errors, name)("x"))
+
+    assert (answer.code, json.loads(answer.body)["error"]["status"]) == wire
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (errors.NotAuthenticated, "Unauthorized"),
+        (errors.NotAllowed, "Access to this resource is forbidden"),
+        (errors.AckTimeout, "ack timeout"),
+        (errors.TopicGone, "Topic doesn't exist"),
+        (errors.SubscriptionGone, "Subscription doesn't exist"),
+        (errors.KeyReused, "Idempotency key reused with other content"),
+        (errors.TooLarge, "Message size is too large"),
+        (errors.RateLimited, "Too many requests"),
+        (errors.Unavailable, "Backend Error"),
+        (errors.RegistryUnavailable, "Internal error while querying datastore"),
+    ],
+)
+def test_an_error_has_the_text_clients_know(kind: type[AmsError], text: str) -> None:
+    assert kind().message == text

@@ -125,7 +125,7 @@ async def test_damage_found_at_start_is_in_the_report_with_file_and_position():
     assert path in str(damage)
 
 
-@pytest.mark.parametrize("part", ["head", "rows", "fences", "entries", "keys"])
+@pytest.mark.parametrize("part", ["head", "rows", "fences", "entries", "keys", "filter"])
 async def test_a_damaged_index_is_made_anew_and_nothing_is_missing(part: str):
     engine = Embedded()
     topic = await written(engine, sealed=True)
@@ -137,6 +137,7 @@ async def test_a_damaged_index_is_made_anew_and_nothing_is_missing(part: str):
         "fences": INDEX_HEAD + 96 + 1,
         "entries": INDEX_HEAD + head.directory_bytes + 3,
         "keys": head.keys_position + 3,
+        "filter": head.filter_position + 3,
     }
     engine.disk.damage(path, places[part])
 

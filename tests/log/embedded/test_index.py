@@ -10,7 +10,8 @@ from ams.errors import Damaged, Unusable
 from ams.log.base import Appended
 from ams.log.embedded import index
 from ams.log.embedded.entries import Answered, Entries, SegmentEntries
-from ams.log.embedded.index import Directory, Reach, Row, decode_entries, decode_head, encode_index, key_in
+from ams.log.embedded.filter import decode_filter
+from ams.log.embedded.index import Directory, Reach, Row, decode_entries, decode_head, encode_index, hashes_in, key_in
 
 
 def topic(number: int) -> bytes:
@@ -119,6 +120,7 @@ def test_keys_are_found_and_others_are_not(content):
     assert all(look(hashed) == answered for hashed, answered in content.keys.items())
     assert look(bytes(16)) == content.keys.get(bytes(16))
     assert look(b"\xff" * 16) is None
+    assert hashes_in(data[directory.head.keys_position : directory.head.filter_position]) == sorted(content.keys)
 
 
 @settings(deadline=None, max_examples=200)
@@ -142,9 +144,9 @@ def reads_as_whole(data: bytes) -> bool:
         for row in directory.rows():
             for number in range(row.block, directory.last_block(row) + 1):
                 block(directory, row, number, data)
-        full = index.KEY_BLOCK * 52 + 4
-        for start in range(head.keys_position, len(data), full):
-            key_in(data[start : start + full], b"")
+        hashes_in(data[head.keys_position : head.filter_position])
+        if head.keys:
+            decode_filter(data[head.filter_position :], head.keys)
     except Damaged:
         return False
     return True

@@ -17,7 +17,8 @@ Little-endian, unsigned. Checksums are CRC-32.
         60    4  directory checksum
         64    8  keys
         72    8  position of the key blocks
-        80   12  0
+        80    4  filter             bytes of the filter; 0: there is none
+        84    8  0
         92    4  header checksum    over bytes 0..91
     directory      read as a whole
         rows x 96   one for every topic alive at seal, sorted by uuid (see `Row`)
@@ -27,12 +28,14 @@ Little-endian, unsigned. Checksums are CRC-32.
                    times, n x 4 numbers of messages, n x 4 positions, n x 4 lengths, checksum (4)
     keys           sorted by hash, blocks of at most 64: per key its hash (16), first offset (8), messages (4), time
                    (8), content hash (16); checksum (4)
+    filter         of the keys, when there are any (`ams.log.embedded.filter`)
 
+The filter came later than the rest. An index without one is as good, and who does not know of it passes it over, so
+the version is the same.
 The table is what keeps a quiet topic's ids from starting again at 0: ends outlive the segments they were reached in.
 """
 
 import struct
-import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
@@ -44,6 +47,8 @@ from ams.clock import Milliseconds
 from ams.errors import Damaged, Unusable
 from ams.log.base import Appended
 from ams.log.embedded.entries import Answered, Entries, SegmentEntries
+from ams.log.embedded.filter import encode_filter, make_filter
+from ams.log.embedded.numbers import from_bytes, to_bytes
 from ams.names import Offset, TopicId
 
 INDEX_MAGIC = b"\xffAMSidx\n"
@@ -52,7 +57,7 @@ HEAD_BYTES = 96
 BLOCK = 128
 KEY_BLOCK = 64
 
-_HEAD = struct.Struct("<8sBB6xQQQQIIIIQQ12x")
+_HEAD = struct.Struct("<8sBB6xQQQQIIIIQQI8x")
 _ROW = struct.Struct("<16sQQQQQQQQIIII")
 _KEY = struct.Struct("<16sQIQ16s")
 _ENTRY_BYTES = 28
@@ -73,6 +78,7 @@ class IndexHead(NamedTuple):
     directory_checksum: int
     keys: int
     keys_position: int
+    filter_bytes: int
 
     @property
     def directory_bytes(self) -> int:
@@ -80,9 +86,19 @@ class IndexHead(NamedTuple):
         return self.rows * _ROW.size + self.blocks * 24 + self.key_blocks * 16
 
     @property
+    def keys_bytes(self) -> int:
+        """Length of all blocks of keys."""
+        return self.keys * _KEY.size + self.key_blocks * _CHECKSUM_BYTES
+
+    @property
+    def filter_position(self) -> int:
+        """Where the filter is, after the keys."""
+        return self.keys_position + self.keys_bytes
+
+    @property
     def size(self) -> int:
         """Length of the whole file."""
-        return self.keys_position + self.keys * _KEY.size + self.key_blocks * _CHECKSUM_BYTES
+        return self.filter_position + self.filter_bytes
 
 
 class Row(NamedTuple):
@@ -146,13 +162,14 @@ def encode_index(
     key_blocks = [hashes[start : start + KEY_BLOCK] for start in range(0, len(hashes), KEY_BLOCK)]
     directory = _directory(rows, blocks, key_blocks)
     entries = b"".join(data for _, _, data in blocks)
+    keys_filter = encode_filter(make_filter(hashes)) if hashes else b""
     head = _HEAD.pack(
         INDEX_MAGIC, VERSION, class_code, sequence, length, commit, content.newest,
         len(rows), len(blocks), len(key_blocks), zlib.crc32(directory), len(hashes),
-        HEAD_BYTES + len(directory) + len(entries),
+        HEAD_BYTES + len(directory) + len(entries), len(keys_filter),
     )  # fmt: skip
     keys = (_key_block(block, content.keys) for block in key_blocks)
-    return b"".join((_checked(head), directory, entries, *keys))
+    return b"".join((_checked(head), directory, entries, *keys, keys_filter))
 
 
 def decode_head(data: bytes) -> IndexHead | None:
@@ -181,9 +198,9 @@ class Directory:
         self._data = data
         fences = head.rows * _ROW.size
         size = head.blocks * 8
-        self._firsts = _numbers("Q", data[fences : fences + size])
-        self._times = _numbers("Q", data[fences + size : fences + 2 * size])
-        self._positions = _numbers("Q", data[fences + 2 * size : fences + 3 * size])
+        self._firsts = from_bytes("Q", data[fences : fences + size])
+        self._times = from_bytes("Q", data[fences + size : fences + 2 * size])
+        self._positions = from_bytes("Q", data[fences + 2 * size : fences + 3 * size])
         self._key_fences = fences + 3 * size
 
     @property
@@ -249,11 +266,11 @@ def decode_entries(data: bytes) -> Entries:
     columns = _unchecked(data, "entries")
     count = len(columns) // _ENTRY_BYTES
     entries = Entries()
-    entries.firsts = _numbers("Q", columns[: 8 * count])
-    entries.times = _numbers("Q", columns[8 * count : 16 * count])
-    entries.counts = _numbers("I", columns[16 * count : 20 * count])
-    entries.positions = _numbers("I", columns[20 * count : 24 * count])
-    entries.lengths = _numbers("I", columns[24 * count :])
+    entries.firsts = from_bytes("Q", columns[: 8 * count])
+    entries.times = from_bytes("Q", columns[8 * count : 16 * count])
+    entries.counts = from_bytes("I", columns[16 * count : 20 * count])
+    entries.positions = from_bytes("I", columns[20 * count : 24 * count])
+    entries.lengths = from_bytes("I", columns[24 * count :])
     return entries
 
 
@@ -263,6 +280,13 @@ def key_in(data: bytes, hashed: bytes) -> Answered | None:
         if found == hashed:
             return Answered(Appended(Offset(first), count, Milliseconds(time)), content)
     return None
+
+
+def hashes_in(data: bytes) -> list[bytes]:
+    """Return the hashes of all keys, given all their blocks; raises `Damaged` when one is not what was written."""
+    full = KEY_BLOCK * _KEY.size + _CHECKSUM_BYTES
+    blocks = (_unchecked(data[start : start + full], "keys") for start in range(0, len(data), full))
+    return [hashed for block in blocks for hashed, *_ in _KEY.iter_unpack(block)]
 
 
 def _rows_and_blocks(
@@ -294,9 +318,9 @@ def _directory(
     return b"".join(
         (
             *(_ROW.pack(*row, 0) for row in rows),
-            _bytes(array("Q", (first for first, _, _ in blocks))),
-            _bytes(array("Q", (time for _, time, _ in blocks))),
-            _bytes(array("Q", islice(positions, len(blocks)))),
+            to_bytes(array("Q", (first for first, _, _ in blocks))),
+            to_bytes(array("Q", (time for _, time, _ in blocks))),
+            to_bytes(array("Q", islice(positions, len(blocks)))),
             *(block[0] for block in key_blocks),
         )
     )
@@ -306,7 +330,7 @@ def _blocks(entries: Entries) -> Iterator[tuple[int, int, bytes]]:
     for start in range(0, len(entries), BLOCK):
         part = slice(start, start + BLOCK)
         columns = (entries.firsts, entries.times, entries.counts, entries.positions, entries.lengths)
-        data = b"".join(_bytes(column[part]) for column in columns)
+        data = b"".join(to_bytes(column[part]) for column in columns)
         yield entries.firsts[start], entries.times[start], _checked(data)
 
 
@@ -323,17 +347,3 @@ def _unchecked(data: bytes, what: str) -> bytes:
     if zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little") != claimed:
         raise Damaged(f"{what} checksum")
     return content
-
-
-def _numbers(code: str, data: bytes) -> "array[int]":
-    numbers = array(code, data)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
-
-
-def _bytes(numbers: "array[int]") -> bytes:
-    if sys.byteorder == "big":
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers.tobytes()

@@ -14,6 +14,7 @@ from ams.files import Disk, Files
 from ams.log.base import Appended, Bounds, Totals
 from ams.log.embedded.classes import CLASSES, class_of
 from ams.log.embedded.committer import Committer
+from ams.log.embedded.entries import Answered
 from ams.log.embedded.findings import Recovery
 from ams.log.embedded.holdings import Holdings
 from ams.log.embedded.keys import content_hash, key_hash
@@ -314,13 +315,21 @@ class EmbeddedLog:
 
     async def _answer(self, topic: TopicState, hashed: bytes, content: bytes) -> Appended | None:
         """Return what was answered to a key; None when it is new. Raises `KeyReused` for other content."""
-        look = partial(self._holdings.places.answered, topic.id, hashed, self._keys_since(topic))
-        answered = await self._upkeep.look_up(look)
+        answered = await self._remembered(topic, hashed)
         if answered is None:
             return None
         if answered.content != content:
             raise KeyReused
         return answered.appended
+
+    async def _remembered(self, topic: TopicState, hashed: bytes) -> Answered | None:
+        """Return what is known of a key; None when it is new to its window."""
+        since, places = self._keys_since(topic), self._holdings.places
+        for segment in places.may_hold(hashed, since):
+            answered = await self._upkeep.look_up(partial(places.answered_in, segment, topic.id, hashed))
+            if answered is not None and answered.appended.time >= since:
+                return answered
+        return None
 
     def _keys_since(self, topic: TopicState) -> Milliseconds:
         """Return the time before which a key counts as new."""

@@ -19,7 +19,6 @@ from ams.files import FileHandle, Files
 T = TypeVar("T")
 
 _MAX_OPEN = 512
-_ROUNDS = 1000
 THREADS = 4
 
 
@@ -121,6 +120,7 @@ class Pages:
         self._closed = False
         self._kept: OrderedDict[tuple[object, ...], tuple[Any, int]] = OrderedDict()
         self._weight = 0
+        self._drops = 0
 
     def kept(self, key: tuple[object, ...]) -> Any:
         """Return what is kept under `key`, or None."""
@@ -131,28 +131,46 @@ class Pages:
         return found[0]
 
     def keep(self, key: tuple[object, ...], thing: Any, weight: int) -> None:
-        """Keep a thing; the least recently used ones go when the budget is spent."""
+        """Keep a thing, at least until `ask` has ended (`looked_up`)."""
         before = self._kept.pop(key, None)
         self._kept[key] = (thing, weight)
         self._weight += weight - (before[1] if before else 0)
+
+    def _trim(self) -> None:
+        """Let the least recently used things go when there are more than the budget allows."""
         while self._weight > self._budget and len(self._kept) > 1:
             self._weight -= self._kept.popitem(last=False)[1][1]
 
     def drop(self, sequence: int) -> None:
         """Let go of everything kept of a segment: keys begin with its sequence."""
+        self._drops += 1
         for key in [key for key in self._kept if key[0] == sequence]:
             self._weight -= self._kept.pop(key)[1]
 
     async def looked_up(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, loading what it lacks; errors of loading are raised as they are."""
-        for _ in range(_ROUNDS):
-            try:
-                return ask()
-            except Cold as cold:
-                missing = cold
-            thing = await self.on_thread(missing.load)
-            self.keep(missing.key, thing, missing.weigh(thing))
-        raise LogUnavailable
+        """Return what `ask` returns, loading what it lacks; errors of loading are raised as they are.
+
+        What was loaded for `ask` is there when it is called again, were it more than the budget: each round brings it
+        on, however many it takes.
+        """
+        loaded: list[tuple[Cold, Any]] = []
+        drops = self._drops
+        try:
+            while True:
+                try:
+                    return ask()
+                except Cold as cold:
+                    missing = cold
+                self._trim()
+                thing = await self.on_thread(missing.load)
+                if self._drops != drops:  # it may be of a file that is another one by now
+                    loaded, drops = [], self._drops
+                    continue
+                loaded.append((missing, thing))
+                for needed, each in loaded:
+                    self.keep(needed.key, each, needed.weigh(each))
+        finally:
+            self._trim()
 
     async def on_thread(self, work: Callable[[], T]) -> T:
         """Run blocking work on a thread; `OSError` becomes `LogUnavailable`."""

@@ -13,6 +13,7 @@ from ams.clock import Milliseconds
 from ams.errors import Damaged
 from ams.log.embedded.classes import CLASSES, RetentionClass
 from ams.log.embedded.entries import Answered, Entries, SegmentEntries
+from ams.log.embedded.filter import KeyFilter, prefix_of
 from ams.log.embedded.index import HEAD_BYTES, NOWHERE, Directory, IndexHead, Reach, Row, decode_entries, key_in
 from ams.log.embedded.pages import Cold, Pages
 from ams.log.embedded.topic import TopicState
@@ -34,8 +35,14 @@ class Segment:
     """Its index, while it is in memory."""
     head: IndexHead | None = None
     """The head of its index file, once there is one."""
+    filter: KeyFilter | None = None
+    """Of the keys in its index file; None while it has none, and when the filter in it is damaged."""
     closed: bool = False
     """Whether it will not grow any more."""
+
+    def may_hold(self, prefix: int) -> bool:
+        """Whether a key whose hash has this prefix may be in it; False is certain."""
+        return self.filter is None or self.filter.may_hold(prefix)
 
     @property
     def newest(self) -> Milliseconds:
@@ -108,19 +115,30 @@ class Places:
         found = [self._since_in_class(segments, topic.id, time) for segments in self.by_class if segments]
         return min((offset for offset in found if offset is not None), default=None)
 
-    def answered(self, topic: TopicId, hashed: bytes, since: Milliseconds) -> Answered | None:
-        """Return what an append with this key was answered at `since` or later; None when the key is new to that time.
+    def may_hold(self, hashed: bytes, since: Milliseconds) -> list[Segment]:
+        """Return the segments in which an append with this key may be that was answered at `since` or later.
 
-        Newest segments first; those that ended before that time are not looked at.
+        Newest first. Of a key that is new they are, as a rule, only those being written.
         """
-        for segments in self.by_class:
-            for segment in reversed(segments):
-                if segment.newest < since:
-                    continue
-                found = self._answered_in(segment, topic, hashed)
-                if found is not None and found.appended.time >= since:
-                    return found
-        return None
+        prefix = prefix_of(hashed)
+        found = [each for each in self if each.may_hold(prefix) and each.newest >= since]
+        return sorted(found, key=lambda each: each.sequence, reverse=True)
+
+    def answered_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> Answered | None:
+        """Return what the newest append with this key in a segment was answered; None when the key is not in it."""
+        if segment.sequence not in self.by_sequence:  # it went meanwhile
+            return None
+        if segment.entries is not None:
+            return segment.entries.keys.get(hashed)
+        if segment.filter is None:
+            raise IndexDamaged(segment, "key filter checksum")
+        directory = self.directory(segment)
+        row = directory.find(topic)
+        place = directory.key_place(hashed) if row and row.keys else None
+        if place is None:
+            return None
+        data = self._bytes(segment, place.position, place.size)
+        return _checked(segment, lambda: key_in(data, hashed))
 
     def end_in(self, segment: Segment, topic: TopicId) -> Offset:
         """Return the offset after a topic's last message in a segment; 0 when it has none there."""
@@ -227,17 +245,6 @@ class Places:
                 return Reach(entries.end, Milliseconds(entries.times[-1]))
             number -= 1
         return NOWHERE
-
-    def _answered_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> Answered | None:
-        if segment.entries is not None:
-            return segment.entries.keys.get(hashed)
-        directory = self.directory(segment)
-        row = directory.find(topic)
-        place = directory.key_place(hashed) if row and row.keys else None
-        if place is None:
-            return None
-        data = self._bytes(segment, place.position, place.size)
-        return _checked(segment, lambda: key_in(data, hashed))
 
     def _block(self, segment: Segment, directory: Directory, row: Row, block: int) -> Entries:
         found: Entries | None = self.pages.kept((segment.sequence, block))

@@ -21,7 +21,7 @@ from ams.log.embedded.options import LogOptions
 from ams.log.embedded.places import Segment
 from ams.log.embedded.record import Kind
 from ams.log.embedded.scan import Control, Reached, Scanned, scan
-from ams.log.embedded.sealing import read_directory, read_head
+from ams.log.embedded.sealing import read_directory, read_filter, read_head
 from ams.log.embedded.segment import (
     HEAD_BYTES,
     Cut,
@@ -91,6 +91,7 @@ class _Recovering:
         self._log.segments = [segment for segments in by_class for segment in segments]
         for segment in self._log.segments:
             self._forget_the_dropped(segment)
+            self._take_filter(segment)
         log = self._log
         log.report = Recovery(
             len(log.segments), len(log.topics), self._bytes, tuple(self._trimmed), tuple(self._damage)
@@ -322,6 +323,11 @@ class _Recovering:
             content = segment.entries.topics
             for topic in [topic for topic in content if topic not in self._log.topics]:
                 del content[topic]
+
+    def _take_filter(self, segment: Segment) -> None:
+        if segment.head is not None:
+            with contextlib.suppress(Damaged):  # told, and the index made anew, when a key is looked up
+                segment.filter = read_filter(self._files, segment.index_path, segment.head)
 
     def _damaged(self, path: str, position: int, reason: str, length: int = 0) -> None:
         self._damage.append(Damage(path, position, length, reason))

@@ -6,7 +6,8 @@ from ams.clock import Milliseconds
 from ams.errors import Damaged
 from ams.files import Files, write_whole
 from ams.log.embedded.entries import SegmentEntries
-from ams.log.embedded.index import HEAD_BYTES, Directory, IndexHead, Reach, Row, decode_head, encode_index
+from ams.log.embedded.filter import NO_KEYS, KeyFilter, decode_filter, make_filter
+from ams.log.embedded.index import HEAD_BYTES, Directory, IndexHead, Reach, Row, decode_head, encode_index, hashes_in
 from ams.log.embedded.places import Segment
 from ams.log.embedded.scan import scan
 from ams.names import TopicId
@@ -24,7 +25,7 @@ class Sealer:
         self._reach: dict[int, tuple[int, dict[TopicId, Reach]]] = {}
         """By class: how far each topic came up to the segment of this sequence."""
 
-    def seal(self, segment: Segment, earlier: Sequence[Segment]) -> IndexHead:
+    def seal(self, segment: Segment, earlier: Sequence[Segment]) -> tuple[IndexHead, KeyFilter]:
         """Write the index of a segment, durably; `earlier` are those before it in its class, oldest first."""
         assert segment.entries is not None
         reach = self._before(segment, earlier) | _own_reach(segment.entries)
@@ -34,7 +35,7 @@ class Sealer:
         self._reach[segment.kind.code] = (segment.sequence, reach)
         head = decode_head(data[:HEAD_BYTES])
         assert head is not None
-        return head
+        return head, decode_filter(data[head.filter_position :], head.keys) if head.keys else NO_KEYS
 
     def _before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, Reach]:
         """Return how far topics came before a segment: remembered, read from the index before it, or worked out."""
@@ -78,6 +79,15 @@ def read_head(files: Files, path: str) -> IndexHead | None:
 def read_directory(files: Files, path: str, head: IndexHead) -> Directory:
     """Return the directory of an index file; raises `Damaged`."""
     return Directory(head, read_at(files, path, head.directory_bytes, HEAD_BYTES))
+
+
+def read_filter(files: Files, path: str, head: IndexHead) -> KeyFilter:
+    """Return the filter of the keys in an index file, worked out when there is none in it; raises `Damaged`."""
+    if not head.keys:
+        return NO_KEYS
+    if head.filter_bytes:
+        return decode_filter(read_at(files, path, head.filter_bytes, head.filter_position), head.keys)
+    return make_filter(hashes_in(read_at(files, path, head.keys_bytes, head.keys_position)))
 
 
 def read_at(files: Files, path: str, size: int, position: int) -> bytes:

@@ -146,9 +146,9 @@ class Upkeep:
     async def _index(self, segment: Segment) -> None:
         holdings = self._holdings
         earlier = [each for each in holdings.places.by_class[segment.kind.code] if each.sequence < segment.sequence]
-        head = await self._on_thread(lambda: self._sealer.seal(segment, earlier))
+        head, keys = await self._on_thread(lambda: self._sealer.seal(segment, earlier))
         holdings.places.forget_index(segment)
-        segment.head, segment.entries = head, None
+        segment.head, segment.filter, segment.entries = head, keys, None
         if holdings.table is not None and not self._has_segment(holdings.table):
             self._old_tables.append(holdings.table)
         holdings.table = segment.index_path
@@ -251,7 +251,7 @@ class Upkeep:
             content = found.content
             for topic in [topic for topic in content.topics if topic not in self._holdings.topics]:
                 del content.topics[topic]
-            segment.entries, segment.head = content, None
+            segment.entries, segment.head, segment.filter = content, None, None
             self._holdings.places.forget_index(segment)
             self._holdings.unsealed.append(segment)
             self.call()

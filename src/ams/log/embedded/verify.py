@@ -8,10 +8,11 @@ from ams.errors import Damaged, Unusable
 from ams.files import Disk, Files
 from ams.log.embedded.classes import CLASSES, RetentionClass
 from ams.log.embedded.entries import Entries, SegmentEntries
+from ams.log.embedded.filter import prefix_of
 from ams.log.embedded.findings import Damage, Trimmed
 from ams.log.embedded.index import Directory, IndexHead, Row, decode_entries, key_in
 from ams.log.embedded.scan import Scanned, scan
-from ams.log.embedded.sealing import read_at, read_directory, read_head
+from ams.log.embedded.sealing import read_at, read_directory, read_filter, read_head
 from ams.log.embedded.segment import (
     HEAD_BYTES,
     Cut,
@@ -166,10 +167,11 @@ class _Check:
             raise Damaged("the index has records the segment has not")
 
     def _check_keys(self, path: str, directory: Directory, content: SegmentEntries) -> None:
+        keys = read_filter(self._files, path, directory.head)
         for hashed, answered in content.keys.items():
             place = directory.key_place(hashed)
             data = read_at(self._files, path, place.size, place.position) if place else None
-            if data is None or key_in(data, hashed) != answered:
+            if data is None or key_in(data, hashed) != answered or not keys.may_hold(prefix_of(hashed)):
                 raise Damaged("the index does not agree with the segment's keys")
 
     def _size(self, path: str) -> int:

@@ -42,11 +42,12 @@ class Publisher:
         """Store the messages; when it returns they are durable.
 
         Raises `InvalidInput` for the first that the topic's schema does not allow, `Unusable` when that schema cannot
-        be used, `TooLarge` when a message is over the limit, `LogUnavailable` when the log cannot store now; nothing
-        is stored then. No messages are no error and store nothing.
+        be used, `TooLarge` when a message is over the limit, `KeyReused` for a key known with other messages,
+        `LogUnavailable` when the log cannot store now; nothing is stored then. No messages are no error: they store
+        nothing, and take no key.
         """
         if not messages:
-            return Appended(Offset(0), 0, topic.created_on)
+            return await self._nothing(topic, key)
         if topic.schema is not None:
             await self._check(topic, topic.schema, messages, key)
         if max([len(message.fragment) for message in messages]) + RECORD_OVERHEAD > self.max_message_bytes:
@@ -58,6 +59,12 @@ class Publisher:
             raise
         self.counts.note_publish(topic, appended)
         return appended
+
+    async def _nothing(self, topic: Topic, key: str | None) -> Appended:
+        """Answer a request without messages; under a known key it is another request than the first one."""
+        if key is not None:
+            await self.log.answered(topic.id, (), key)
+        return Appended(Offset(0), 0, topic.created_on)
 
     async def _check(self, topic: Topic, schema: AttachedSchema, messages: Sequence[Message], key: str | None) -> None:
         """Check messages against a schema, but for those that were stored under their key before it was there."""

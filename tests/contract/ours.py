@@ -98,6 +98,8 @@ KEYS = [
                                     "integer")),)),
     Row("ours key", "no messages use no key", keyed("k", "MA=="), ids(0), (A_TOPIC, post(PUBLISH, {"messages": []},
         headers={"idempotency-key": "k"}))),
+    Row("ours key", "no messages under a known key are other messages", post(PUBLISH, {"messages": []},
+        headers={"idempotency-key": "k"}), REUSED, (A_TOPIC, keyed("k", "MA=="))),
     Row("ours key", "a key is known as long as the messages are kept", keyed("k", "MQ=="), ids(1),
         (A_TOPIC, keyed("k", "MA=="), Wait(7 * DAY), keyed("k", "MA=="), Wait(0.001))),
     Row("ours key", "a key older than its window counts as new", keyed("k", "MQ=="), ids(1),

@@ -34,6 +34,16 @@ async def test_a_key_with_other_content_is_refused(log: Log):
     assert await log.bounds(topic) == Bounds(0, 1)
 
 
+async def test_the_order_of_attributes_does_not_make_it_other_content(log: Log):
+    topic = await new_topic(log)
+    first = await log.append(topic, [message("a", {"x": "1", "y": "2", "z": "3"})], key="k")
+
+    assert await log.append(topic, [message("a", {"z": "3", "x": "1", "y": "2"})], key="k") == first
+    for other in ({"x": "2", "y": "1", "z": "3"}, {"x": "1", "y": "2"}, {}):
+        with pytest.raises(KeyReused):
+            await log.append(topic, [message("a", other)], key="k")
+
+
 async def test_what_was_answered_to_a_key_is_told_without_appending(log: Log):
     topic = await new_topic(log)
     first = await log.append(topic, texts("a", "b"), key="k")

@@ -1,9 +1,15 @@
 """Idempotency keys: known for the window, on disk, and in memory only for the segments being written."""
 
+from random import Random
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ams.errors import KeyReused
 from ams.log.base import Bounds
+from ams.log.embedded.keys import content_hash, is_content
+from ams.messages import message
 from tests.log.engines import HOUR, Embedded, new_topic, texts
 
 DAY = 24 * HOUR
@@ -93,3 +99,32 @@ async def test_keys_of_an_open_segment_count_after_a_restart(engine: Embedded) -
             await log.append(topic, texts("a"), key=str(number))
 
         assert len(list(log._holdings.places)) == 2
+
+
+async def test_what_an_earlier_version_remembered_of_a_content_stays_valid(
+    engine: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hashed the attributes in the order in which they were sent."""
+    sent = [message("a", {"y": "1", "x": "2"})]
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        with monkeypatch.context() as earlier:
+            earlier.setattr("ams.log.embedded.keys.in_order", lambda each: each.fragment)
+            first = await log.append(topic, sent, key="k")
+
+    async with engine.opened() as log:
+        assert await log.append(topic, sent, key="k") == first
+        with pytest.raises(KeyReused):
+            await log.append(topic, [message("a", {"y": "1", "x": "3"})], key="k")
+
+
+@given(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=4), st.randoms(), st.text(max_size=5))
+def test_a_message_has_one_hash_in_whatever_order_its_attributes_come(
+    attributes: dict[str, str], random: Random, data: str
+) -> None:
+    names = list(attributes)
+    random.shuffle(names)
+    sent = [message(data, {name: attributes[name] for name in names})]
+
+    assert content_hash(sent) == content_hash([message(data, attributes)])
+    assert is_content(content_hash([message(data, attributes)]), sent)

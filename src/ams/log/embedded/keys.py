@@ -1,8 +1,9 @@
 """Idempotency keys: what is remembered of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
+from ams.messages import Message, in_order
 from ams.names import TopicId
 
 HASH_BYTES = 16
@@ -13,8 +14,20 @@ def key_hash(topic: TopicId, key: bytes) -> bytes:
     return blake2b(topic + key, digest_size=HASH_BYTES).digest()
 
 
-def content_hash(fragments: Iterable[bytes]) -> bytes:
-    """Return 16 bytes that stand for the messages of an append, in order."""
+def content_hash(messages: Sequence[Message]) -> bytes:
+    """Return 16 bytes that stand for the messages of an append, in order; the order of attributes means nothing."""
+    return _hash([in_order(each) for each in messages])
+
+
+def is_content(remembered: bytes, messages: Sequence[Message]) -> bool:
+    """Whether these messages are those of a remembered hash.
+
+    It may be one over the attributes as they were sent: it was so in earlier versions, whose keys are still known.
+    """
+    return remembered in (content_hash(messages), _hash([each.fragment for each in messages]))
+
+
+def _hash(fragments: Iterable[bytes]) -> bytes:
     content = blake2b(digest_size=HASH_BYTES)
     for fragment in fragments:
         content.update(len(fragment).to_bytes(8, "little"))

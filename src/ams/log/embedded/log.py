@@ -17,7 +17,7 @@ from ams.log.embedded.committer import Committer
 from ams.log.embedded.entries import Answered
 from ams.log.embedded.findings import Recovery
 from ams.log.embedded.holdings import Holdings
-from ams.log.embedded.keys import content_hash, key_hash
+from ams.log.embedded.keys import content_hash, is_content, key_hash
 from ams.log.embedded.options import MIB, LogOptions
 from ams.log.embedded.pages import Pages
 from ams.log.embedded.parts import Part
@@ -148,7 +148,7 @@ class EmbeddedLog:
             raise TooLarge
         append = Append(state, fragments, size, data_bytes(messages), self._loop.create_future())
         if key is not None:
-            return await self._append_once(append, key.encode())
+            return await self._append_once(append, messages, key.encode())
         self._submit(append)
         return await append.done
 
@@ -156,7 +156,7 @@ class EmbeddedLog:
         """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
         state, hashed = self._topic(topic), key_hash(topic, key.encode())
         await self._until_decided(hashed)
-        return await self._answer(state, hashed, content_hash([message.fragment for message in messages]))
+        return await self._answer(state, hashed, messages)
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
         """Return messages from `start` on (`Log.read`).
@@ -289,15 +289,15 @@ class EmbeddedLog:
         time = now if place is None else place.entries.times[place.number]
         state.age_due = Milliseconds(max(time + retention + 1, now + _MAX_AGE_CHECK_MS))
 
-    async def _append_once(self, append: Append, key: bytes) -> Appended:
+    async def _append_once(self, append: Append, messages: Sequence[Message], key: bytes) -> Appended:
         """Append unless the key was seen: then return its first answer, or raise `KeyReused` for other content."""
         topic, keys = append.topic, self._holdings.keys
         append.key, append.hashed = key, key_hash(topic.id, key)
-        append.content = content_hash(append.fragments)
+        append.content = content_hash(messages)
         await self._until_decided(append.hashed)
         keys[append.hashed] = self._loop.create_future()
         try:
-            answer = await self._answer(topic, append.hashed, append.content)
+            answer = await self._answer(topic, append.hashed, messages)
             self._topic(topic.id)
         except BaseException:
             self._holdings.forget_key(append.hashed)
@@ -313,12 +313,12 @@ class EmbeddedLog:
         while (under_way := self._holdings.keys.get(hashed)) is not None:
             await asyncio.wait((under_way,))
 
-    async def _answer(self, topic: TopicState, hashed: bytes, content: bytes) -> Appended | None:
+    async def _answer(self, topic: TopicState, hashed: bytes, messages: Sequence[Message]) -> Appended | None:
         """Return what was answered to a key; None when it is new. Raises `KeyReused` for other content."""
         answered = await self._remembered(topic, hashed)
         if answered is None:
             return None
-        if answered.content != content:
+        if not is_content(answered.content, messages):
             raise KeyReused
         return answered.appended
 

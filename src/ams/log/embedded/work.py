@@ -29,7 +29,7 @@ class Append:
     hashed: bytes = b""
     """`key_hash` of the key."""
     content: bytes = b""
-    """`content_hash` of the fragments when there is a key."""
+    """`content_hash` of the messages when there is a key."""
 
 
 @dataclass(slots=True, eq=False)

@@ -7,6 +7,9 @@ The moment is made of three looks, a few milliseconds apart, while nobody can ch
 3. the log says what it is made of: every publish answered before is in it, and so is every message a cursor of the
    second look has passed.
 
+The third look waits for no index that is being written: the service begins none from when it is asked to keep its files
+until it has told them, so what needs the registry waits for milliseconds.
+
 So in the copy no cursor is beyond the end of its topic, every topic and subscription has its log and its cursor, and
 nothing that was answered before the backup began is missing. The copying follows, from states that are held.
 """

@@ -100,6 +100,32 @@ async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(en
         assert await all_fragments(again, topic) == fragments(numbered(0, 20, size=300))
 
 
+async def test_no_index_is_written_between_the_keeping_and_the_list(engine: Embedded):
+    """Who is going to ask for the list holds the registry meanwhile."""
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, numbered(0, 20, size=300))
+        async with log.kept() as parts:
+            await log.append(topic, numbered(20, 20, size=300))
+            await log.retain()
+            assert engine.disk.paths(".idx") == []
+
+            await parts()
+            await log.retain()
+            assert len(engine.disk.paths(".idx")) > 0
+
+
+async def test_a_copy_that_never_asks_for_the_list_keeps_no_index_from_being_written_after_it(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, numbered(0, 20, size=300))
+        async with log.kept():
+            await log.append(topic, numbered(20, 20, size=300))
+        await log.retain()
+
+        assert len(engine.disk.paths(".idx")) > 0
+
+
 async def test_the_ids_of_a_quiet_topic_go_on_in_a_copy(engine: Embedded):
     async with engine.opened() as log:
         topic = await new_topic(log)

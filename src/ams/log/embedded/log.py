@@ -213,8 +213,8 @@ class EmbeddedLog:
 
         Gives the call that lists the files that are the whole log at that moment, with all that was answered before.
         """
-        async with self._upkeep.kept():
-            yield self._upkeep.parts
+        async with self._upkeep.kept() as parts:
+            yield parts
 
     def release_reserve(self) -> bool:
         """Give the reserve's space to others on a full disk; return whether there was some. From any thread."""

@@ -7,7 +7,7 @@ folder is larger than allowed. A topic's own age is a matter of its oldest offse
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -63,6 +63,8 @@ class Upkeep:
         self._old_tables: list[str] = []
         self._keepers = 0
         """Copies under way: until they are made no file goes."""
+        self._about_to_list: set[object] = set()
+        """Those of them that have not asked for the list of files yet."""
 
     async def run(self) -> None:
         """Look after the log until cancelled; at once when a segment was closed, else every check interval."""
@@ -88,25 +90,42 @@ class Upkeep:
             if self._closed:
                 raise LogUnavailable
             await self._chore(seal_all=False)
-            await self._index_sealed()
+            if not self._about_to_list:
+                await self._index_sealed()
             if not self._keepers:
                 await self._drop_old_table()
                 await self._cut_old()
                 await self._cut_large()
 
     @contextlib.asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
-        """Let no file go until the block ends."""
+    async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
+        """Let no file go until the block ends; gives the call that lists the files that are the log at that moment.
+
+        Until the list is asked for no index is written: who is going to ask may keep others waiting meanwhile.
+        """
+        copy = object()
+
+        async def parts() -> Sequence[Part]:
+            try:
+                return await self._parts()
+            finally:
+                self._let_go_on(copy)
+
         async with self._turn:
             self._keepers += 1
+            self._about_to_list.add(copy)
         try:
-            yield
+            yield parts
         finally:
             self._keepers -= 1
-            self.call()
+            self._let_go_on(copy)
 
-    async def parts(self) -> Sequence[Part]:
-        """Return the files that are the whole log at this moment; they stay while `kept`."""
+    def _let_go_on(self, copy: object) -> None:
+        """Go on with the upkeep, as far as the copies under way allow."""
+        self._about_to_list.discard(copy)
+        self.call()
+
+    async def _parts(self) -> Sequence[Part]:
         async with self._turn:
             if self._closed:
                 raise LogUnavailable

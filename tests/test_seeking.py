@@ -1,12 +1,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ams.clock import Milliseconds
 from ams.errors import Conflict, InvalidInput, LogUnavailable, NotFound
-from ams.names import SubscriptionName
+from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId
+from ams.seeking import Seeker
 from tests.support.house import SUB, TOPIC, House, open_house
 
 
@@ -123,3 +125,37 @@ async def test_of_two_seeks_at_once_one_wins_and_neither_is_mixed(house: House) 
 
     assert [each.current for each in answers] == [3, 10]
     assert (await house.seeker.offsets(house.caller, SUB)).current in (3, 10)
+
+
+async def test_a_seek_whose_topic_is_made_anew_meanwhile_seeks_in_the_new_one(house: House) -> None:
+    await house.publish(10)
+    later = Milliseconds(house.engines.clock.wall() + 1)
+    cursors = Remade(house)
+    seeker = Seeker(house.engines.registry, house.engines.log, cursors)
+
+    stands = await seeker.seek_time(house.caller, SUB, later)
+
+    assert cursors.remade
+    assert stands == (0, 2, 2)
+    assert await house.seeker.offsets(house.caller, SUB) == (0, 2, 2)
+
+
+class Remade:
+    """The cursors; right before the first seek the topic is made anew, gets two messages, and one of them is pulled."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.remade = False
+
+    async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
+        if not self.remade:
+            self.remade = True
+            house, deliverer = self.house, self.house.deliverer()
+            await house.engines.topics.delete(house.caller, TOPIC)
+            await house.engines.topics.create(house.caller, TOPIC)
+            await house.publish(2)
+            await deliverer.pull(await deliverer.subscription(house.caller, SUB), 1, wait=False)
+        return await self.house.engines.cursors.seek(subscription, topic, offset)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.house.engines.cursors, name)

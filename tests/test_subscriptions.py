@@ -204,7 +204,7 @@ async def test_a_subscription_whose_cursor_was_lost_begins_again_at_the_oldest_m
     topic = await engines.registry.topics.find(caller.here.id, made.topic)
     assert topic is not None
     await engines.log.append(topic.id, [message("aGk=")] * 3)
-    await engines.cursors.seek(made.id, Offset(3))
+    await engines.cursors.seek(made.id, topic.id, Offset(3))
     await engines.cursors.drop(made.id)
 
     assert await engines.subscriptions.give_cursors() == 1

@@ -1,5 +1,6 @@
 """Seeking: where a subscription stands, and moving it (contract 11.3 to 11.5)."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from ams.cursors.base import Cursors
 from ams.delivering import tell_loss
 from ams.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
-from ams.log.base import Log
+from ams.log.base import Bounds, Log
 from ams.names import Offset, SubscriptionName, TopicId
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
@@ -56,15 +57,13 @@ class Seeker:
 
         Raises `InvalidInput` outside the topic's bounds, both ends allowed; nothing has changed then (A6).
         """
-        subscription = await self._subscription(caller, name)
-        topic = await topic_of(self.registry, subscription)
-        with no_topic_is_a_conflict():
-            await self.cursors.position(subscription.id, topic.id)
-            bounds = await self.log.bounds(topic.id)
-        if not bounds.oldest <= offset <= bounds.end:
-            raise InvalidInput("Offset out of bounds")
-        await self.cursors.seek(subscription.id, Offset(offset))
-        return Offsets(bounds.oldest, bounds.end, Offset(offset))
+
+        async def there(topic: TopicId, bounds: Bounds) -> Offset:
+            if not bounds.oldest <= offset <= bounds.end:
+                raise InvalidInput("Offset out of bounds")
+            return Offset(offset)
+
+        return await self._move(caller, name, there)
 
     async def seek_time(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offsets:
         """Move the cursor to the first message published at `time` or later; return where everything stands then.
@@ -72,15 +71,26 @@ class Seeker:
         A time before the oldest kept message leads to that one, a time after the last to the end as it was when this
         began, so that no message published meanwhile is passed.
         """
+
+        async def there(topic: TopicId, bounds: Bounds) -> Offset:
+            found = await self.log.offset_at(topic, time)
+            return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
+
+        return await self._move(caller, name, there)
+
+    async def _move(
+        self, caller: Caller, name: SubscriptionName, where: Callable[[TopicId, Bounds], Awaitable[Offset]]
+    ) -> Offsets:
+        """Move the cursor to `where`; again when the topic was made anew meanwhile: that offset is of the old one."""
         subscription = await self._subscription(caller, name)
-        topic = await topic_of(self.registry, subscription)
-        with no_topic_is_a_conflict():
-            await self.cursors.position(subscription.id, topic.id)
-            bounds = await self.log.bounds(topic.id)
-            found = await self.log.offset_at(topic.id, time)
-        offset = bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
-        await self.cursors.seek(subscription.id, offset)
-        return Offsets(bounds.oldest, bounds.end, offset)
+        while True:
+            topic = await topic_of(self.registry, subscription)
+            with no_topic_is_a_conflict():
+                await self.cursors.position(subscription.id, topic.id)
+                bounds = await self.log.bounds(topic.id)
+                offset = await where(topic.id, bounds)
+            if await self.cursors.seek(subscription.id, topic.id, offset):
+                return Offsets(bounds.oldest, bounds.end, offset)
 
     async def _offsets(self, subscription: Subscription, topic: TopicId) -> Offsets:
         position = await self.cursors.position(subscription.id, topic)

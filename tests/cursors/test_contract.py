@@ -63,7 +63,7 @@ async def test_an_unknown_subscription_is_not_found(store: Store) -> None:
         store.cursors.retain(unknown, 0, Offset(1)),
         store.cursors.hand_out(unknown, 0, Offset(1)),
         store.cursors.acknowledge(unknown, Offset(1), DEADLINE),
-        store.cursors.seek(unknown, Offset(1)),
+        store.cursors.seek(unknown, TOPIC, Offset(1)),
     ):
         with pytest.raises(SubscriptionGone, match="Subscription doesn't exist"):
             await call
@@ -79,9 +79,21 @@ async def test_an_acknowledgement_moves_the_cursor_and_survives_a_restart(store:
 
 
 async def test_a_seek_survives_a_restart(store: Store) -> None:
-    await store.cursors.seek(SUB, Offset(42))
+    await store.cursors.seek(SUB, TOPIC, Offset(42))
 
     assert (await (await store.restart()).position(SUB, TOPIC)).offset == 42
+
+
+async def test_a_seek_on_another_topic_than_the_cursors_moves_nothing(store: Store) -> None:
+    """The topic was made anew while the offset was worked out: in the new one it would pass messages silently."""
+    assert await store.cursors.seek(SUB, TOPIC, Offset(7))
+    before = await store.cursors.position(SUB, OTHER)
+
+    assert not await store.cursors.seek(SUB, TOPIC, Offset(42))
+    assert await store.cursors.position(SUB, OTHER) == before
+    assert before.offset == 0
+    assert await store.cursors.seek(SUB, OTHER, Offset(3))
+    assert (await (await store.restart()).position(SUB, OTHER)).offset == 3
 
 
 async def test_a_dropped_cursor_stays_dropped(store: Store) -> None:
@@ -93,7 +105,7 @@ async def test_a_dropped_cursor_stays_dropped(store: Store) -> None:
 
 async def test_a_hand_out_read_before_a_seek_is_not_recorded_after_it(store: Store) -> None:
     before = await store.cursors.position(SUB, TOPIC)
-    await store.cursors.seek(SUB, Offset(5))
+    await store.cursors.seek(SUB, TOPIC, Offset(5))
 
     assert not await store.cursors.hand_out(SUB, before.generation, Offset(9))
     with pytest.raises(InvalidInput, match="no ack pending"):
@@ -132,7 +144,7 @@ async def test_what_was_pulled_before_a_restart_can_be_acknowledged_within_a_dea
 async def test_a_batch_pulled_before_a_seek_cannot_undo_it_across_a_restart(store: Store) -> None:
     store.clock.advance(60_000)
     await pulled(store.cursors, 10)
-    await store.cursors.seek(SUB, Offset(0))
+    await store.cursors.seek(SUB, TOPIC, Offset(0))
     store.clock.advance(1_000)
     cursors = await store.restart()
 
@@ -141,7 +153,7 @@ async def test_a_batch_pulled_before_a_seek_cannot_undo_it_across_a_restart(stor
 
 
 async def test_another_identity_of_the_topic_restarts_the_cursor_durably(store: Store) -> None:
-    await store.cursors.seek(SUB, Offset(42))
+    await store.cursors.seek(SUB, TOPIC, Offset(42))
 
     assert (await store.cursors.position(SUB, OTHER)).offset == 0
     assert (await (await store.restart()).position(SUB, OTHER)).offset == 0
@@ -156,7 +168,7 @@ async def test_retention_past_the_cursor_is_counted_for_ever(store: Store) -> No
 
 async def test_a_loss_seen_before_a_seek_does_not_move_the_cursor_after_it(store: Store) -> None:
     before = await store.cursors.position(SUB, TOPIC)
-    await store.cursors.seek(SUB, Offset(3))
+    await store.cursors.seek(SUB, TOPIC, Offset(3))
 
     after = await store.cursors.retain(SUB, before.generation, Offset(60))
 

@@ -158,7 +158,7 @@ async def test_after_a_seek_that_failed_what_was_handed_out_before_it_counts_and
     await cursors.hand_out(SUB, 0, Offset(10))
 
     disk.full = True
-    seeking = asyncio.ensure_future(cursors.seek(SUB, Offset(100)))
+    seeking = asyncio.ensure_future(cursors.seek(SUB, TOPIC, Offset(100)))
     await asyncio.sleep(0)
     during = await cursors.position(SUB, TOPIC)
     await cursors.hand_out(SUB, during.generation, Offset(110))
@@ -181,7 +181,7 @@ async def test_a_seek_that_failed_is_undone(tmp_path: Path, monkeypatch: pytest.
 
     disk.full = True
     with pytest.raises(CursorsUnavailable):
-        await cursors.seek(SUB, Offset(7))
+        await cursors.seek(SUB, TOPIC, Offset(7))
 
     assert (await cursors.position(SUB, TOPIC)).offset == 50
     await cursors.close()

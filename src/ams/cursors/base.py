@@ -4,6 +4,7 @@
    `CursorsUnavailable` and the cursor stands where it stood.
 2. Each call is one atomic step of `ams.cursors.state`, however many run at once.
 3. A hand-out is recorded only if the generation is the one its reader saw.
+4. A seek moves the cursor only on the topic its offset is of.
 
 An unknown subscription is `SubscriptionGone`.
 """
@@ -78,8 +79,11 @@ class Cursors(Protocol):
         """Return the newest hand-out that is not acknowledged; None without one since this process started."""
         ...
 
-    async def seek(self, subscription: SubscriptionId, offset: Offset) -> None:
-        """Move to `offset` (state.seek); durable when it returns."""
+    async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
+        """Move to `offset` of `topic` (state.seek); durable when it returns.
+
+        False, and nothing moves, when the cursor is on another topic: who worked the offset out must do so again there.
+        """
         ...
 
     async def close(self) -> None:

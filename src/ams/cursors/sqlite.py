@@ -202,12 +202,15 @@ class SqliteCursors:
             return None
         return Handed(handed[-1].end, Milliseconds(self._clock.monotonic() - handed[-1].time))
 
-    async def seek(self, subscription: SubscriptionId, offset: Offset) -> None:
-        """Move anywhere."""
+    async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
+        """Move anywhere on the topic the cursor is on."""
         entry = self._entry(subscription)
+        if entry.cursor.topic != topic:
+            return False
         entry.move(state.seek(entry.cursor, offset))
         entry.sought = self._clock.wall()
         await self._join(subscription, entry)
+        return True
 
     async def close(self) -> None:
         """Write what is waiting and close the database."""

@@ -17,7 +17,7 @@ from ams.names import Offset, SubscriptionName, TopicId, TopicName, is_name
 from ams.registry.records import Topic
 from ams.registry.registry import Registry
 
-PIECE_MESSAGES = 2_000
+PIECE_MESSAGES = 1_000
 PIECE_BYTES = 512 * 1024
 """What is read of the log at once; as much as it gives without a thread."""
 

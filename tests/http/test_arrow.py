@@ -1,5 +1,6 @@
 """Messages as Arrow: the schema of the docs, and for every message what JSON lines say of it."""
 
+import asyncio
 import base64
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -51,7 +52,7 @@ async def pieces(*of: Sequence[Stored]) -> AsyncIterator[Sequence[Stored]]:
 
 
 async def read(*of: Sequence[Stored]) -> Any:
-    written = b"".join([part async for part in stream(pieces(*of))])
+    written = b"".join([part async for part in stream(pieces(*of), asyncio.Lock())])
     with pa.ipc.open_stream(written) as opened:
         return opened.read_all()
 

@@ -15,6 +15,7 @@ import pytest
 from ams.errors import LogUnavailable, NotAcceptable
 from ams.http.routes import reading
 from ams.http.routes.reading import ARROW, LINES, wanted_form
+from ams.http.streaming import in_turn
 from ams.names import TopicId
 from tests.support.service import running_service
 
@@ -117,6 +118,33 @@ async def test_a_client_that_reads_slowly_holds_a_piece_or_two_of_memory(client:
 
     assert 0 < before_leaving < 10_000
     assert made <= before_leaving + 2000
+
+
+async def test_of_many_readers_one_piece_is_made_between_two_turns_of_everybody_else() -> None:
+    made = breaths = 0
+    most = 0
+
+    def encoded(_: int) -> bytes:
+        nonlocal made
+        made += 1
+        return b"x"
+
+    async def piece_after_piece() -> AsyncIterator[int]:
+        for number in range(20):
+            yield number
+
+    async def read(turn: asyncio.Lock) -> None:
+        assert [piece async for piece in in_turn(turn, piece_after_piece(), encoded)] == [b"x"] * 20
+
+    turn = asyncio.Lock()
+    readers = asyncio.gather(*(read(turn) for _ in range(50)))
+    while not readers.done():
+        before = made
+        await asyncio.sleep(0)
+        most, breaths = max(most, made - before), breaths + 1
+
+    assert (made, most) == (1000, 1)
+    assert breaths >= 1000
 
 
 async def test_an_answer_that_cannot_be_finished_is_not_taken_for_whole(client: Client) -> None:

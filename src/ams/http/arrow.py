@@ -1,5 +1,6 @@
 """Messages as an Arrow IPC stream. The one file that needs pyarrow (extra `arrow`), loaded when it is asked for."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 
@@ -7,6 +8,7 @@ import msgspec
 import pyarrow as pa
 import pybase64
 
+from ams.http.streaming import in_turn
 from ams.messages import Stored, decoded_data, parse
 
 SCHEMA = pa.schema(
@@ -28,11 +30,11 @@ _NONE: Mapping[str, str] = {}
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
 
-async def stream(pieces: AsyncIterator[Sequence[Stored]]) -> AsyncIterator[bytes]:
-    """Yield the schema, a record batch for each piece, and the end."""
+async def stream(pieces: AsyncIterator[Sequence[Stored]], turn: asyncio.Lock) -> AsyncIterator[bytes]:
+    """Yield the schema, a record batch for each piece, made in turn with all others, and the end."""
     yield SCHEMA.serialize().to_pybytes()
-    async for piece in pieces:
-        yield batch(piece).serialize().to_pybytes()
+    async for encoded in in_turn(turn, pieces, lambda piece: batch(piece).serialize().to_pybytes()):
+        yield encoded
     yield _END
 
 

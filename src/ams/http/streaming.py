@@ -1,8 +1,8 @@
 """Answers that go out piece by piece: as fast as the client reads, never as a whole in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import structlog
 from starlette.responses import Response
@@ -12,6 +12,21 @@ from ams.errors import AmsError
 from ams.http.limits import gone
 
 logger = structlog.get_logger("ams.http")
+
+T = TypeVar("T")
+
+
+async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[T], bytes]) -> AsyncIterator[bytes]:
+    """Yield what is made of each piece.
+
+    All answers share one turn, and whoever has it lets other requests go first: however many ranges are read at once,
+    nobody waits for more than one piece to be made.
+    """
+    async for piece in pieces:
+        async with turn:
+            await asyncio.sleep(0)
+            encoded = made(piece)
+        yield encoded
 
 
 class Streamed(NamedTuple):

@@ -11,7 +11,7 @@ from ams.clock import Milliseconds, publish_time
 from ams.errors import InvalidInput, NotAcceptable
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
-from ams.http.streaming import Streamed
+from ams.http.streaming import Streamed, in_turn
 from ams.messages import Stored
 from ams.reading import Range, RangeReader, Wanted
 
@@ -46,6 +46,8 @@ class ReadingRoutes:
 
     def __init__(self, reader: RangeReader) -> None:
         self._reader = reader
+        self._turn = asyncio.Lock()
+        """Of making a piece."""
 
     def rows(self) -> list[Row]:
         """Return the routes of this room."""
@@ -72,7 +74,9 @@ class ReadingRoutes:
         wanted = Wanted(_number(call, "from"), _number(call, "to"), _most(call))
         planned = await self._reader.plan(call.caller, call.topic, wanted, call.parameter("subscription"))
         pieces = self._reader.messages(planned)
-        return Streamed(form, _headers(planned), await _arrow(pieces) if form == ARROW else lines(pieces))
+        if form == ARROW:
+            return Streamed(form, _headers(planned), await _arrow(pieces, self._turn))
+        return Streamed(form, _headers(planned), in_turn(self._turn, pieces, encoded_lines))
 
 
 def wanted_form(accept: str) -> str:
@@ -91,12 +95,6 @@ def wanted_form(accept: str) -> str:
     raise NotAcceptable(f"{ARROW} needs pyarrow, which is not installed here; {LINES} is always there")
 
 
-async def lines(pieces: AsyncIterator[Sequence[Stored]]) -> AsyncIterator[bytes]:
-    """Yield messages as JSON, one a line."""
-    async for piece in pieces:
-        yield encoded_lines(piece)
-
-
 def encoded_lines(messages: Sequence[Stored]) -> bytes:
     """Write messages as lines, as `ReadMessage` describes them: one join, so that a fragment is copied once."""
     parts: list[bytes] = []
@@ -109,10 +107,10 @@ def encoded_lines(messages: Sequence[Stored]) -> bytes:
     return b"".join(parts)
 
 
-async def _arrow(pieces: AsyncIterator[Sequence[Stored]]) -> AsyncIterator[bytes]:
+async def _arrow(pieces: AsyncIterator[Sequence[Stored]], turn: asyncio.Lock) -> AsyncIterator[bytes]:
     """Return the Arrow stream; loading what makes it takes a while the first time."""
     arrow = await asyncio.to_thread(importlib.import_module, "ams.http.arrow")
-    stream: AsyncIterator[bytes] = arrow.stream(pieces)
+    stream: AsyncIterator[bytes] = arrow.stream(pieces, turn)
     return stream
 
 

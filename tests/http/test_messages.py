@@ -1,4 +1,6 @@
+import asyncio
 import json
+import time
 
 import pytest
 
@@ -60,9 +62,64 @@ async def test_a_big_body_is_read_like_a_small_one() -> None:
     assert await read(sent) == [("QUJD", {"n": str(number)}) for number in range(10_000)]
 
 
-async def test_a_body_of_more_messages_than_may_be_is_too_large_before_it_is_read() -> None:
+@pytest.mark.parametrize("name", [b"messages", b"MESSAGES"])
+async def test_a_body_of_more_messages_than_may_be_is_too_large_before_it_is_read(name: bytes) -> None:
     with pytest.raises(TooLarge):
-        await read(b'{"messages":[' + b"{}," * (2 * MAX_MESSAGES + 1) + b"{}]}")
+        await read(b'{"%b":[' % name + b"{}," * MAX_MESSAGES + b"{}]}")
+
+
+async def test_as_many_messages_as_may_be_are_read() -> None:
+    sent = b'{"data":"QUJD"},' * (MAX_MESSAGES - 1) + b'{"data":"QUJD"}'
+
+    assert len(await read(b'{"messages":[' + sent + b"]}")) == MAX_MESSAGES
+
+
+async def test_braces_and_commas_within_texts_are_no_messages() -> None:
+    text = "{,[" * MAX_MESSAGES
+
+    assert await read({"messages": [{"attributes": {"n": text}}]}) == [("", {"n": text})]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"messages":[0' + b",0" * MAX_MESSAGES + b"]}", b'{"messages":[null' + b",null" * MAX_MESSAGES + b"]}",
+     b'{"messages":7,"x":[0' + b",0" * MAX_MESSAGES + b"]}", b'{"messages":[' + b"[" * BIG_BODY,
+     b'{"messages":[{"data":"aGk="},{"data":"' + b"*" * BIG_BODY + b'"}]}'],
+    ids=range(5),
+)  # fmt: skip
+async def test_a_big_body_that_holds_anything_else_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput, match="^Invalid Message Arguments$"):
+        await read(body)
+
+
+async def test_a_big_body_without_messages_stores_none() -> None:
+    padding = b" " * BIG_BODY
+
+    assert (
+        await read(b"{}" + padding) == await read(b"null" + padding) == await read(b'{"messages":null}' + padding) == []
+    )
+
+
+async def test_a_big_body_of_odd_spelling_and_unknown_fields_is_read_and_holds_nobody() -> None:
+    """Nothing is made of what is passed over: megabytes of nested lists would take a second."""
+    nested = b"[" + b"[]," * 2_000_000 + b"1e999]"
+    body = b'{"x":%b,"Messages":[{"y":%b,"DATA":"QUJD"}]}' % (nested, nested)
+    began = time.process_time()
+
+    assert await read(body) == [("QUJD", {})]
+    assert time.process_time() - began < 1
+
+
+async def test_others_go_on_while_a_big_body_is_read() -> None:
+    body = json.dumps({"messages": [{"data": "QUJD"}] * 50_000}).encode()
+    reading = asyncio.ensure_future(MessageReader(False).read(body))
+    breaths = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        breaths += 1
+
+    assert len(await reading) == 50_000
+    assert breaths > 100
 
 
 @pytest.mark.parametrize(
@@ -143,6 +200,31 @@ def test_11_1_the_numbers_of_ack_ids_are_read() -> None:
 def test_11_1_absent_or_foreign_ids_are_invalid(body: bytes) -> None:
     with pytest.raises(InvalidInput, match="^Invalid ack id$"):
         messages.ack_numbers("projects/P/subscriptions/S:", messages.ack_ids(body))
+
+
+PREFIX = "projects/P/subscriptions/S:"
+
+
+async def big_ack(ids: list[str] | None) -> list[str] | None:
+    body = json.dumps({"ackIds": ids}).encode() + b" " * BIG_BODY
+    return await MessageReader(False).ack_ids(PREFIX, body)
+
+
+async def test_11_1_of_a_big_acknowledgement_the_largest_id_counts() -> None:
+    ids = [f"{PREFIX}{number}" for number in range(10_000)]
+
+    assert await big_ack(ids[5000:] + ids[:5000]) == [f"{PREFIX}9999"]
+    assert await big_ack([PREFIX + "-3"]) == [PREFIX + "-3"]
+
+
+async def test_11_1_a_big_acknowledgement_is_refused_like_a_small_one() -> None:
+    ids = [f"{PREFIX}{number}" for number in range(10_000)]
+
+    assert await big_ack(None) is None
+    assert await big_ack([*ids, "x"]) is None
+    assert await big_ack([]) == []
+    with pytest.raises(InvalidInput, match="^Invalid ack parameter$"):
+        await MessageReader(False).ack_ids(PREFIX, b'{"ackIds": [1]}' + b" " * BIG_BODY)
 
 
 def keyed(*values: bytes) -> str | None:

@@ -41,6 +41,19 @@ def test_1_2_null_is_absent_and_a_null_body_is_an_empty_object() -> None:
     assert READER.read(b" null ") == Outer()
 
 
+@pytest.mark.parametrize("odd", [b"1e999", b"9" * 5000, b"[" + b"[]," * 9 + b"-1e-999]", b'{"a": {"b": [1e999]}}'])
+def test_1_2_unknown_fields_are_ignored_whatever_they_hold(odd: bytes) -> None:
+    assert READER.read(b'{"x": %b, "pushConfig": {"y": %b, "maxMessages": 3}}' % (odd, odd)) == Outer(None, Inner(3))
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"AckIds": 5, "ackIds": ["b"]}', b'{"ackIds": ["b"], "ACKIDS": 5}', b'{"Many": [{"MAXMESSAGES": "1"}]}']
+)
+def test_1_2_a_wrong_type_under_another_spelling_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput, match="parse error"):
+        READER.read(body)
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b" ", b"[]", b'"x"', b"1", b"{} x", b"{", b'{"ackIds": "a"}', b'{"ackIds": [1]}', b'{"ackIds": [null]}',

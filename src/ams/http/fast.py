@@ -146,9 +146,13 @@ class FastRoutes:
         return messages.pulled(ack_prefix(call.project, call.name), stored)
 
     async def _acknowledge(self, call: Call) -> bytes:
-        body = await self._bodies.read_with(call.headers, call.receive, SMALL_BODY, call.admit_again)
-        ids = messages.ack_ids(body)
+        body = await self._bodies.read_with(call.headers, call.receive, None, call.admit_again)
         prefix = ack_prefix(call.project, call.name)
+        weight = self._bodies.hold(body)
+        try:
+            ids = await self._messages.ack_ids(prefix, body)
+        finally:
+            self._bodies.release(weight)
         await self._deliverer.acknowledge(
             call.caller, SubscriptionName(call.name), lambda: messages.ack_numbers(prefix, ids)
         )

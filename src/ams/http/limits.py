@@ -10,7 +10,7 @@ from ams.http.asgi import Receive
 Headers = Iterable[tuple[bytes, bytes]]
 
 SMALL_BODY = 2**20
-"""Limit for every body but that of a publish."""
+"""Limit for every body but those of publish and acknowledge."""
 SMALL_PIECE = 2**16
 """Bodies up to this size are not counted: connections are."""
 

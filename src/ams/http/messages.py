@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import msgspec
@@ -17,12 +17,15 @@ from ams.names import ack_offset
 BIG_BODY = 256 * 1024
 """Bodies above this are decoded one at a time, letting other requests in between."""
 MAX_MESSAGES = 100_000
-"""In a request; empty ones cost more to read than to send. Told by the braces, two a message at most."""
+"""In a request; small ones cost more to read than to send."""
 _KEY = re.compile(rb"[ -~]{1,255}")
 """What may be an idempotency key, blanks around it cut off by the parser."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _BREATH = 256
-"""Messages of a big body that are checked between two breaths."""
+_BREATH_BYTES = 512 * 1024
+"""Messages of a big body that are read between two breaths, and how much of it."""
+_BREATH_IDS = 4096
+"""Ack ids of a big body that are read between two breaths."""
 
 
 class AttributePair(Shape):
@@ -45,6 +48,12 @@ class PublishBody(Shape):
     """Messages to publish, in order."""
 
     messages: list[PublishedMessage | None] | None = None
+
+
+class BigPublishBody(Shape):
+    """A big `PublishBody`, its messages left as they came."""
+
+    messages: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class PullBody(Shape, rename="camel"):
@@ -89,12 +98,18 @@ class Received(msgspec.Struct, rename="camel"):
 
 
 _publish = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
+_big_publish = Reader(BigPublishBody, lambda: InvalidInput("Invalid Message Arguments"))
+_one = Reader(PublishedMessage, lambda: InvalidInput("Invalid Message Arguments"))
+_each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 _pull = Reader(PullBody, lambda: InvalidInput("Invalid Pull Parameters Arguments"))
 _acknowledge = Reader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
 
 
 class MessageReader:
-    """Reads publish requests; `lenient` stores data that is not base64 as it is (contract 17.1, M7)."""
+    """Reads what may be big: publish and acknowledge requests, the big ones one at a time, others in between.
+
+    `lenient` stores data that is not base64 as it is (contract 17.1, M7).
+    """
 
     def __init__(self, lenient: bool) -> None:
         self._lenient = lenient
@@ -103,21 +118,75 @@ class MessageReader:
     async def read(self, body: bytes, *, lenient: bool = False) -> list[Message]:
         """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments".
 
+        Raises `TooLarge` for more than `MAX_MESSAGES` of them.
+
         `lenient` leaves data that is not base64 to be refused by the topic's schema, with its text (contract 15.3).
         """
         lenient = lenient or self._lenient
         if len(body) <= BIG_BODY:
             return [_message(each, lenient) for each in _publish.read(body).messages or ()]
-        if body.count(b"{") > 2 * MAX_MESSAGES + 1:
-            raise TooLarge
         async with self._one_at_a_time:
-            # In a thread: other requests go on while a body of millions of odd values is looked through.
-            published = (await asyncio.to_thread(_publish.read, body)).messages or []
             messages: list[Message] = []
-            for start in range(0, len(published), _BREATH):
+            for slice_ in _slices(_big(body)):
                 await asyncio.sleep(0)
-                messages += [_message(each, lenient) for each in published[start : start + _BREATH]]
+                messages += [_message(_one.read(each), lenient) for each in slice_]
             return messages
+
+    async def ack_ids(self, prefix: str, body: bytes) -> list[str] | None:
+        """Read an acknowledge body; None when the ids are absent. Raises `InvalidInput` "Invalid ack parameter".
+
+        Of a big one only the largest id is left, or nothing when one of them is invalid.
+        """
+        if len(body) <= BIG_BODY:
+            return ack_ids(body)
+        async with self._one_at_a_time:
+            ids = ack_ids(body)
+            return ids and await _largest(prefix, ids)
+
+
+def _big(body: bytes) -> list[msgspec.Raw]:
+    """Split a big publish body into its messages."""
+    messages = _big_publish.read(body).messages
+    try:
+        if body.count(b",") >= MAX_MESSAGES:  # there may be more messages than that; commas stand in texts too
+            _count(messages)
+        return _each(messages) or []
+    except (ValueError, RecursionError):
+        raise InvalidInput("Invalid Message Arguments") from None
+
+
+def _count(messages: msgspec.Raw) -> None:
+    """Raise `TooLarge` as soon as there is a message too many, before anything is made of them."""
+    numbers = iter(range(MAX_MESSAGES))
+
+    class Counted(msgspec.Struct):
+        def __post_init__(self) -> None:
+            if next(numbers, None) is None:
+                raise TooLarge
+
+    msgspec.json.decode(messages, type=list[Counted] | None)
+
+
+def _slices(messages: Sequence[msgspec.Raw]) -> Iterator[Sequence[msgspec.Raw]]:
+    """Yield the messages in slices that take a moment to read."""
+    start = size = 0
+    for number, each in enumerate(messages):
+        size += len(memoryview(each))
+        if number - start >= _BREATH or size >= _BREATH_BYTES:
+            yield messages[start : number + 1]
+            start, size = number + 1, 0
+    yield messages[start:]
+
+
+async def _largest(prefix: str, ids: list[str]) -> list[str] | None:
+    found: list[int] = []
+    for start in range(0, len(ids), _BREATH_IDS):
+        await asyncio.sleep(0)
+        try:
+            found.append(max(ack_numbers(prefix, ids[start : start + _BREATH_IDS])))
+        except InvalidInput:
+            return None
+    return [f"{prefix}{max(found)}"]
 
 
 def _message(published: PublishedMessage | None, lenient: bool) -> Message:

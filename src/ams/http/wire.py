@@ -29,38 +29,54 @@ class Reader(Generic[T]):
         self._refusal = refusal
         self._decoder = msgspec.json.Decoder(shape)
 
-    def read(self, body: bytes) -> T:
+    def read(self, body: bytes | msgspec.Raw) -> T:
         """Return the body as its shape; raise the route's parse error."""
         try:
             return self._decoder.decode(body)
         except (ValueError, RecursionError):
             return self._read_patiently(body)
 
-    def _read_patiently(self, body: bytes) -> T:
+    def _read_patiently(self, body: bytes | msgspec.Raw) -> T:
         try:
-            value = msgspec.json.decode(body)
-            if value is None:
-                return self._shape()
-            return msgspec.convert(_folded(value, self._shape), self._shape)
+            return _folded(body, self._shape)
         except (ValueError, RecursionError):
             raise self._refusal() from None
 
 
-def _folded(value: Any, wanted: Any) -> Any:
-    """Rename an object's members to the spelling of its shape, leaving out unknown ones; the last of a name wins."""
-    if isinstance(value, list):
-        item = _argument(wanted, list)
-        return value if item is None or _shape_in(item) is None else [_folded(each, item) for each in value]
-    shape = _shape_in(wanted)
-    if not isinstance(value, dict) or shape is None:
-        return value
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
+    """Read an object, names in any spelling; the last of a name wins, and all of them must have the right type.
+
+    What is unknown is passed over as text: whatever it holds, nothing is made of it.
+    """
     fields = _fields(shape)
     found = {}
-    for name, member in value.items():
+    for name, member in (_members(body) or {}).items():
         field = fields.get(name.lower())
         if field is not None:
-            found[field.encode_name] = _folded(member, field.type)
-    return found
+            found[field.name] = _member(member, field.type)
+    return shape(**found)
+
+
+def _member(raw: msgspec.Raw, wanted: Any) -> Any:
+    """Read a value of an object or a list: exactly, and where objects are wanted, without regard to letter case."""
+    try:
+        return _decoder(wanted).decode(raw)
+    except ValueError:
+        shape, item = _shape_in(wanted), _argument(wanted, list)
+        if shape is not None:
+            return _folded(raw, shape)
+        if item is None or _shape_in(item) is None:
+            raise
+        return [_member(each, item) for each in _items(raw)]
+
+
+@functools.cache
+def _decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(wanted)
 
 
 @functools.cache

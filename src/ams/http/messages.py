@@ -194,7 +194,7 @@ def _message(published: PublishedMessage | None, lenient: bool) -> Message:
         raise InvalidInput("Invalid Message Arguments")
     data = published.data or ""
     attributes = _attributes(published.attributes)
-    if not data and not attributes:
+    if not attributes and not data.strip("\r\n"):  # line breaks are no data (contract 17.1, M7)
         raise InvalidInput("Invalid Message Arguments")
     plain = _is_base64(data)
     if not plain and not lenient:

@@ -222,7 +222,16 @@ def test_the_first_mistake_is_told(asked: AskedPush, at_creation: str, at_change
 
 
 @pytest.mark.parametrize(
-    "url", ["https://a", "HTTPS://A.example", "https://a:8443/x?y=z#f", "https://[2001:db8::1]:1/", "https://u:p@a/"]
+    "url",
+    [
+        "https://a",
+        "HTTPS://A.example",
+        "https://a:8443/x?y=z#f",
+        "https://[2001:db8::1]:1/",
+        "https://u:p@a/",
+        "https://a.example./",
+        f"https://{'a' * 63}/",
+    ],
 )
 def test_https_urls_with_a_host_are_good(url: str) -> None:
     assert is_https(url)
@@ -232,7 +241,8 @@ def test_https_urls_with_a_host_are_good(url: str) -> None:
     "url",
     ["", "a", "/in", "http://a", "ftp://a", "https:", "https://", "https:///in", "https://:443", "https://a:x",
      "https://a:65536", "https://a:0", "https://[::1", "https://a b", "https://a\n", "\thttps://a", "https://a\\@b",
-     "https://ü.example", "https://a\x7f", "https://?x", "//a"],
+     "https://ü.example", "https://a\x7f", "https://?x", "//a",
+     "https://a..b/", "https://.a/", "https://a../", "https://./", f"https://{'a' * 64}.example"],
 )  # fmt: skip
 def test_others_are_not(url: str) -> None:
     assert not is_https(url)

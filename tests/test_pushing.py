@@ -13,7 +13,7 @@ from ams.about import About
 from ams.access.admission import Admission, Caller
 from ams.errors import Conflict, NotAuthenticated, NotFound, Unavailable
 from ams.names import SubscriptionName, UserName
-from ams.push.endpoint import EndpointCheck
+from ams.push.endpoint import CHECKS_OF_PROJECT, EndpointCheck
 from ams.push.guard import Guard, networks, trust
 from ams.push_config import AskedPush, PushConfig
 from ams.pushing import UNREACHABLE, Pushing
@@ -110,7 +110,9 @@ async def test_of_many_who_verify_at_once_one_does(
     await pushing.modify(house.caller, SUB, asked)
     endpoint.behaviour = answers((await stored(house)).verification_hash)
 
-    outcomes = await asyncio.gather(*(pushing.verify(house.caller, SUB) for _ in range(8)), return_exceptions=True)
+    outcomes = await asyncio.gather(
+        *(pushing.verify(house.caller, SUB) for _ in range(CHECKS_OF_PROJECT)), return_exceptions=True
+    )
 
     assert sum(outcome is None for outcome in outcomes) == 1
     assert {str(outcome) for outcome in outcomes if outcome} == {"Push endpoint is already verified"}

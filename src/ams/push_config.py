@@ -198,9 +198,14 @@ def is_https(url: str) -> bool:
         return False
     try:
         parts = urlsplit(url)
-        return parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+        return parts.scheme == "https" and _is_host(parts.hostname or "") and parts.port != 0
     except ValueError:  # a port that is none, half an IPv6 address
         return False
+
+
+def _is_host(host: str) -> bool:
+    """Whether this is an IPv6 address, which the URL was cut by, or has no empty and no overlong label."""
+    return ":" in host or all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
 
 
 def authority(url: str) -> tuple[str, int]:

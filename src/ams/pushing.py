@@ -3,14 +3,14 @@
 What is stored is what is wanted (contract 13, 17.2 A13): whoever delivers follows it, after any failure on either side.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ams.access.admission import Caller
 from ams.errors import Conflict, NotAuthenticated, Unavailable
 from ams.finding import find_subscription
 from ams.names import SubscriptionName, UserId, subscription_path
-from ams.push.endpoint import CheckFailed, EndpointCheck
+from ams.push.endpoint import CheckFailed, EndpointCheck, Places
 from ams.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
@@ -66,6 +66,8 @@ class Pushing:
     endpoints: EndpointCheck | None = None
     """Asks endpoints for their hash; always there when push is enabled."""
     server: PushServer = NoPushServer()
+    places: Places = field(default_factory=Places)
+    """Of those endpoints that are asked at the same time."""
 
     async def for_creation(self, asked: AskedPush) -> tuple[PushConfig, UserId]:
         """Return the configuration of a new subscription, and who delivers it.
@@ -94,11 +96,13 @@ class Pushing:
         """Ask the endpoint for its hash; from then on its messages shall be delivered.
 
         Raises, in the order of contract 13.4: `Conflict`, `Unavailable`, `NotFound`, `Conflict`, `NotAuthenticated`.
+        `Overloaded` comes before the last when too many endpoints are asked at once.
         """
         worker = self._required(await self.worker() if self.enabled else None)
         subscription = await find_subscription(self.registry, caller, name)
         asked = _unverified(subscription.push)
-        await self._check(asked)
+        with self.places.taken(caller.here.id):
+            await self._check(asked)
 
         def change(present: PushConfig | None) -> PushConfig:
             # The configuration may have changed while the endpoint was asked: what it showed must be the present hash.

@@ -43,7 +43,8 @@ async def test_m7_line_breaks_inside_base64_are_tolerated_and_come_back() -> Non
 
 @pytest.mark.parametrize(
     "bad",
-    [{}, {"data": ""}, {"data": "\n"}, {"data": "\r\n\n"}, {"data": "msg 1"}, {"data": "aGk"}, {"data": "a-_k"}, {"data": 1}, {"attributes": {}}, None,
+    [{}, {"data": ""}, {"data": "\n"}, {"data": "\r\n\n"}, {"data": "msg 1"}, {"data": "aGk"}, {"data": "a-_k"},
+     {"data": 1}, {"attributes": {}}, None,
      {"attributes": {"k": 1}}, {"attributes": ["k"]}, {"data": "aGk=", "attributes": "k"}, {"data": "ü"}, "text"],
 )  # fmt: skip
 async def test_m7_a_message_that_is_none_refuses_the_request(bad: object) -> None:

@@ -1,12 +1,16 @@
 """Contract 13.4 and 17.2 A12: what an endpoint has to answer, over real TLS."""
 
+import contextlib
 import gc
+import socket
 import time
 from collections.abc import Iterator, Sequence
 
 import pytest
 
-from ams.push.endpoint import CheckFailed, EndpointCheck
+from ams.errors import Overloaded
+from ams.names import ProjectId
+from ams.push.endpoint import CHECKS, CHECKS_OF_PROJECT, CheckFailed, EndpointCheck, Places
 from ams.push.guard import Guard, networks, system_resolver, trust
 from tests.support.receiver import Behaviour, Receiver, answers, drips, floods, is_silent, receiver, sends
 
@@ -18,6 +22,18 @@ LOOPBACK = networks("127.0.0.0/8,::1/128")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
     with receiver(tmp_path_factory.mktemp("ca"), answers(HASH)) as running:
         yield running
+
+
+@contextlib.contextmanager
+def full_backlog() -> Iterator[int]:
+    """Give a port whose listener accepts nobody and has no room for more."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
 
 
 def check_of(endpoint: Receiver, seconds: float = 5.0) -> EndpointCheck:
@@ -73,6 +89,39 @@ async def test_redirects_are_not_followed(endpoint: Receiver) -> None:
 
 async def test_an_endless_body_is_not_read(endpoint: Receiver) -> None:
     assert await failure(endpoint, floods) == "Wrong verification hash"
+
+
+@pytest.mark.parametrize("line", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"])
+async def test_an_endless_prelude_is_not_read(endpoint: Receiver, line: bytes) -> None:
+    began = time.process_time()
+
+    assert await failure(endpoint, sends(line * 1_000_000)) == "The answer is too long"
+    assert time.process_time() - began < 2
+
+
+async def test_an_address_that_swallows_connects_is_told(endpoint: Receiver) -> None:
+    with full_backlog() as port, pytest.raises(CheckFailed, match="^No connection could be made in time$"):
+        await check_of(endpoint, 0.4).check("127.0.0.1", port, HASH)
+
+
+@pytest.mark.parametrize("host", ["a..b", ".a", "a" * 64])
+async def test_what_can_be_no_host_name_is_told(endpoint: Receiver, host: str) -> None:
+    with pytest.raises(CheckFailed, match="has no address"):
+        await check_of(endpoint).check(host, endpoint.port, HASH)
+
+
+def test_a_few_endpoints_are_asked_at_once_of_a_project_and_in_all() -> None:
+    places = Places()
+    with contextlib.ExitStack() as stack:
+        for number in range(CHECKS):
+            stack.enter_context(places.taken(ProjectId(str(number // CHECKS_OF_PROJECT))))
+            if number == CHECKS_OF_PROJECT - 1:
+                with pytest.raises(Overloaded), places.taken(ProjectId("0")):
+                    pass
+        with pytest.raises(Overloaded), places.taken(ProjectId("x")):
+            pass
+    with places.taken(ProjectId("0")):
+        pass
 
 
 @pytest.mark.parametrize("behaviour", [is_silent, drips])

@@ -111,11 +111,13 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
             return await self._guard.addresses(host, port)
         except OSError as error:
             raise httpcore.ConnectError(f"{host} has no address: {error.strerror}") from error
+        except UnicodeError as error:  # what can be no name, as an empty label
+            raise httpcore.ConnectError(f"{host} has no address: it is no host name") from error
 
 
-def pool(guard: Guard, trust: ssl.SSLContext) -> httpcore.AsyncConnectionPool:
-    """Return a pool of connections that passes the guard. It follows no redirects and knows no proxies."""
-    return httpcore.AsyncConnectionPool(trust, network_backend=GuardedNetwork(guard))
+def pool(network: httpcore.AsyncNetworkBackend, trust: ssl.SSLContext) -> httpcore.AsyncConnectionPool:
+    """Return a pool of connections through a guarded network. It follows no redirects and knows no proxies."""
+    return httpcore.AsyncConnectionPool(trust, network_backend=network)
 
 
 def trust(ca_file: str = "") -> ssl.SSLContext:

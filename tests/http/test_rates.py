@@ -42,6 +42,8 @@ def answers(client: httpx.Client, method: str, path: str, count: int, body: obje
         ("GET", "/projects/P/topics", None),
         ("GET", "/users", None),
         ("POST", "/projects/P/topics/none:publish", PUBLISH),
+        ("GET", "/users/profile", None),
+        ("GET", "/users/usageReport?start_date=x", None),
     ],
 )
 def test_a_user_beyond_its_rate_is_told_when_to_come_back(
@@ -82,7 +84,7 @@ def test_who_is_not_let_in_and_open_routes_are_not_counted(admin: httpx.Client) 
     for _ in range(10):
         assert admin.get("/projects/P", headers=stranger).status_code == 401
         assert admin.get("/status").status_code == 200
-        assert admin.get("/users/profile").status_code == 200
+        assert admin.get("/users/profile", headers=stranger).status_code == 401
         assert admin.get("/projects/none").status_code == 404
 
     assert answers(admin, "GET", "/projects/P", 4) == [200, 200, 200, 429]

@@ -10,6 +10,7 @@ from typing import Self
 from ams.access.admission import Caller
 from ams.clock import Clock
 from ams.errors import RateLimited
+from ams.names import UserId
 
 AT_THE_SAME_TIME = 2000
 """Milliseconds. Longer than the second after which refused clients are told to come back, or they would not count."""
@@ -125,6 +126,14 @@ class Rates:
             users.take(user)
         if projects is not None:
             projects.take(caller.here.id, user)
+
+    def count_user(self, user: UserId) -> None:
+        """Count a request that is to no project; raise `RateLimited`, and count nothing, when none is left."""
+        if self._users is None:
+            return
+        if not self._users.allows(user):
+            raise RateLimited("Too many requests of this user")
+        self._users.take(user)
 
 
 def _share(project: str, user: str) -> str:

@@ -109,6 +109,8 @@ class App:
             names = request.path_params
             caller = await self._gate.admit(row.action, names, headers, query) if row.action else None
             token = self._gate.token(headers, query)
+            if row.counted:
+                await self._gate.count(token)
 
             async def again() -> None:
                 if row.action:

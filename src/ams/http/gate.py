@@ -60,6 +60,14 @@ class Gate:
             action, self.token(headers, query), ProjectName(project) if project is not None else None
         )
 
+    async def count(self, token: str | None) -> None:
+        """Count a request to an open route that somebody asks of themselves; raise `RateLimited`."""
+        if self._rates is None:
+            return
+        user = await self._admission.user_of(token)
+        if user is not None:
+            self._rates.count_user(user.id)
+
 
 def check_names(names: Mapping[str, str]) -> None:
     """Raise `InvalidInput` "Invalid VARIABLE name" for the first bad one in alphabetical order."""

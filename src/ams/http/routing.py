@@ -99,6 +99,8 @@ class Row(NamedTuple):
     answers: type[msgspec.Struct] | None = None
     parameters: tuple[str, ...] = ()
     forms: tuple[str, ...] = ("application/json",)
+    counted: bool = False
+    """Whether an open route counts for the rate of the user whose token it is asked with; all others do."""
 
     @property
     def operation(self) -> Operation:

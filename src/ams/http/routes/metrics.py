@@ -86,7 +86,7 @@ class MetricsRoutes:
         return [
             Row("GET", "/metrics", "ams:metrics", self.node, answers=Metrics),
             Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, VaMetrics, WINDOW),
-            Row("GET", "/users/usageReport", None, self.usage_report, None, UsageReport, WINDOW),
+            Row("GET", "/users/usageReport", None, self.usage_report, None, UsageReport, WINDOW, counted=True),
             Row("GET", project + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=Metrics),
             Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=Metrics),
             Row("GET", project + ":metrics", "projects:metrics", self.project, answers=Metrics),

@@ -45,7 +45,7 @@ class UserRoutes:
                 answers=answers.Users,
                 parameters=(*PAGE, "project", "details"),
             ),
-            Row("GET", "/users/profile", None, self.profile, answers=answers.User),
+            Row("GET", "/users/profile", None, self.profile, answers=answers.User, counted=True),
             Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=answers.User),
             Row("GET", "/users/{user}", "users:show", self.show, answers=answers.User),
             Row("POST", "/users/{user}", "users:create", self.create, reads=UserBody, answers=answers.User),

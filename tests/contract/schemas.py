@@ -166,6 +166,7 @@ VALIDATED = [
     Row("15.2, 1.2", "avro: an empty body", post(SCHEMA + ":validate"), BAD_MAP, (AN_AVRO_SCHEMA,)),
     Row("15.2", "avro: no object of texts", ask({"data": 1}), BAD_MAP, (AN_AVRO_SCHEMA,)),
     Row("15.2", "avro: no data", ask({}), NO_PAYLOAD, (AN_AVRO_SCHEMA,)),
+    Row("15.2, 1.2", "avro: null data is no data", ask({"data": None}), NO_PAYLOAD, (AN_AVRO_SCHEMA,)),
     Row("15.2, 1.2", "avro: a string map is matched exactly", ask({"Data": DATUM}), NO_PAYLOAD, (AN_AVRO_SCHEMA,)),
     Row("15.3", "avro: no base64", ask({"data": "BGF*"}),
         invalid("Message 0 is not in valid base64 enocding,illegal base64 data at input byte 3"), (AN_AVRO_SCHEMA,)),

@@ -14,7 +14,9 @@ from ams.http.wire import Shape
 from ams.names import SchemaName, SubscriptionName, TopicName, UserName
 from ams.registry.paging import PageRequest
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_ALL = 10**18
+"""More than any list holds."""
 
 
 class Call(NamedTuple):
@@ -123,4 +125,12 @@ def page_request(call: Call) -> PageRequest:
     size = call.parameter("pageSize") or "0"
     if not _INTEGER.fullmatch(size):
         raise InvalidInput("Invalid page size")
-    return PageRequest(int(size), call.parameter("pageToken") or "")
+    return PageRequest(_page_size(size), call.parameter("pageToken") or "")
+
+
+def _page_size(integer: str) -> int:
+    """Read an integer of any number of digits; what is more than everything is everything."""
+    if integer.startswith("-"):
+        return 0
+    digits = integer.lstrip("+0") or "0"
+    return int(digits) if len(digits) <= 18 else _ALL

@@ -10,6 +10,8 @@ from ams.http.wire import Reader, Shape
 from ams.registry.records import Grant
 
 _strings = msgspec.json.Decoder(dict[str, str | None] | None)
+_values = json.JSONDecoder(parse_int=str, parse_float=str)
+"""Finds where a value ends; numbers of any size may be in it."""
 _BLANKS = " \t\r\n"
 """What may stand around a JSON value."""
 
@@ -59,12 +61,12 @@ def access_list_reader(text: str) -> Callable[[bytes], list[str]]:
 def strings(body: bytes) -> dict[str, str]:
     """Read a body that is a plain map of texts, its names matched exactly (contract 1.2); an empty body is allowed.
 
-    Raises `BadRequest`.
+    Null is the same as absent. Raises `BadRequest`.
     """
     if not body:
         return {}
     try:
-        return {name: value or "" for name, value in (_strings.decode(body) or {}).items()}
+        return {name: value for name, value in (_strings.decode(body) or {}).items() if value is not None}
     except (ValueError, RecursionError):
         raise bad_request() from None
 
@@ -76,6 +78,6 @@ def first_value(body: bytes) -> bytes:
     """
     try:
         text = body.decode().lstrip(_BLANKS)
-        return text[: json.JSONDecoder().raw_decode(text)[1]].encode() if text else b""
+        return text[: _values.raw_decode(text)[1]].encode() if text else b""
     except (ValueError, RecursionError):
         raise bad_request() from None

@@ -40,6 +40,10 @@ class Seeker:
         with no_topic_is_a_conflict():
             return await self._offsets(subscription, topic.id)
 
+    async def require(self, caller: Caller, name: SubscriptionName) -> None:
+        """Raise `NotFound` for an unknown subscription, `NotAllowed` for a consumer outside its access list."""
+        await self._subscription(caller, name)
+
     async def offset_at(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offset:
         """Return the first message published at `time` or later; raise `Conflict` when there is none."""
         subscription = await self._subscription(caller, name)

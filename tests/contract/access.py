@@ -107,6 +107,8 @@ LISTS = [
         FORBIDDEN, CONSUMING, ((ASK_OFFSETS, offsets(0, 0, 1)),)),
     Row("17.2 A5", "timeToOffset needs the list",
         get(SUBSCRIPTION + ":timeToOffset?time=2020-01-01T00:00:00.000Z", by="con"), FORBIDDEN, CONSUMING),
+    Row("17.2 A5", "timeToOffset: the list comes before the time", get(SUBSCRIPTION + ":timeToOffset?time=x", by="con"),
+        FORBIDDEN, CONSUMING),
     Row("17.2 A5", "modifyAckDeadline needs the list",
         post(SUBSCRIPTION + ":modifyAckDeadline", {"ackDeadlineSeconds": 600}, by="con"), FORBIDDEN, CONSUMING,
         ((get(SUBSCRIPTION), Answer(Has(ackDeadlineSeconds=10))),)),

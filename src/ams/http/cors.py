@@ -28,12 +28,12 @@ class CrossOrigin:
             return
         from_elsewhere = any(name == b"origin" for name, _ in scope["headers"])
         if scope["method"] == "OPTIONS":
-            await _answer_options(dict(scope["headers"]), from_elsewhere, send)
+            await _answer_options(scope["headers"], from_elsewhere, send)
         else:
             await self._app(scope, receive, _opened(send) if from_elsewhere else send)
 
 
-async def _answer_options(headers: dict[bytes, bytes], from_elsewhere: bool, send: Send) -> None:
+async def _answer_options(headers: list[Header], from_elsewhere: bool, send: Send) -> None:
     status, body, allowed = 200, b"", [JSON]
     if from_elsewhere:
         try:
@@ -44,14 +44,14 @@ async def _answer_options(headers: dict[bytes, bytes], from_elsewhere: bool, sen
     await answer(send, status, body, allowed)
 
 
-def _preflight(headers: dict[bytes, bytes]) -> list[Header]:
+def _preflight(headers: list[Header]) -> list[Header]:
     """Return what is allowed beyond the simple methods and headers; raise when what is asked for is not."""
-    method = headers.get(b"access-control-request-method")
+    method = next(iter(_lines(headers, b"access-control-request-method")), b"")
     if not method:
         raise BadRequest("Preflight without Access-Control-Request-Method")
     if method not in _METHODS:
         raise HTTPException(405)
-    asked = [name.strip() for name in headers.get(b"access-control-request-headers", b"").split(b",")]
+    asked = [name.strip() for name in b",".join(_lines(headers, b"access-control-request-headers")).split(b",")]
     if any(name and name.lower() not in _HEADERS for name in asked):
         raise NotAllowed
     special = [name for name in asked if name and name.lower() not in _SIMPLE_HEADERS]
@@ -59,6 +59,10 @@ def _preflight(headers: dict[bytes, bytes]) -> list[Header]:
     if method not in _SIMPLE_METHODS:
         allowed.append((b"access-control-allow-methods", method))
     return allowed
+
+
+def _lines(headers: list[Header], name: bytes) -> list[bytes]:
+    return [value for given, value in headers if given == name]
 
 
 def _opened(send: Send) -> Send:

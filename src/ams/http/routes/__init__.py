@@ -57,7 +57,7 @@ def rows(
         *UserRoutes(users).rows(),
         *RegistrationRoutes(registrations).rows(),
         *MemberRoutes(members).rows(),
-        *OffsetRoutes(seeker, subscriptions).rows(),
+        *OffsetRoutes(seeker).rows(),
         *DoctorRoutes(doctor).rows(),
         *PushRoutes(pushing).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),

@@ -12,7 +12,6 @@ from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
 from ams.seeking import Seeker
-from ams.subscriptions import Subscriptions
 
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
 _NANOSECONDS = 1_000_000
@@ -53,9 +52,8 @@ class OffsetAt(msgspec.Struct):
 class OffsetRoutes:
     """The room of offsets."""
 
-    def __init__(self, seeker: Seeker, subscriptions: Subscriptions) -> None:
+    def __init__(self, seeker: Seeker) -> None:
         self._seeker = seeker
-        self._subscriptions = subscriptions
 
     def rows(self) -> list[Row]:
         """Return the routes of this room."""
@@ -80,8 +78,8 @@ class OffsetRoutes:
         return answers.encode(Offsets(**offsets._asdict()))
 
     async def of_time(self, call: Call) -> bytes:
-        """Answer the first message published at `time` or later. The subscription is looked for before `time`."""
-        await self._subscriptions.show(call.caller, call.subscription)
+        """Answer the first message published at `time` or later; subscription and access list come before `time`."""
+        await self._seeker.require(call.caller, call.subscription)
         time = zulu_time(call.parameter("time") or "")
         return answers.encode(OffsetAt(await self._seeker.offset_at(call.caller, call.subscription, time)))
 

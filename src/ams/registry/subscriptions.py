@@ -43,8 +43,9 @@ class SubscriptionRecords:
         if listed is not None:
             on_lists = access_lists.holding(subscriptions, subscription_access, listed)
             query = query.where(subscriptions.c.number.in_(on_lists))
-        rows = await self._database.read(lambda connection: read_page(connection, query, subscriptions.c.number, page))
-        return rows.map(_subscription)
+        return await self._database.read(
+            lambda connection: read_page(connection, query, subscriptions.c.number, page).map(_subscription)
+        )
 
     async def of_topic(self, project: ProjectId, topic: TopicName) -> Sequence[SubscriptionName]:
         """Return the names of all subscriptions to a topic's name, oldest first."""

@@ -38,8 +38,9 @@ class TopicRecords:
         query = _SELECT.where(topics.c.project_id == project)
         if listed is not None:
             query = query.where(topics.c.number.in_(access_lists.holding(topics, topic_access, listed)))
-        rows = await self._database.read(lambda connection: read_page(connection, query, topics.c.number, page))
-        return rows.map(_topic)
+        return await self._database.read(
+            lambda connection: read_page(connection, query, topics.c.number, page).map(_topic)
+        )
 
     async def ids(self) -> frozenset[TopicId]:
         """Return the identities of all topics."""

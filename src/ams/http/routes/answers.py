@@ -3,6 +3,7 @@
 A field with a default is left out when it is empty; all others are always there, and lists are never null.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from ams.registry import records
 from ams.registry.paging import Page
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 EMPTY = b""
 """The body of answers that say nothing but their 200."""
@@ -159,9 +161,22 @@ class Nothing(msgspec.Struct):
 encode = msgspec.json.encode
 
 
-def encode_page(kind: Callable[..., ListPage], name: str, page: Page[T], shown: Callable[[T], object]) -> bytes:
+_BREATH = 500
+"""Items of a list that are shown between two breaths: a list without pages may be as long as it likes."""
+
+
+async def each(items: Sequence[T], shown: Callable[[T], U]) -> list[U]:
+    """Show the items of a list, letting other requests in between."""
+    found = [shown(item) for item in items[:_BREATH]]
+    for start in range(_BREATH, len(items), _BREATH):
+        await asyncio.sleep(0)
+        found += [shown(item) for item in items[start : start + _BREATH]]
+    return found
+
+
+async def encode_page(kind: Callable[..., ListPage], name: str, page: Page[T], shown: Callable[[T], object]) -> bytes:
     """Write a page of a list (contract 4) as its kind; `name` is the member that holds the items."""
-    items = {name: [shown(item) for item in page.items]}
+    items = {name: await each(page.items, shown)}
     return encode(kind(**items, next_page_token=page.next_token, total_size=page.total))
 
 

@@ -55,7 +55,7 @@ class MemberRoutes:
     async def list(self, call: Call) -> bytes:
         """Answer a page of members, with their memberships if `details=true`."""
         page = await self._members.list(call.caller, page_request(call), details=call.parameter("details") == "true")
-        return answers.encode_page(answers.Users, "users", page, answers.user)
+        return await answers.encode_page(answers.Users, "users", page, answers.user)
 
     async def show(self, call: Call) -> bytes:
         """Answer a member."""

@@ -53,7 +53,7 @@ class ProjectRoutes:
 
     async def list(self, call: Call) -> bytes:
         """Answer all projects, oldest first."""
-        return answers.encode(answers.Projects([answers.project(each) for each in await self._projects.list()]))
+        return answers.encode(answers.Projects(await answers.each(await self._projects.list(), answers.project)))
 
     async def show(self, call: Call) -> bytes:
         """Answer a project."""

@@ -87,7 +87,7 @@ class RegistrationRoutes:
     async def list(self, call: Call) -> bytes:
         """Answer registrations, oldest first."""
         found = await self._registrations.list({name: call.parameter(name) or "" for name in FILTERS})
-        return answers.encode(Registrations([_shown(each) for each in found]))
+        return answers.encode(Registrations(await answers.each(found, _shown)))
 
     async def show(self, call: Call) -> bytes:
         """Answer a registration."""

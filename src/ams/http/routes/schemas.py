@@ -121,7 +121,7 @@ class SchemaRoutes:
     async def list(self, call: Call) -> bytes:
         """Answer all schemas, oldest first."""
         found = await self._schemas.list(call.caller)
-        return answers.encode(Schemas([_shown(call, each) for each in found]))
+        return answers.encode(Schemas(await answers.each(found, lambda each: _shown(call, each))))
 
     async def show(self, call: Call) -> bytes:
         """Answer a schema."""

@@ -62,7 +62,7 @@ class SubscriptionRoutes:
         """Answer a page of subscriptions."""
         page = await self._subscriptions.list(call.caller, page_request(call))
         project = call.caller.here.name
-        return answers.encode_page(
+        return await answers.encode_page(
             answers.Subscriptions, "subscriptions", page, lambda each: answers.subscription(project, each)
         )
 

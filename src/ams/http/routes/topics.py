@@ -48,7 +48,7 @@ class TopicRoutes:
         """Answer a page of topics."""
         page = await self._topics.list(call.caller, page_request(call))
         project = call.caller.here.name
-        return answers.encode_page(answers.Topics, "topics", page, lambda topic: answers.topic(project, topic))
+        return await answers.encode_page(answers.Topics, "topics", page, lambda topic: answers.topic(project, topic))
 
     async def show(self, call: Call) -> bytes:
         """Answer a topic."""

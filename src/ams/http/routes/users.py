@@ -59,7 +59,7 @@ class UserRoutes:
         page = await self._users.list(
             call.caller, page_request(call), project=project, details=call.parameter("details") == "true"
         )
-        return answers.encode_page(answers.Users, "users", page, answers.user)
+        return await answers.encode_page(answers.Users, "users", page, answers.user)
 
     async def show(self, call: Call) -> bytes:
         """Answer a user by name."""

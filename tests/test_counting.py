@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.clock import DAY
-from ams.counting import Counting
+from ams.counting import FEWEST, Counting
 from ams.errors import NotFound, RegistryUnavailable
 from ams.log.embedded import LogOptions
 from ams.messages import message
+from ams.names import SubscriptionId
 from ams.registry.records import Subscription, Topic
 from ams.registry.tallies import Rate, Tally
 from tests.support.house import SUB, TOPIC, House, open_house
@@ -364,3 +365,28 @@ async def _check(house: House, published: int) -> None:
     assert sum(by_day.values()) == tally.messages == totals.messages
     assert tally.bytes == totals.bytes
     assert sum((await project_days(house)).values()) == published
+
+
+async def test_what_is_gone_is_forgotten_before_it_is_too_much(house: House) -> None:
+    counts, counting = house.engines.counts, house.engines.counting
+    there = (await subscription_of(house)).id
+    counts.note_pull(there, [])
+    for number in range(FEWEST):
+        counts.note_pull(SubscriptionId(f"gone {number}"), [])
+        counting.figures.by_topic["P", f"gone {number}"] = 1
+    counting.figures.by_topic["P", TOPIC] = 1
+
+    await counting.round()
+
+    assert list(counts.pulled) == [there]
+    assert counting.figures.by_topic == {("P", TOPIC): 1}
+
+
+async def test_a_deleted_topic_is_no_figure_any_more(house: House) -> None:
+    counting = house.engines.counting
+    counting.figures.by_topic.update({("P", TOPIC): 1, ("P", "other"): 2})
+
+    async with counting.last_tally(await topic_of(house)):
+        pass
+
+    assert counting.figures.by_topic == {("P", "other"): 2}

@@ -38,6 +38,9 @@ BREATH = 64
 NEWEST_DAYS = 30
 """Days that are told of a topic or a project (contract 14.1)."""
 
+FEWEST = 1024
+"""Names that are kept without looking for those that are gone."""
+
 ByDay = dict[str, int]
 """Messages by day, `YYYY-MM-DD`, newest first."""
 
@@ -63,6 +66,7 @@ class Counting:
         self._by_topic = by_topic
         self._turn = asyncio.Lock()
         """One round or reading at a time: what is being stored is neither in the notes nor in the registry."""
+        self._most = FEWEST
         self._stop = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self.figures = Figures()
@@ -102,6 +106,7 @@ class Counting:
                 self._counts.give_back(published, pulled)
                 raise
         self._figure(known, advances, pulled)
+        await self._forget()
 
     @contextlib.asynccontextmanager
     async def last_tally(self, topic: Topic) -> AsyncIterator[None]:
@@ -111,6 +116,8 @@ class Counting:
             yield
             for late in await self._advances(known, {}):
                 await self._registry.tallies.add_to_project(topic.project_id, late.days)
+            for gone in known:
+                self.figures.by_topic.pop((gone.project, gone.name), None)
 
     async def topic(self, topic: Topic) -> tuple[Tally, ByDay]:
         """Return what was published to a topic, and on which of its newest days. Raises `NotFound` when it is gone."""
@@ -230,6 +237,17 @@ class Counting:
             if self._by_topic:
                 self.figures.by_topic[topic.project, topic.name] += messages
         self.figures.delivered += sum(each.messages for each in pulled.values())
+
+    async def _forget(self) -> None:
+        """Forget what is gone, each time when twice as much is kept as was left the last time."""
+        named = self.figures.by_topic
+        if len(self._counts.pulled) + len(named) <= self._most:
+            return
+        self._counts.forget_looks(await self._registry.subscriptions.ids())
+        there = {(each.project, each.name) for each in await self._registry.tallies.all()} if named else set()
+        for gone in named.keys() - there:
+            del named[gone]
+        self._most = max(2 * (len(self._counts.pulled) + len(named)), FEWEST)
 
 
 def _rate(stored: Rate, note: PublishNote | None) -> Rate:

@@ -4,7 +4,7 @@ Messages of topics are not counted here: the log knows how many there are. A pub
 rate is made of; a pull leaves numbers, as nobody else knows what was handed out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from ams.clock import Clock, Milliseconds, SystemClock
@@ -89,6 +89,10 @@ class Counts:
         for subscription in taken:
             del self.pulled[subscription]
         return taken
+
+    def forget_looks(self, existing: Set[SubscriptionId]) -> None:
+        """Forget mere looks at subscriptions that are gone."""
+        self.pulled = {each: pulls for each, pulls in self.pulled.items() if pulls.messages or each in existing}
 
     def give_back(self, published: dict[TopicId, PublishNote], pulled: dict[SubscriptionId, Pulls]) -> None:
         """Take notes again that could not be stored."""

@@ -49,6 +49,23 @@ async def test_a_user_does_not_show_its_token_by_accident(registry: Registry) ->
     assert str(user.token) not in repr(user)
 
 
+async def test_a_role_given_twice_is_kept_once_in_order(registry: Registry) -> None:
+    project = await make_project(registry)
+    user = await make_user(registry, "anna", {project.id: ("publisher", "consumer", "publisher")}, "push_worker")
+    twice = UserDetails(service_roles=("admin_viewer", "push_worker", "admin_viewer"))
+    await registry.users.update(user.id, twice, None)
+
+    changed = await registry.users.by_id(user.id)
+
+    assert changed is not None
+    assert changed.service_roles == ("admin_viewer", "push_worker")
+    assert changed.memberships[0].roles == ("publisher", "consumer")
+    assert await registry.users.set_roles(user.id, project.id, ["consumer"] * 3)
+    changed = await registry.users.by_id(user.id)
+    assert changed is not None
+    assert changed.memberships[0].roles == ("consumer",)
+
+
 async def test_a_token_stands_for_its_user(registry: Registry) -> None:
     project = await make_project(registry)
     user = await make_user(registry, "anna", {project.id: ("publisher",)}, "admin_viewer")

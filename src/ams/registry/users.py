@@ -90,7 +90,7 @@ class UserRecords:
         identity, now = UserId(new_uuid()), self._clock.wall()
         texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
         row = insert(users).values(
-            id=identity, service_roles=json.dumps(details.service_roles or ()), created_on=now, modified_on=now,
+            id=identity, service_roles=_written(details.service_roles or ()), created_on=now, modified_on=now,
             created_by=select(users.c.id).where(users.c.id == created_by).scalar_subquery(),
             **texts, **self._sealed(token or new_token(), identity),
         )  # fmt: skip
@@ -111,7 +111,7 @@ class UserRecords:
         """
         values: dict[str, str] = {column: text for column in _TEXTS if (text := getattr(details, column))}
         if details.service_roles is not None:
-            values["service_roles"] = json.dumps(details.service_roles)
+            values["service_roles"] = _written(details.service_roles)
 
         def work(connection: Connection) -> User | None:
             self._touch(connection, user, values)
@@ -144,7 +144,7 @@ class UserRecords:
 
     async def set_roles(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> bool:
         """Replace a member's roles; False when it is no member."""
-        change = update(memberships).where(_of(user, project)).values(roles=json.dumps(roles))
+        change = update(memberships).where(_of(user, project)).values(roles=_written(roles))
 
         def work(connection: Connection) -> bool:
             if not connection.execute(change).rowcount:
@@ -184,7 +184,12 @@ def _of(user: UserId, project: ProjectId) -> ColumnElement[bool]:
     return (memberships.c.user_id == user) & (memberships.c.project_id == project)
 
 
+def _written(roles: Sequence[str]) -> str:
+    """Write a column of roles: each once, in the order in which they were given."""
+    return json.dumps(list(dict.fromkeys(roles)))
+
+
 def _add_memberships(connection: Connection, user: UserId, roles: Roles) -> None:
-    rows = [{"user_id": user, "project_id": project, "roles": json.dumps(given)} for project, given in roles.items()]
+    rows = [{"user_id": user, "project_id": project, "roles": _written(given)} for project, given in roles.items()]
     if rows:
         connection.execute(insert(memberships), rows)

@@ -1,6 +1,6 @@
 """What is logged of requests: never a token, a body or a query.
 
-The only secret a path can hold is a token (17.3, U8): behind `/users:byToken/`, or where somebody put one by mistake.
+The only secret a path can hold is a token (17.3, U8): behind `/users:`, or where somebody put one by mistake.
 """
 
 import re
@@ -13,7 +13,11 @@ from ams.access.admission import Caller
 from ams.http.asgi import Application, Event, Receive, Send
 
 SERVICE_TOKEN = "(service token)"  # noqa: S105 - what stands for it in the log
-_SECRET = re.compile(r"(?<=bytoken/).*|[0-9a-f]{40,}", re.IGNORECASE | re.DOTALL)
+_SECRET = re.compile(
+    r"(^[/.]*(?:v1[/.]+)?users:(?:by(?:token|uuid)/)?|bytoken/).+|[0-9a-f]{40,}", re.IGNORECASE | re.DOTALL
+)
+_BY_UUID = re.compile(r"/v1/users:byUUID/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""What stands behind `/users:` and is none."""
 _UNCHANGING = frozenset({"schemas:validateMessage", "schemas:dryRun"})
 """Actions that are asked for by POST and change nothing."""
 
@@ -22,7 +26,7 @@ logger = structlog.get_logger("ams.http")
 
 def shown_path(path: str) -> str:
     """Return a path as it may be logged."""
-    return _SECRET.sub("***", path)
+    return path if _BY_UUID.fullmatch(path) else _SECRET.sub(r"\1***", path)
 
 
 async def log_change(method: str, action: str | None, caller: Caller | None, path: str) -> None:

@@ -10,6 +10,8 @@ from ams.files import NEW, Disk, write_whole
 MARKER = "ams-data"
 """A file of this name makes a folder ours; its content is the version of the layout."""
 VERSION = "1"
+RESTORING = "restore-unfinished"
+"""A restore that has not come to its end keeps a file of this name in the folder it makes."""
 
 
 @dataclass(slots=True)
@@ -28,12 +30,13 @@ class Folder:
     def take(cls, path: str) -> "Folder":
         """Make or open the folder and lock it.
 
-        Raises `Unusable` with one line when another process has it, when it holds something else, or when it was
-        written by a newer version.
+        Raises `Unusable` with one line when another process has it, when it holds something else or what a restore did
+        not finish, or when it was written by a newer version.
         """
         path = os.path.abspath(path)
         try:
             _make(path)
+            _check_whole(path)
             _check_not_foreign(path)
             lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -115,11 +118,22 @@ def is_ours(path: str) -> bool:
     return os.path.isfile(os.path.join(path, MARKER))
 
 
+def is_being_restored(path: str) -> bool:
+    """Whether a restore into this folder goes on, or was cut short."""
+    return any(os.path.exists(os.path.join(path, RESTORING + end)) for end in ("", NEW))
+
+
 def _make(path: str) -> None:
     """Make the folder, its own name as durable as what it will hold."""
     if not os.path.isdir(path):
         os.makedirs(path, mode=0o700)
         Disk().sync_folder(os.path.dirname(path))
+
+
+def _check_whole(path: str) -> None:
+    """Raise `Unusable` for a part of a folder, or for none of it, which would look like a first start."""
+    if is_being_restored(path):
+        raise Unusable(f"{path} holds a restore that was not finished; restore into it again, or remove it")
 
 
 def _check_not_foreign(path: str) -> None:

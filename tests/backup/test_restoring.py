@@ -1,5 +1,8 @@
 import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,7 @@ import pytest
 
 from ams.backup import restore, take
 from ams.errors import Damaged, Unusable
-from ams.folder import Folder
+from ams.folder import RESTORING, Folder
 from tests.support.engines import open_engines
 from tests.support.house import House
 
@@ -24,6 +27,12 @@ def manifest_with(backup: Path, change: Callable[[dict[str, Any]], None]) -> Non
     manifest = json.loads(path.read_text())
     change(manifest)
     path.write_text(json.dumps(manifest))
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 async def test_a_restored_folder_goes_on_where_the_backup_was_taken(backup: Path, tmp_path: Path) -> None:
@@ -62,22 +71,24 @@ def test_a_folder_in_use_is_refused(backup: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["registry.db", "cursors.db", "token.key"])
-def test_a_byte_that_changed_is_found_and_nothing_is_left(backup: Path, tmp_path: Path, name: str) -> None:
-    content = bytearray((backup / name).read_bytes())
-    content[len(content) // 2] ^= 1
-    (backup / name).write_bytes(content)
+def test_a_byte_that_changed_is_found_and_no_service_takes_the_folder(backup: Path, tmp_path: Path, name: str) -> None:
+    damage(backup / name)
 
     with pytest.raises(Damaged, match=f"{name} is not what was backed up"):
         restore(str(backup), str(tmp_path / "new"))
-    assert os.listdir(tmp_path / "new") == []
+    assert os.listdir(tmp_path / "new") == [RESTORING]
+    with pytest.raises(Unusable, match="holds a restore that was not finished; restore into it again, or remove it"):
+        Folder.take(str(tmp_path / "new"))
 
 
-def test_a_missing_file_is_found_and_nothing_is_left(backup: Path, tmp_path: Path) -> None:
+def test_a_missing_file_is_found_and_no_service_takes_the_folder(backup: Path, tmp_path: Path) -> None:
     (backup / "cursors.db").unlink()
 
     with pytest.raises(Unusable, match="No such file"):
         restore(str(backup), str(tmp_path / "new"))
-    assert os.listdir(tmp_path / "new") == []
+    assert os.listdir(tmp_path / "new") == [RESTORING]
+    with pytest.raises(Unusable, match="holds a restore that was not finished; restore into it again, or remove it"):
+        Folder.take(str(tmp_path / "new"))
 
 
 def test_a_folder_without_a_manifest_is_no_backup(data: Path, tmp_path: Path) -> None:
@@ -109,9 +120,33 @@ def test_no_name_leads_out_of_the_folder(backup: Path, tmp_path: Path, name: str
         restore(str(backup), str(tmp_path / "new"))
 
 
-def test_a_restore_that_was_cut_short_is_no_data_folder(backup: Path, tmp_path: Path) -> None:
-    restore(str(backup), str(tmp_path / "new"))
-    (tmp_path / "new" / "ams-data").unlink()  # it comes last
+def test_a_restore_that_was_killed_leaves_no_data_folder(backup: Path, tmp_path: Path) -> None:
+    (backup / "token.key").unlink()
+    os.mkfifo(backup / "token.key")  # nobody writes, so that the restore gets no further
 
-    with pytest.raises(Unusable, match="holds other files"):
+    with restoring(backup, tmp_path / "new") as process:
+        while not (tmp_path / "new" / RESTORING).exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+
+    with pytest.raises(Unusable, match="holds a restore that was not finished"):
         Folder.take(str(tmp_path / "new"))
+
+
+def restoring(backup: Path, target: Path) -> subprocess.Popen[bytes]:
+    program = "import sys; from ams.backup import restore; restore(*sys.argv[1:])"
+    return subprocess.Popen([sys.executable, "-c", program, str(backup), str(target)])
+
+
+def test_a_restore_is_done_again_over_what_another_left(backup: Path, data: Path, tmp_path: Path) -> None:
+    damage(backup / "registry.db")
+    with pytest.raises(Damaged):
+        restore(str(backup), str(tmp_path / "new"))
+    (tmp_path / "new" / "leftover").write_text("of one that was killed")
+    take(str(data), str(tmp_path / "another"))
+
+    restore(str(tmp_path / "another"), str(tmp_path / "new"))
+
+    Folder.take(str(tmp_path / "new")).release()
+    assert not {RESTORING, "leftover"} & set(os.listdir(tmp_path / "new"))

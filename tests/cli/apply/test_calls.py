@@ -1,4 +1,5 @@
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,10 +13,17 @@ REFERENCE = {"schema": "projects/p/schemas/x"}
 
 
 def sent(change: Change, kind: Kind, name: str, **fields: Any) -> list[tuple[str, str, Any]]:
-    """Return method, path and body of each call of a step in project p."""
+    """Return method, path and body of each call of a step in project p; who asks for an access list finds a worker."""
     project = "" if kind in (Kind.USER, Kind.PROJECT) else "p"
-    step = Step(change, Key(kind, project, name), fields)
-    return [(call.method, call.path, json.loads(call.body) if call.body else None) for call in calls(step)]
+    sending = calls(Step(change, Key(kind, project, name), fields))
+    made: list[tuple[str, str, Any]] = []
+    answer = None
+    with suppress(StopIteration):
+        while True:
+            call = sending.send(answer)
+            made.append((call.method, call.path, json.loads(call.body) if call.body else None))
+            answer = call.read(b'{"authorized_users":["worker"]}') if call.path.endswith(":acl") else None
+    return made
 
 
 ADD, ALTER, REMOVE = Change.ADD, Change.ALTER, Change.REMOVE
@@ -80,11 +88,27 @@ def test_what_is_so_from_the_beginning_is_not_said() -> None:
     assert len(sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", push={}, access=())) == 1
 
 
-def test_push_comes_after_the_access_list_on_which_it_puts_its_worker() -> None:
-    made = sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", ackDeadline=5, push={"type": "mattermost"}, access=("u",))
+def test_a_topic_is_made_with_its_schema() -> None:
+    assert sent(ADD, Kind.TOPIC, "n", schema="x") == [("PUT", f"{P}/topics/n", REFERENCE)]
 
-    assert [path.rpartition("/n")[2] for _, path, _ in made] == ["", ":modifyAcl", ":modifyPushConfig"]
-    assert made[0] == ("PUT", f"{P}/subscriptions/n", {"topic": "projects/p/topics/t", "ackDeadlineSeconds": 5})
+
+def test_a_subscription_is_made_with_its_push_and_the_worker_stays_on_its_access_list() -> None:
+    push = {"type": "mattermost", "mattermostUrl": "https://chat.example"}
+    made = sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", ackDeadline=5, push=push, access=("u",))
+
+    body = {"topic": "projects/p/topics/t", "ackDeadlineSeconds": 5, "pushConfig": push}
+    assert made == [
+        ("PUT", f"{P}/subscriptions/n", body),
+        ("GET", f"{P}/subscriptions/n:acl", None),
+        ("POST", f"{P}/subscriptions/n:modifyAcl", {"authorized_users": ["u", "worker"]}),
+    ]
+
+
+def test_push_is_altered_after_the_access_list_on_which_it_puts_its_worker() -> None:
+    made = sent(ALTER, Kind.SUBSCRIPTION, "n", ackDeadline=5, push={"type": "mattermost"}, access=("u",))
+
+    verbs = [path.rpartition("/n")[2] for _, path, _ in made]
+    assert verbs == [":modifyAckDeadline", ":modifyAcl", ":modifyPushConfig"]
 
 
 def test_a_deadline_of_0_is_set_after_the_making_which_takes_it_as_nothing_said() -> None:

@@ -1,6 +1,6 @@
 """The calls that carry out one step of a plan; making users is in `running`, as its answer holds a token."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import msgspec
@@ -10,7 +10,8 @@ from ams.cli.apply.resources import Kind
 from ams.client import wire
 from ams.client.wire import Call
 
-Calls = Iterator[Call[Any]]
+Calls = Generator[Call[Any], Any, None]
+"""Calls to send, in order; it is sent the answer of each."""
 
 
 def calls(step: Step) -> Calls:
@@ -56,8 +57,8 @@ def _schema(step: Step) -> Calls:
 def _topic(step: Step) -> Calls:
     project, name, fields = step.key.project, step.key.name, step.fields
     if step.change is Change.ADD:
-        yield wire.create_topic(project, name)
-    if fields.get("schema"):
+        yield wire.create_topic(project, name, schema=fields.get("schema", ""))
+    elif fields.get("schema"):
         yield wire.attach_schema(project, name, fields["schema"])
     elif _to_be_set(step, "schema"):
         yield wire.detach_schema(project, name)
@@ -68,19 +69,39 @@ def _topic(step: Step) -> Calls:
 
 
 def _subscription(step: Step) -> Calls:
+    yield from _new_subscription(step) if step.change is Change.ADD else _altered_subscription(step)
+
+
+def _new_subscription(step: Step) -> Calls:
     project, name, fields = step.key.project, step.key.name, step.fields
-    deadline = fields.get("ackDeadline")
-    if step.change is Change.ADD:
-        yield wire.create_subscription(project, name, fields["topic"], ack_deadline=deadline)
-    if deadline is not None and (step.change is Change.ALTER or deadline == 0):
+    deadline, access, push = fields.get("ackDeadline"), fields.get("access"), _push_config(step)
+    # With its push configuration, or not at all: as a pull subscription it would be another resource (contract 9.3).
+    yield wire.create_subscription(project, name, fields["topic"], ack_deadline=deadline, push=push)
+    if deadline == 0:
         # At creation the service reads 0 as nothing said (contract 9.3).
-        yield wire.modify_ack_deadline(project, name, deadline)
-    if _to_be_set(step, "access"):
+        yield wire.modify_ack_deadline(project, name, 0)
+    if access and push:
+        # The service has put its push worker on the list, where it must stay (contract 13.5).
+        there = yield wire.get_subscription_acl(project, name)
+        access = dict.fromkeys((*access, *there.authorized_users))
+    if access:
+        yield wire.modify_subscription_acl(project, name, list(access))
+
+
+def _altered_subscription(step: Step) -> Calls:
+    project, name, fields = step.key.project, step.key.name, step.fields
+    if "ackDeadline" in fields:
+        yield wire.modify_ack_deadline(project, name, fields["ackDeadline"])
+    if "access" in fields:
         yield wire.modify_subscription_acl(project, name, fields["access"])
-    if _to_be_set(step, "push"):
+    if "push" in fields:
         # Last: the service then puts its push worker on the access list (contract 13.3).
-        wanted = msgspec.convert(fields["push"], wire.PushConfig) if fields["push"] else None
-        yield wire.modify_push_config(project, name, wanted)
+        yield wire.modify_push_config(project, name, _push_config(step))
+
+
+def _push_config(step: Step) -> wire.PushConfig | None:
+    push = step.fields.get("push")
+    return msgspec.convert(push, wire.PushConfig) if push else None
 
 
 def _to_be_set(step: Step, field: str) -> bool:

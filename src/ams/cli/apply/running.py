@@ -3,8 +3,8 @@
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TextIO
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
 from ams.cli.apply.calls import calls
 from ams.cli.apply.plan import Change, Step
@@ -14,6 +14,7 @@ from ams.cli.exits import Usage
 from ams.cli.output import note, printable
 from ams.client import wire
 from ams.client.errors import ClientError, NotFound
+from ams.client.wire import Call
 
 
 class Tokens:
@@ -48,16 +49,31 @@ def tokens_to(path: str | None) -> Iterator[Tokens]:
         yield Tokens(file)
 
 
+class _Counted:
+    """Asks, and counts what was answered: a step of which a call was has changed something."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self.answered = 0
+
+    def __call__(self, call: Call[Any]) -> Any:
+        answer = self._ask(call)
+        self.answered += 1
+        return answer
+
+
 def carry_out(steps: Sequence[Step], ask: Ask, tokens: Tokens) -> None:
-    """Carry out steps in order; when one fails, say which are not done, and raise its `ClientError`.
+    """Carry out steps in order; when one fails, say which are half done or not done, and raise its `ClientError`.
 
     Run again, the plan holds what is left.
     """
     for number, step in enumerate(steps):
+        counted = _Counted(ask)
         try:
-            _carry_out(step, ask, tokens)
+            _carry_out(step, counted, tokens)
         except ClientError:
-            for left in steps[number:]:
+            note(f"{'half' if counted.answered else 'not'} done: {step.change} {printable(str(step.key))}")
+            for left in steps[number + 1 :]:
                 note(f"not done: {left.change} {printable(str(left.key))}")
             raise
         note(f"done: {step.change} {printable(str(step.key))}")
@@ -69,8 +85,11 @@ def _carry_out(step: Step, ask: Ask, tokens: Tokens) -> None:
     elif step.change is Change.ADD and step.key.kind is Kind.MEMBER:
         _join(step, ask, tokens)
     else:
-        for call in calls(step):
-            ask(call)
+        sending = calls(step)
+        with suppress(StopIteration):
+            call = next(sending)
+            while True:
+                call = sending.send(ask(call))
 
 
 def _join(step: Step, ask: Ask, tokens: Tokens) -> None:

@@ -58,6 +58,5 @@ def test_messages_are_kept_as_long_as_it_is_said(ams: Ams, project: str) -> None
     assert json.loads(ams("topics", "show", "jobs", "-o", "json").stdout)["retentionSeconds"] == 7 * 86_400
     assert "retention" not in ams("topics", "retention", "jobs", "default").stdout
     assert "12h" in ams("projects", "retention", project, "12h").stdout
-    for bad in ("soon", "0", "-1", "1.5s", "7 weeks", ""):
+    for bad in ("soon", "0", "-1", "1.5s", "7 weeks", "366d", ""):
         assert ams("topics", "retention", "jobs", bad).returncode == 2
-    assert ams("topics", "retention", "jobs", "366d").returncode == 1

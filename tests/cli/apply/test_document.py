@@ -134,6 +134,13 @@ WRONG = [
     (in_garden("queues: {}"), ":3: unknown key 'queues'; there are description, retention, members"),
     (in_garden("retention: soon"), ":3: 'soon' is no duration of whole seconds such as 7d, 12h or 90s"),
     (in_garden("retention: 0d"), "is no duration of whole seconds"),
+    (in_garden("retention: 366d"), ":3: '366d' is too long: messages are kept for at most 365d"),
+    (in_garden("topics:\n  a:\n    retention: 31536001s"), ":5: '31536001s' is too long"),
+    (
+        in_garden("members:\n  sensor:\n  - publisher\n  - gardener"),
+        ":6: 'gardener' is no role in a project: consumer, ",
+    ),
+    (in_garden("members:\n  sensor: [service_admin]"), ":4: 'service_admin' is no role in a project"),
     (in_garden("members:\n  sensor: [publisher, publisher]"), ":4: 'publisher' is said twice"),
     (in_garden("topics:\n  a:\n  b:\n  a:"), ":6: 'a' is said twice"),
     (in_garden("topics:\n  a: {acl: []}"), ":4: unknown key 'acl'; there are schema, retention, access"),

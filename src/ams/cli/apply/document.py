@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ams.access.roles import PROJECT_ROLES
 from ams.cli.apply.push import push_fields
 from ams.cli.apply.resources import Declared, Fields, Key, Kind, Place, Reference
 from ams.cli.apply.tree import Value, bad, read_capped, read_tree
@@ -52,7 +53,7 @@ class _Reading:
         said = value.mapping((*_PROJECT, "members", "schemas", "topics", "subscriptions"))
         self._add_to_project(Key(Kind.PROJECT, "", project), value, _chosen(said, _PROJECT))
         for name, each in self._resources(said, "members", project, Kind.MEMBER):
-            self._add(Key(Kind.MEMBER, project, name), each, {"roles": _names(each)})
+            self._add(Key(Kind.MEMBER, project, name), each, {"roles": _roles(each)})
         for name, each in self._resources(said, "schemas", project, Kind.SCHEMA):
             self._add(Key(Kind.SCHEMA, project, name), each, _schema(each, folder))
         for name, each in self._resources(said, "topics", project, Kind.TOPIC):
@@ -170,6 +171,14 @@ def _names(value: Value) -> tuple[str, ...]:
         if names.count(each.text()) > 1:
             raise bad(each.place, f"{each.text()!r} is said twice")
     return tuple(sorted(names))
+
+
+def _roles(value: Value) -> tuple[str, ...]:
+    """Return roles in a project: three, whatever the roles file of the service says (contract 3.3)."""
+    for each in value.values():
+        if each.text() not in PROJECT_ROLES:
+            raise bad(each.place, f"{each.text()!r} is no role in a project: {', '.join(sorted(PROJECT_ROLES))}")
+    return _names(value)
 
 
 def _retention(value: Value) -> int:

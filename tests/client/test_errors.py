@@ -33,15 +33,26 @@ def test_an_envelope_becomes_the_error_of_its_code(code: int, status: str, kind:
 
 
 @pytest.mark.parametrize("body", [b"", b"404 page not found\n", b'{"detail": "no"}', b'{"error": "no"}', b"\xff"])
-def test_a_body_that_is_no_envelope_still_tells_by_its_status(body: bytes) -> None:
+def test_a_body_that_is_no_envelope_is_not_of_ams(body: bytes) -> None:
     error = errors.refusal(404, body)
 
-    assert isinstance(error, errors.NotFound)
-    assert error.message == "answer 404 without an AMS error"
+    assert isinstance(error, errors.NotAms)
+    assert error.message.startswith("answer 404 without an AMS error: no AMS is there")
+
+
+@pytest.mark.parametrize("status", [429, 502, 503])
+def test_what_a_proxy_says_when_the_service_is_away_or_busy_may_pass(status: int) -> None:
+    error = errors.refusal(status, b"<html>later</html>")
+
+    assert isinstance(error, errors.Unavailable)
+    assert error.message == f"answer {status} without an AMS error"
 
 
 def test_an_error_says_how_long_to_wait() -> None:
-    assert errors.refusal(503, envelope(503, "busy", "UNAVAILABLE"), "2").retry_after == "2"
+    error = errors.refusal(503, envelope(503, "busy", "UNAVAILABLE"), "2")
+
+    assert isinstance(error, errors.Overloaded)
+    assert error.retry_after == "2"
 
 
 def test_only_what_may_pass_by_itself_is_retriable() -> None:

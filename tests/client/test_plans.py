@@ -118,9 +118,13 @@ def test_what_may_pass_is_asked_again(status: int) -> None:
     assert len(world.sent) == 2
 
 
+def refused(status: int) -> Answer:
+    return Answer(status, b'{"error": {"code": %d, "message": "no", "status": ""}}' % status)
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413])
 def test_a_refusal_is_final(status: int) -> None:
-    world = World([Answer(status, b"")])
+    world = World([refused(status)])
 
     with pytest.raises(errors.Refused):
         world.run(world.planner().ask(wire.get_status()))
@@ -128,7 +132,7 @@ def test_a_refusal_is_final(status: int) -> None:
 
 @pytest.mark.parametrize("call", [wire.create_topic("P", "T"), wire.delete_topic("P", "T"), wire.refresh_token("U")])
 def test_what_must_not_happen_twice_is_sent_again_only_if_it_never_left(call: wire.Call[Any]) -> None:
-    never_left = World([REFUSED, Answer(404, b"")])
+    never_left = World([REFUSED, refused(404)])
     with pytest.raises(errors.NotFound):
         never_left.run(never_left.planner().ask(call))
 

@@ -140,12 +140,19 @@ class _Envelope(msgspec.Struct):
     error: _Detail
 
 
-def refusal(http_status: int, body: bytes, retry_after: str = "") -> Refused:
-    """Read an answer that is not a success into its error; a body that is no envelope still tells by its status."""
+def refusal(http_status: int, body: bytes, retry_after: str = "") -> Refused | NotAms:
+    """Read an answer that is not a success into its error.
+
+    A status of 400 and above without the envelope is that of something else; but 429 and 500 and above also come from
+    proxies in front of the service, and say the same there.
+    """
     try:
         detail = msgspec.json.decode(body, type=_Envelope).error
     except msgspec.DecodeError:
-        detail = _Detail(http_status, f"answer {http_status} without an AMS error")
+        text = f"answer {http_status} without an AMS error"
+        if http_status < 500 and http_status != 429:
+            return NotAms(f"{text}: no AMS is there, or one that does not know this call")
+        detail = _Detail(http_status, text)
     kind = _kind(http_status, detail.status)
     return kind(detail.message, detail.code, detail.status, retry_after)
 

@@ -22,6 +22,7 @@
     │   └── RegistryUnavailable
     ├── Damaged               stored bytes are not what was written; never served (500)
     └── Unusable              a folder, setting or certificate the service cannot start with
+        └── BadSettings       a setting, or a file that one names, that says what cannot be
 
 Each surface has one table from these classes to its own answers: `ams.http.errors` for HTTP, `ams.cli` exit codes.
 The text of an error is what the client or operator reads; it never holds a token, a payload or a secret.
@@ -155,3 +156,7 @@ class Damaged(AmsError):
 
 class Unusable(AmsError):
     """The service cannot start with what it was given; the message is one line with the way out."""
+
+
+class BadSettings(Unusable):
+    """A setting, or a file that one names, cannot be used: whoever gave it must change it."""

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ams.context import REQUEST
-from ams.errors import Unusable
+from ams.errors import BadSettings
 
 
 class Stderr(io.TextIOBase):
@@ -41,7 +41,7 @@ class Syslog(io.TextIOBase):
 
     def __init__(self, address: str = SYSLOG) -> None:
         if not os.path.exists(address):  # the handler would only try again at every line
-            raise Unusable(f"log_facilities: no syslog at {address}")
+            raise BadSettings(f"log_facilities: no syslog at {address}")
         self._handler = logging.handlers.SysLogHandler(address, logging.handlers.SysLogHandler.LOG_DAEMON)
         self._handler.ident = "ams: "
 
@@ -83,7 +83,7 @@ def _place(facilities: str) -> io.TextIOBase:
 def configure_logs(level: str, form: str, facilities: str = "console") -> None:
     """Send log lines to stderr, syslog or both, as JSON or for people; one event name per thing that happens.
 
-    Raises `Unusable` when syslog is wanted and there is none.
+    Raises `BadSettings` when syslog is wanted and there is none.
     """
     renderer: structlog.typing.Processor
     if form == "json":

@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple
 
-from ams.errors import Unusable
+from ams.errors import BadSettings, Unusable
 from ams.files import Disk, Files, write_whole
 from ams.folder import Folder, is_ours
 from ams.registry.database import sqlite_url
@@ -30,7 +30,7 @@ async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "",
     for a token that cannot be read; then nothing is changed.
     """
     if token_key and not new_token_key:
-        raise Unusable("AMS_TOKEN_KEY is set, so the key is yours to keep: give the new one as AMS_NEW_TOKEN_KEY")
+        raise BadSettings("AMS_TOKEN_KEY is set, so the key is yours to keep: give the new one as AMS_NEW_TOKEN_KEY")
     if not is_ours(data):
         raise Unusable(f"{data} is not a data folder")
     folder = Folder.take(data)

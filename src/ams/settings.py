@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NewType
 
-from ams.errors import Unusable
+from ams.errors import BadSettings
 
 Bytes = NewType("Bytes", int)
 """A size; written `16MiB`, `500kB` or a plain number."""
@@ -149,7 +149,7 @@ def flag(name: str) -> str:
 def load(
     flags: Mapping[str, object], environment: Mapping[str, str], warn: Callable[[str], None], config: str | None = None
 ) -> Settings:
-    """Put the settings together; `config` (or AMS_CONFIG) names a TOML file. Raises `Unusable` with one line."""
+    """Put the settings together; `config` (or AMS_CONFIG) names a TOML file. Raises `BadSettings` with one line."""
     path = config or environment.get("AMS_CONFIG")
     values = _from_file(path) if path else {}
     values |= _from_environment(environment, warn)
@@ -160,7 +160,7 @@ def load(
 
 
 def checked(values: Mapping[str, object], source: str) -> Settings:
-    """Return settings of `values` and defaults; raise `Unusable` with one line for what cannot be."""
+    """Return settings of `values` and defaults; raise `BadSettings` with one line for what cannot be."""
     settings = Settings(**{name: _value(name, value, f"{name} in {source}") for name, value in values.items()})
     _check(settings)
     return settings
@@ -203,10 +203,10 @@ def _from_file(path: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             table = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise Unusable(f"settings file {path}: {error}") from error
+        raise BadSettings(f"settings file {path}: {error}") from error
     known = {each.name for each in FIELDS}
     if unknown := sorted(set(table) - known):
-        raise Unusable(f"settings file {path}: unknown key {unknown[0]!r}; `ams settings` lists what there is")
+        raise BadSettings(f"settings file {path}: unknown key {unknown[0]!r}; `ams settings` lists what there is")
     return {name: _value(name, value, f"{name} in {path}") for name, value in table.items()}
 
 
@@ -233,10 +233,10 @@ def _value(name: str, value: object, source: str) -> Any:
         read = _read(setting, value)
     except (ValueError, TypeError, KeyError):
         shown = "***" if setting.metadata["secret"] else repr(value)
-        raise Unusable(f"{source}: {shown} is not a good value; {setting.metadata['help']}") from None
+        raise BadSettings(f"{source}: {shown} is not a good value; {setting.metadata['help']}") from None
     choices = setting.metadata["choices"]
     if choices and read not in choices:
-        raise Unusable(f"{source}: {value!r} is none of {', '.join(choices)}")
+        raise BadSettings(f"{source}: {value!r} is none of {', '.join(choices)}")
     return read
 
 
@@ -277,38 +277,38 @@ def _truth(text: str) -> bool:
 
 def _check(settings: Settings) -> None:
     if bool(settings.cert) != bool(settings.key):
-        raise Unusable("--cert and --key go together")
+        raise BadSettings("--cert and --key go together")
     if settings.cert and settings.tls_self_signed:
-        raise Unusable("--tls-self-signed and --cert exclude each other")
+        raise BadSettings("--tls-self-signed and --cert exclude each other")
     if not all(0 <= port <= 65535 for port in (settings.port, settings.ops_port, settings.push_server_port)):
-        raise Unusable("a port is a number from 0 to 65535")
+        raise BadSettings("a port is a number from 0 to 65535")
     if min(settings.max_pull_messages, settings.max_read_messages, settings.max_connections) < 1:
-        raise Unusable("max_pull_messages, max_read_messages and max_connections must be positive")
+        raise BadSettings("max_pull_messages, max_read_messages and max_connections must be positive")
     if settings.retention <= 0:
-        raise Unusable("retention must be positive")
+        raise BadSettings("retention must be positive")
     if settings.retention > MAX_RETENTION_SECONDS:
-        raise Unusable("retention must not be over 365d: the log keeps nothing longer")
+        raise BadSettings("retention must not be over 365d: the log keeps nothing longer")
     if not MIN_SEGMENT <= settings.segment_bytes <= MAX_SEGMENT:
-        raise Unusable("segment_bytes must be from 1MiB to 256MiB")
+        raise BadSettings("segment_bytes must be from 1MiB to 256MiB")
     if settings.pull_wait > MAX_PULL_WAIT:
-        raise Unusable("pull_wait must not be over 8s: clients give up at 10s")
+        raise BadSettings("pull_wait must not be over 8s: clients give up at 10s")
     if settings.max_buffered_bytes < settings.max_body_bytes:
-        raise Unusable("max_buffered_bytes must not be under max_body_bytes")
+        raise BadSettings("max_buffered_bytes must not be under max_body_bytes")
     least = settings.reserve_bytes + 4 * settings.segment_bytes
     if settings.max_data_bytes and settings.max_data_bytes < least:
-        raise Unusable(f"max_data_bytes must be 0 or at least {_size_text(least)}: the reserve and four segments")
+        raise BadSettings(f"max_data_bytes must be 0 or at least {_size_text(least)}: the reserve and four segments")
     if settings.token_key and not re.fullmatch(r"[0-9a-fA-F]{64}", settings.token_key):
-        raise Unusable("token_key must be 64 hex digits")
+        raise BadSettings("token_key must be 64 hex digits")
     _check_push(settings)
 
 
 def _check_push(settings: Settings) -> None:
     if bool(settings.push_server_host) != bool(settings.push_server_port):
-        raise Unusable("push_server_host and push_server_port go together")
+        raise BadSettings("push_server_host and push_server_port go together")
     if not settings.push_worker_token.isascii():
-        raise Unusable("push_worker_token must be ASCII")
+        raise BadSettings("push_worker_token must be ASCII")
     if settings.push_worker_token and settings.push_worker_token == settings.service_token:
-        raise Unusable("push_worker_token and service_token must differ: one is a user's, the other is nobody's")
+        raise BadSettings("push_worker_token and service_token must differ: one is a user's, the other is nobody's")
 
 
 def environment() -> Mapping[str, str]:

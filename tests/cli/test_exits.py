@@ -1,8 +1,9 @@
 import pytest
+import typer
 
 from ams.cli.exits import Exit, PipeClosed, Usage, exit_code, line
 from ams.client import errors
-from ams.errors import Unusable
+from ams.errors import BadSettings, Unusable
 
 
 @pytest.mark.parametrize(
@@ -12,7 +13,10 @@ from ams.errors import Unusable
         (errors.TooLarge("no"), 1),
         (errors.AckTimeout("ack timeout"), 1),
         (Unusable("port taken"), 1),
+        (BadSettings("no port"), 2),
         (Usage("no project"), 2),
+        (errors.Unusable("no CA file"), 2),
+        (typer.Abort(), 1),
         (errors.NotAuthenticated("Unauthorized"), 3),
         (errors.NotAllowed("forbidden"), 3),
         (errors.NotFound("no"), 4),

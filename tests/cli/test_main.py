@@ -128,13 +128,40 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["topics", "nonsense"], ["topics", "create"], ["status", "--port"]]
+    ("arguments", "usage", "reason"),
+    [
+        (["nonsense"], "ams [OPTIONS] COMMAND [ARGS]...", "No such command 'nonsense'."),
+        (["topics", "nonsense"], "ams topics [OPTIONS] COMMAND [ARGS]...", "No such command 'nonsense'."),
+        (["topics", "create"], "ams topics create [OPTIONS] {TOPIC}", "Missing argument 'TOPIC'."),
+        (["status", "--port"], "ams status [OPTIONS]", "No such option: --port"),
+        (["serve", "--nonsense"], "ams serve [OPTIONS]", "No such option '--nonsense'."),
+    ],
 )
-def test_a_mistake_of_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_of_usage_is_one_line_after_the_usage_and_ends_with_2(
+    arguments: list[str], usage: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = run(arguments, capsys)
 
     assert (code, out) == (2, "")
-    assert "Usage: ams" in err
+    above, line = err.splitlines()
+    assert above == f"Usage: {usage}"
+    assert line.startswith(f"ams: {reason}")
+
+
+@pytest.mark.parametrize("arguments", [[], ["topics"]])
+def test_where_a_command_is_missing_the_help_lists_them(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(arguments, capsys)
+
+    assert (code, out) == (2, "")
+    assert "Commands:" in err
+
+
+def test_a_ca_file_that_is_not_there_is_a_mistake_of_usage(ams: Ams) -> None:
+    ran = ams("status", "--ca", "nowhere.pem")
+
+    assert (ran.returncode, ran.stderr) == (2, "ams: CA file nowhere.pem: No such file or directory\n")
 
 
 def test_without_a_service_to_talk_to_the_way_out_is_said(unset: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,25 @@ import pytest
 from tests.cli.conftest import exit_code_of
 
 
-def test_settings_that_cannot_be_are_one_line_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code_of(["serve", "--port", "many"]) == 1
-    assert capsys.readouterr().err.startswith("ams: --port: 'many' is not a good value; ")
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--port", "many"], "--port: 'many' is not a good value; "),
+        (["--config", "nowhere.toml"], "settings file nowhere.toml: "),
+        (["--roles-file", "nowhere.toml"], "roles file nowhere.toml: "),
+        (["--cert", "nowhere.pem", "--key", "nowhere.key"], "certificate nowhere.pem with key nowhere.key: "),
+        (["--push-enabled", "--push-ca-file", "nowhere.pem"], "push_ca_file nowhere.pem: "),
+    ],
+)
+def test_settings_and_files_that_cannot_be_used_are_one_line_and_a_mistake_of_usage(
+    arguments: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = ["--data", str(tmp_path / "data"), "--port", "0", "--ops-port", "0", "--min-free-bytes", "0"]
+
+    assert exit_code_of(["serve", *here, *arguments]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ams: ")]
+    assert len(said) == 1
+    assert said[0].startswith(f"ams: {reason}")
 
 
 def test_a_folder_of_somebody_else_is_one_line_and_ends_with_1(

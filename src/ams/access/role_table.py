@@ -12,7 +12,7 @@ from typing import Any
 
 from ams.access.permissions import OPEN, PERMISSIONS
 from ams.access.roles import ROLES
-from ams.errors import Unusable
+from ams.errors import BadSettings
 from ams.names import is_name
 
 NOT_SUPPORTED = "_admin_"
@@ -36,15 +36,15 @@ class RoleTable:
 def role_table(path: str) -> RoleTable:
     """Return the table with the rows of the role file at `path`, the default one when that is empty.
 
-    Raises `Unusable` with one line for a file that cannot be read, another shape, an action that does not exist or is
-    open to everybody, one named twice, and a name that can be no role.
+    Raises `BadSettings` with one line for a file that cannot be read, another shape, an action that does not exist or
+    is open to everybody, one named twice, and a name that can be no role.
     """
     if not path:
         return RoleTable()
     try:
         return RoleTable({**PERMISSIONS, **_rows(_content(path))})
     except (OSError, ValueError, RecursionError) as error:
-        raise Unusable(f"roles file {path}: {error}") from error
+        raise BadSettings(f"roles file {path}: {error}") from error
 
 
 def _content(path: str) -> Any:

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from ams.client import errors
-from ams.errors import AmsError
+from ams.errors import AmsError, BadSettings
 
 
 class Exit(IntEnum):
@@ -41,8 +41,10 @@ _CODES: dict[type[BaseException], Exit] = {
     Usage: Exit.USAGE,
     PipeClosed: Exit.PIPE_CLOSED,
     AmsError: Exit.REFUSED,
+    BadSettings: Exit.USAGE,
     errors.ClientError: Exit.REFUSED,
     errors.Unreachable: Exit.UNREACHABLE,
+    errors.Unusable: Exit.USAGE,
     errors.NotAuthenticated: Exit.NOT_ALLOWED,
     errors.NotAllowed: Exit.NOT_ALLOWED,
     errors.NotFound: Exit.NOT_FOUND,
@@ -50,17 +52,27 @@ _CODES: dict[type[BaseException], Exit] = {
     errors.Unavailable: Exit.UNAVAILABLE,
     BaseException: Exit.FAULT,
 }
+_OF_CLICK = {"UsageError": Exit.USAGE, "ClickException": Exit.REFUSED, "Abort": Exit.REFUSED}
+"""By name: `serve` is a command of click, the others are of the copy of it that Typer carries."""
 
 
 def exit_code(error: BaseException) -> Exit:
     """Return the code of an error's class or of its nearest ancestor that has one."""
-    return next(_CODES[base] for base in type(error).__mro__ if base in _CODES)
+    known = (_CODES.get(base) or _OF_CLICK.get(base.__name__) for base in type(error).__mro__)
+    return next(code for code in known if code)
+
+
+def usage(error: BaseException) -> list[str]:
+    """Return the lines that are told above a mistake in the arguments; none for every other error."""
+    context = getattr(error, "ctx", None)
+    return context.get_usage().splitlines() if context else []
 
 
 def line(error: BaseException) -> str:
     """Return what the error says to a person, in one line."""
     code = exit_code(error)
-    text = " ".join(str(error).split())
+    said = error.format_message() if hasattr(error, "format_message") else str(error)
+    text = " ".join(said.split())
     if code is Exit.FAULT:
         return f"unexpected {type(error).__name__}: {text} (a fault in ams; AMS_DEBUG=1 shows where)"
     if isinstance(error, errors.NotAuthenticated) and text == "Unauthorized":

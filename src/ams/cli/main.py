@@ -71,20 +71,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # always real files here
     try:
-        _run(given)
+        sys.exit(_run(given))
     except Exception as error:
         sys.exit(_report(error))
 
 
-def _run(arguments: list[str]) -> None:
+def _run(arguments: list[str]) -> int:
+    """Run the command; return its exit code, which one that says nothing ends with 0."""
     arguments = _spelled_out(arguments)
     name, *rest = arguments or [""]
     if name in SERVICE_COMMANDS:
         command = _imported(SERVICE_COMMANDS[name])()
         command.epilog = EXIT_CODES
-        command.main(args=rest, prog_name=f"ams {name}")
+        ended = command.main(args=rest, prog_name=f"ams {name}", standalone_mode=False)
     else:
-        program(arguments or completed_words(os.environ))(args=arguments, prog_name="ams")
+        app = program(arguments or completed_words(os.environ))
+        ended = app(args=arguments, prog_name="ams", standalone_mode=False)
+    return ended if isinstance(ended, int) else 0
 
 
 def _spelled_out(arguments: list[str]) -> list[str]:
@@ -158,14 +161,18 @@ def _unloaded() -> None:
 
 
 def _report(error: Exception) -> int:
-    """Say the error in one line on stderr and return its exit code."""
-    from ams.cli.exits import Exit, PipeClosed, exit_code, line
+    """Say the error in one line on stderr and return its exit code; a mistake in the arguments after their usage."""
+    from ams.cli.exits import Exit, PipeClosed, exit_code, line, usage
     from ams.cli.output import printable
 
     code = exit_code(error)
     if code is Exit.FAULT and os.environ.get("AMS_DEBUG"):
         raise error
-    if not isinstance(error, PipeClosed):
+    if type(error).__name__ == "NoArgsIsHelpError":  # of click or of Typer; nothing was asked, so the help answers
+        print(error, file=sys.stderr)
+    elif not isinstance(error, PipeClosed):
+        for above in usage(error):
+            print(above, file=sys.stderr)
         print(f"ams: {printable(line(error))}", file=sys.stderr)
     return code
 

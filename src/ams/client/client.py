@@ -28,7 +28,7 @@ class Client:
     `key` files of a certificate to show (PEM; no `key` = it is in `cert`); `timeout` the seconds an answer may take,
     longer than the service lets a pull wait. `retry` says how often and how long calls are sent again that may be,
     None = never; `on_retry` is told each time. Raises `InvalidInput` for an endpoint or token that cannot be one, and
-    `Unreachable` for a file that cannot be used.
+    `Unusable` for a file that cannot be used.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import TypedDict
 import httpx
 
 from ams import __version__
-from ams.client.errors import InvalidInput, NotAms, Unreachable, Untrusted
+from ams.client.errors import InvalidInput, NotAms, Unreachable, Untrusted, Unusable
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 """Hosts that are this machine: never reached through a proxy."""
@@ -61,13 +61,13 @@ def host(endpoint: str) -> str:
 
 
 def trust(endpoint: str, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """Return what TLS to `endpoint` trusts and shows, None without TLS; raise `Unreachable` for files of no use."""
+    """Return what TLS to `endpoint` trusts and shows, None without TLS; raise `Unusable` for files of no use."""
     if not endpoint.startswith("https:"):
         return None
     try:
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:
-        raise Unreachable(f"CA file {ca}: {error.strerror or 'not a certificate in PEM form'}", sent=False) from error
+        raise Unusable(f"CA file {ca}: {error.strerror or 'not a certificate in PEM form'}") from error
     if cert is not None:
         _show(context, cert, key)
     return context
@@ -101,6 +101,4 @@ def _show(context: ssl.SSLContext, cert: str, key: str | None) -> None:
         context.load_cert_chain(cert, key)
     except OSError as error:
         reason = error.strerror if error.filename else None
-        raise Unreachable(
-            f"client certificate {cert}: {reason or 'not a certificate with its key'}", sent=False
-        ) from error
+        raise Unusable(f"client certificate {cert}: {reason or 'not a certificate with its key'}") from error

@@ -4,7 +4,8 @@
     ├── Closed                this client was closed
     ├── Unreachable           nobody answered: connection, TLS, timeout
     │   ├── Untrusted         no TLS, or a certificate that nobody trusted signed
-    │   └── NotAms            something answered that does not speak AMS
+    │   ├── NotAms            something answered that does not speak AMS
+    │   └── Unusable          a certificate file that cannot be read; nothing was sent
     └── Refused               the service said no, in its error envelope (contract 1.1)
         ├── InvalidInput      400
         │   └── TooLarge      413
@@ -62,6 +63,15 @@ class NotAms(Unreachable):
     """Something answered that does not speak AMS: a proxy's page, or the wrong port."""
 
     retriable = False
+
+
+class Unusable(Unreachable):
+    """A file of CA certificates, or of the certificate to show, cannot be used; nothing was sent."""
+
+    retriable = False
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=False)
 
 
 class Refused(ClientError):

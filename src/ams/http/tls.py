@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ams.errors import Unusable
+from ams.errors import BadSettings
 from ams.files import Disk, write_whole
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Certificate:
 
     @classmethod
     def load(cls, chain: str, key: str) -> "Certificate":
-        """Read the files; raise `Unusable` with one line when they cannot serve."""
+        """Read the files; raise `BadSettings` with one line when they cannot serve."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # Clients that make a connection for every call begin each without a memory of the last (clients.md, R14): the
@@ -42,7 +42,7 @@ class Certificate:
             context.load_cert_chain(chain, key)
             return cls(chain, key, context, _stamp(chain, key))
         except (OSError, ssl.SSLError) as error:
-            raise Unusable(f"certificate {chain} with key {key}: {error}") from error
+            raise BadSettings(f"certificate {chain} with key {key}: {error}") from error
 
     def reload(self, *, always: bool = False) -> None:
         """Read the files again if they changed; new connections get them, a bad pair is logged and not taken."""

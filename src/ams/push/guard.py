@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import httpcore
 
-from ams.errors import Unusable
+from ams.errors import BadSettings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -46,11 +46,11 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Read networks separated by commas, as `127.0.0.0/8,::1/128`; raise `Unusable` for what is none."""
+    """Read networks separated by commas, as `127.0.0.0/8,::1/128`; raise `BadSettings` for what is none."""
     try:
         return tuple(ipaddress.ip_network(each.strip()) for each in text.split(",") if each.strip())
     except ValueError as error:
-        raise Unusable(f"push_allow: {error}") from None
+        raise BadSettings(f"push_allow: {error}") from None
 
 
 class Guard:
@@ -123,7 +123,7 @@ def pool(network: httpcore.AsyncNetworkBackend, trust: ssl.SSLContext) -> httpco
 def trust(ca_file: str = "") -> ssl.SSLContext:
     """Return what certificates of endpoints are checked by: the system's CAs, and those in a file (PEM).
 
-    Raises `Unusable` when the file cannot be read.
+    Raises `BadSettings` when the file cannot be read.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -131,5 +131,5 @@ def trust(ca_file: str = "") -> ssl.SSLContext:
         try:
             context.load_verify_locations(ca_file)
         except OSError as error:  # an ssl.SSLError is one
-            raise Unusable(f"push_ca_file {ca_file}: {error.strerror or error}") from error
+            raise BadSettings(f"push_ca_file {ca_file}: {error.strerror or error}") from error
     return context

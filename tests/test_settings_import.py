@@ -91,7 +91,19 @@ def test_no_secret_is_in_the_notes() -> None:
 
 
 def test_without_an_address_it_listens_where_the_reference_does() -> None:
-    assert converted(port=8080) == ({"host": "0.0.0.0", "port": 8080}, ())
+    certificate = {"certificate": "c.pem", "certificate_key": "k.pem"}
+
+    assert converted(**certificate) == ({"host": "0.0.0.0", "cert": "c.pem", "key": "k.pem"}, ())
+
+
+@pytest.mark.parametrize("given", [{"port": 8080}, {"bind_ip": "192.0.2.7"}])
+def test_without_a_certificate_it_is_said_that_the_reference_took_that_of_the_host(given: dict[str, Any]) -> None:
+    _, notes = converted(**given)
+
+    assert notes[-1].startswith("certificate and certificate_key are not given, and the reference then took those of")
+    assert converted(bind_ip="127.0.0.1")[1] == (
+        "bind_ip 127.0.0.1 is honoured now; the reference listened on all addresses",
+    )
 
 
 @pytest.mark.parametrize("option", ["both", "header", "key"])
@@ -100,10 +112,10 @@ def test_a_known_auth_option_is_kept(option: str) -> None:
 
 
 def test_an_unknown_auth_option_becomes_what_it_meant() -> None:
-    values, notes = converted(auth_option="cookie")
+    values, notes = converted(auth_option="cookie", bind_ip="localhost")
 
     assert values["auth_option"] == "key"
-    assert notes == ("auth_option 'cookie' is unknown; the reference then reads the query parameter only: key",)
+    assert notes[1:] == ("auth_option 'cookie' is unknown; the reference then reads the query parameter only: key",)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +126,7 @@ def test_log_levels_are_spelled_our_way(level: str, ours: str) -> None:
 
 
 def test_null_is_absent() -> None:
-    assert converted(service_token=None, bind_ip=None) == ({"host": "0.0.0.0"}, ())
+    assert converted(service_token=None, bind_ip=None)[0] == {"host": "0.0.0.0"}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ams.http.operations import Operations
 from ams.http.protocol import limited
 from ams.http.server import Server, listen, server, until_started
 from ams.observing import Figure, figure, metrics_of
-from ams.settings import Settings
+from ams.settings import Settings, is_plain_to_others
 from ams.wiring import Service, service
 
 logger = structlog.get_logger("ams")
@@ -180,8 +180,16 @@ def _tune() -> None:
     gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
+def warn_of_plain_http(settings: Settings) -> None:
+    """Say in the log when tokens and messages cross a network as they are."""
+    if is_plain_to_others(settings):
+        remedy = "set cert and key, or leave TLS to a proxy on this machine and listen on 127.0.0.1"
+        logger.warning("no_tls", host=settings.host, remedy=remedy)
+
+
 def _announce(settings: Settings, run: Running) -> None:
     folder = run.service.folder
+    warn_of_plain_http(settings)
     if settings.tls_self_signed:
         logger.info("tls", ca=folder.place("ca.pem"))
     logger.info("operations", url=run.operations_url)

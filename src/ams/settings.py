@@ -6,6 +6,7 @@ variables only warn, as an environment is shared with other programs.
 """
 
 import dataclasses
+import ipaddress
 import json
 import os
 import re
@@ -164,6 +165,16 @@ def checked(values: Mapping[str, object], source: str) -> Settings:
     settings = Settings(**{name: _value(name, value, f"{name} in {source}") for name, value in values.items()})
     _check(settings)
     return settings
+
+
+def is_plain_to_others(settings: Settings) -> bool:
+    """Whether the API is served without TLS at an address that other machines may reach."""
+    if settings.cert or settings.tls_self_signed or settings.host == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:  # a name
+        return True
 
 
 def shown(settings: Settings) -> list[tuple[str, str, str, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ams.errors import Unusable
-from ams.settings import checked, toml_text
+from ams.settings import checked, is_plain_to_others, toml_text
 
 
 class Imported(NamedTuple):
@@ -65,6 +65,10 @@ _WITHOUT = {
 """Keys that have no counterpart, and why none is needed."""
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference listens, whatever it is told
+NO_CERTIFICATE = (
+    "certificate and certificate_key are not given, and the reference then took those of its host:"
+    " set cert and key, or tokens and messages are served without TLS"
+)
 
 
 def imported(text: str) -> Imported:
@@ -80,7 +84,8 @@ def imported(text: str) -> Imported:
             notes += more
         elif key != "bind_ip":
             notes.append(f"{key} has no counterpart" + (f": {_WITHOUT[key]}" if key in _WITHOUT else ""))
-    checked(values, "the imported settings")
+    if is_plain_to_others(checked(values, "the imported settings")):
+        notes.append(NO_CERTIFICATE)
     toml = "".join(f"{name} = {toml_text(value)}\n" for name, value in values.items())
     _check_text(toml)
     return Imported(toml, tuple(notes))

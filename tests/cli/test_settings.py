@@ -17,12 +17,35 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "config.json"
 
 
-def test_the_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code_of(["settings", "-o", "json"]) == 0
+def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, dict[str, str]]:
+    assert exit_code_of(["settings", "-o", "json", *arguments]) == 0
+    return {row["name"]: row for row in json.loads(capsys.readouterr().out)}
 
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+
+def test_the_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = listed(capsys)
+
     assert rows["push_allow"]["variable"] == "AMS_PUSH_ALLOW"
     assert rows["push_ca_file"]["flag"] == "--push-ca-file"
+
+
+def test_they_are_listed_as_they_are_in_effect_but_for_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ams.toml").write_text('port = 443\nhost = "192.0.2.7"\nservice_token = "s3cret"\n')
+    monkeypatch.setenv("AMS_HOST", "::1")
+
+    rows = listed(capsys, "--config", str(tmp_path / "ams.toml"))
+    monkeypatch.setenv("AMS_CONFIG", str(tmp_path / "ams.toml"))
+
+    assert listed(capsys) == rows
+    shown = {name: (rows[name]["value"], rows[name]["default"]) for name in ("port", "host", "service_token")}
+    assert shown == {"port": ("443", "8080"), "host": ("::1", "127.0.0.1"), "service_token": ("***", "")}
+
+
+def test_settings_that_cannot_be_are_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(["settings", "--config", "nowhere.toml"]) == 2
+    assert capsys.readouterr().err.startswith("ams: settings file nowhere.toml: ")
 
 
 def test_the_reference_s_settings_go_to_stdout_and_notes_to_stderr(

@@ -9,23 +9,34 @@ from ams.cli.arguments import Output
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, document, emit, note, printable
 from ams.errors import Unusable
-from ams.settings import Settings, flag, shown
+from ams.settings import Settings, environment, flag, load, shown
 from ams.settings_import import Imported, imported
 
 app = typer.Typer(help="List the settings of the service, or import those of the reference.")
 
 
 @app.callback(invoke_without_command=True)
-def settings(context: typer.Context, output: Output = Format.TABLE) -> None:
-    """List the settings of the service: name, environment variable, default, meaning."""
+def settings(
+    context: typer.Context,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings (or AMS_CONFIG).")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the settings as `ams serve` would take them here: name, environment variable, value, meaning.
+
+    Values come from the environment and the file, as those of `ams serve` do; secrets are not shown.
+    """
     if context.invoked_subcommand is not None:
         return
-    rows = [(name, flag(name), variable, default, text) for name, variable, default, text in shown(Settings())]
+    rows = shown(load({}, environment(), lambda line: note(f"ams: {printable(line)}"), config))
     if output is Format.JSON:
-        keys = ("name", "flag", "variable", "default", "help")
-        emit(document([dict(zip(keys, row, strict=True)) for row in rows]))
+        usual = {name: default for name, _, default, _ in shown(Settings())}
+        emit(document([_as_object(*row, usual[row[0]]) for row in rows]))
     else:
-        emit(columns(("SETTING", "VARIABLE", "DEFAULT", "MEANING"), [(row[0], *row[2:]) for row in rows]))
+        emit(columns(("SETTING", "VARIABLE", "VALUE", "MEANING"), rows))
+
+
+def _as_object(name: str, variable: str, value: str, text: str, default: str) -> dict[str, str]:
+    return {"name": name, "flag": flag(name), "variable": variable, "value": value, "default": default, "help": text}
 
 
 @app.command("import")

@@ -36,6 +36,16 @@ def sub(ams: Ams, project: str) -> str:
     return "reader"
 
 
+@pytest.mark.parametrize("deadline", [0, 600])
+def test_a_deadline_is_what_was_said_also_0(ams: Ams, project: str, deadline: int) -> None:
+    ams("topics", "create", "jobs")
+
+    made = ams("subs", "create", "reader", "--topic", "jobs", "--ack-deadline", str(deadline), "-o", "json")
+
+    assert json.loads(made.stdout)["ackDeadlineSeconds"] == deadline
+    assert json.loads(ams("subs", "show", "reader", "-o", "json").stdout)["ackDeadlineSeconds"] == deadline
+
+
 def test_a_subscription_is_listed_shown_changed_and_deleted(ams: Ams, sub: str) -> None:
     assert ams("subs", "list").stdout.splitlines()[1].split()[:3] == ["reader", "jobs", "60s"]
     assert ams("subs", "ack-deadline", sub, "20").returncode == 0

@@ -217,6 +217,15 @@ def test_a_body_over_the_limit_is_too_large(client: Client, project: str) -> Non
         client.call(wire.publish(project, "T", [wire.message(b"x" * 2_000_000)]))
 
 
+def test_a_deadline_of_0_is_one_of_0(either: Any, client: Client, project: str) -> None:
+    client.call(wire.create_topic(project, "T"))
+
+    made = either.project(project).subscription("S").create("T", ack_deadline=0)
+
+    assert made.ack_deadline_seconds == 0
+    assert client.call(wire.get_subscription(project, "S")) == made
+
+
 def test_messages_go_in_and_come_out_of_a_loop(either: Any, project: str) -> None:
     topic, subscription = either.project(project).topic("T"), either.project(project).subscription("S")
     topic.create()

@@ -41,8 +41,8 @@ def create(
     ack_deadline: Annotated[int | None, typer.Option(help="Seconds to acknowledge in; the service's is 10.")] = None,
 ) -> None:
     """Subscribe to a topic, from its end on."""
-    made = session.call(wire.create_subscription(session.project, subscription, topic, ack_deadline=ack_deadline))
-    _show(session, made)
+    there = session.client.project(session.project).subscription(subscription)
+    _show(session, there.create(topic, ack_deadline=ack_deadline))
 
 
 @app.command("list")

@@ -203,7 +203,7 @@ class Subscription:
 
     def create(self, topic: str, *, ack_deadline: int | None = None) -> wire.Subscription:
         """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10."""
-        return self.client.call(wire.create_subscription(self.project, self.name, topic, ack_deadline=ack_deadline))
+        return self.client._run(self.client._plans.subscribe(self.project, self.name, topic, ack_deadline))
 
     def delete(self) -> None:
         """Remove the subscription and forget where it stood."""

@@ -110,6 +110,14 @@ class Planner:
         published = yield from self.ask(wire.publish(project, topic, outward, key=key or str(uuid4())))
         return published.message_ids
 
+    def subscribe(self, project: str, subscription: str, topic: str, deadline: int | None) -> Plan[wire.Subscription]:
+        """Make a subscription; a deadline of 0 is set afterwards, as the making takes it for nothing said (9.3)."""
+        made = yield from self.ask(wire.create_subscription(project, subscription, topic, ack_deadline=deadline))
+        if deadline != 0:
+            return made
+        yield from self.ask(wire.modify_ack_deadline(project, subscription, 0))
+        return msgspec.structs.replace(made, ack_deadline_seconds=0)
+
     def pull(self, project: str, subscription: str, max_messages: int, wait: bool) -> Plan[list[ReceivedMessage]]:
         """Pull; return the messages in the order of the topic."""
         received = yield from self.ask(wire.pull(project, subscription, max_messages=max_messages, wait=wait))

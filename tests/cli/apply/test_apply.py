@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams
+from tests.support.documents import ROOT, block
 
 SUBSCRIBED = """
 projects:
@@ -146,7 +147,7 @@ def test_tokens_are_shown_only_when_asked_for(ams: Ams, files: Files) -> None:
     more = "projects: {PROJECT: {members: {PROJECT-new: [consumer]}}}"
     shown = files.apply(more, "--yes", "--show-tokens")
 
-    assert "were not kept: ams admin tokens refresh USER gives a new one" in quiet.stderr
+    assert "were not kept; a service_admin gives new ones: ams admin tokens refresh USER" in quiet.stderr
     user, token = shown.stdout.splitlines()[-1].split()
     assert user == f"{files.project}-new"
     assert ams("subs", "list", AMS_TOKEN=token).returncode == 0
@@ -176,6 +177,16 @@ def test_a_project_admin_declares_what_is_in_the_project(ams: Ams, files: Files)
 
     assert ran.returncode == 0, ran.stderr
     assert not [line for line in ran.stdout.splitlines() if line.startswith("-")]
+
+
+def test_the_example_of_the_reference_can_be_applied(ams: Ams, tmp_path: Path) -> None:
+    (tmp_path / "garden.yaml").write_text(block(ROOT / "docs" / "reference" / "apply.md", "yaml"))
+    (tmp_path / "weight.avsc").write_text('{"type": "int"}')
+
+    ran = ams("apply", "-f", "garden.yaml", "--dry-run")
+
+    assert ran.returncode == 0, ran.stderr
+    assert len(ran.stdout.splitlines()) == 10
 
 
 def test_for_programs_the_plan_is_json(files: Files) -> None:

@@ -50,7 +50,8 @@ def apply(
         for user, token in made.items():
             emit(f"{user} {token}")
     if made and not (tokens or show_tokens):
-        note(f"tokens of {', '.join(made)} were not kept: ams admin tokens refresh USER gives a new one")
+        remedy = "a service_admin gives new ones: ams admin tokens refresh USER"
+        note(f"tokens of {', '.join(made)} were not kept; {remedy}")
 
 
 def lines(steps: Sequence[Step]) -> Iterator[str]:

@@ -214,8 +214,8 @@ READING = [
     *(Row("ours read", f"from={value} is no offset", get(f"{READ}?from={value}"), bad("from"), THREE)
       for value in ("-1", "%2B1", "1.0", "x", "9" * 19)),
     Row("ours read", "a bad `to`", get(READ + "?to=x"), bad("to"), THREE),
-    Row("ours read", "a bad `max`", get(READ + "?max=x"), bad("max"), THREE),
-    Row("ours read", "`max` is 1 at least", get(READ + "?max=0"), bad("max", 1), THREE),
+    *(Row("ours read", f"max={value} is not 1 or more", get(f"{READ}?max={value}"), bad("max", 1), THREE)
+      for value in ("-1", "0", "x")),
     Row("ours read", "no cursor moves", get(READ), lines(0, 1, 2, first=0, following=3, end=3), THREE,
         ((ASK_OFFSETS, offsets(0, 0, 3)), (ack(0), error("IA", "no ack pending")))),
     Row("ours read", "any Accept but Arrow's gets JSON lines", asked(READ, "text/html"),

@@ -71,7 +71,7 @@ class ReadingRoutes:
     async def read(self, call: Call) -> Streamed:
         """Answer the messages of a range, a piece at a time."""
         form = wanted_form(call.header(b"accept"))
-        wanted = Wanted(_number(call, "from"), _number(call, "to"), _most(call))
+        wanted = Wanted(_number(call, "from"), _number(call, "to"), _number(call, "max", 1) or DEFAULT_MESSAGES)
         planned = await self._reader.plan(call.caller, call.topic, wanted, call.parameter("subscription"))
         pieces = self._reader.messages(planned)
         if form == ARROW:
@@ -122,17 +122,10 @@ def _headers(planned: Range) -> Sequence[tuple[bytes, bytes]]:
     ]
 
 
-def _number(call: Call, name: str) -> int | None:
+def _number(call: Call, name: str, least: int = 0) -> int | None:
     text = call.parameter(name)
     if not text:
         return None
-    if not _NUMBER.fullmatch(text):
-        raise InvalidInput(f"Invalid {name}(needs a whole number of 0 or more)")
+    if not _NUMBER.fullmatch(text) or int(text) < least:
+        raise InvalidInput(f"Invalid {name}(needs a whole number of {least} or more)")
     return int(text)
-
-
-def _most(call: Call) -> int:
-    most = _number(call, "max")
-    if most == 0:
-        raise InvalidInput("Invalid max(needs a whole number of 1 or more)")
-    return most or DEFAULT_MESSAGES

@@ -121,7 +121,7 @@ def what_next(service: Service) -> str:
         "",
         "The same and more with the command line:",
         "",
-        f"  {ams} topic list --project {PROJECT}",
+        f"  {ams} topics list --project {PROJECT}",
         f"  {ams} publish {ACCOUNTING.topic} --project {PROJECT} --data hello",
         f"  {ams} pull {ACCOUNTING.subscription} --project {PROJECT} --ack",
         f"  {ams} --help",

@@ -199,6 +199,15 @@ def test_nobody_there_ends_with_6(ams: Ams) -> None:
     assert ran.stderr.count("\n") == 1
 
 
+def test_http_where_tls_is_spoken_is_told(ams: Ams, service: LiveService) -> None:
+    endpoint = service.base_url.replace("https:", "http:")
+
+    ran = ams("status", "--endpoint", endpoint)
+
+    assert ran.returncode == 6
+    assert ran.stderr == f"ams: cannot reach {endpoint}: the connection was closed without an answer; is it https?\n"
+
+
 def test_a_certificate_that_is_not_trusted_ends_with_6(ams: Ams) -> None:
     ran = ams("status", AMS_CA="")
 
@@ -224,6 +233,14 @@ def test_what_the_service_refuses_is_one_line_and_the_code_of_its_kind(ams: Ams,
         assert ran.stderr.startswith("ams: ")
         assert token not in ran.stderr
     assert ams("topics", "list", "--token", "0" * 64).returncode == 3
+
+
+def test_without_any_token_it_is_said_that_none_was_given(ams: Ams, project: str) -> None:
+    ran = ams("topics", "list", AMS_TOKEN="")
+
+    assert ran.returncode == 3
+    assert ran.stderr.startswith("ams: Unauthorized (no token was given: --token-file, AMS_TOKEN")
+    assert ran.stderr.count("\n") == 1
 
 
 def test_beside_the_data_folder_nothing_needs_to_be_said(

@@ -25,6 +25,13 @@ def test_a_schema_is_made_listed_shown_changed_and_deleted(ams: Ams, project: st
     assert ams("schemas", "show", "human").returncode == 4
 
 
+def test_a_schema_of_nothing_is_a_mistake_of_usage(ams: Ams, project: str) -> None:
+    ran = ams("schemas", "create", "person")
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "ams: give --file or --attributes, or both: what payloads or attributes must be\n"
+
+
 def test_a_message_is_asked_about_in_the_form_its_schema_understands(ams: Ams, project: str) -> None:
     ams("schemas", "create", "person", "--file", "-", stdin=PERSON)
     ams("schemas", "create", "number", "--type", "avro", "--file", "-", stdin='{"type": "int"}')

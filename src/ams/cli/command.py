@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -15,7 +16,7 @@ from ams.cli.exits import Usage
 from ams.cli.output import Format, document, emit, note
 from ams.cli.profile_file import Source
 from ams.client import Client, Retry
-from ams.client.errors import ClientError
+from ams.client.errors import ClientError, NotAuthenticated
 from ams.client.wire import Call
 from ams.settings import environment
 
@@ -23,6 +24,7 @@ T = TypeVar("T")
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """How long a service that went away, perhaps to be restarted, is waited for by commands that work on."""
+ANONYMOUS = "Unauthorized (no token was given: --token-file, AMS_TOKEN, AMS_TOKEN_FILE or a profile names one)"
 
 
 def _session(
@@ -41,7 +43,7 @@ def _session(
     asked = Source(endpoint=endpoint, token=token, token_file=token_file, project=project, ca=ca)
     found = connection(asked, profile, environment())
     client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout, retry=None)
-    return Session(client, found.project, output)
+    return Session(client, found.project, output, has_token=bool(found.token))
 
 
 _SHARED = inspect.signature(_session).parameters
@@ -54,6 +56,8 @@ class Session:
     client: Client
     chosen_project: str | None
     output: Format
+    has_token: bool
+    """Whether a token was found anywhere; without one, only status and version are answered."""
 
     @property
     def project(self) -> str:
@@ -99,13 +103,23 @@ def with_session(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(**values: Any) -> None:
         session = _session(**{name: values.pop(name) for name in _SHARED})
-        with session.client:
+        with session.client, _telling_of_no_token(session):
             function(session, **values)
 
     # The command line is read from the signature, so the signature says what `run` really takes.
     _first, *own = inspect.signature(function).parameters.values()
     run.__signature__ = _keyword_only([*own, *_SHARED.values()])  # type: ignore[attr-defined]  # see inspect.signature
     return run
+
+
+@contextmanager
+def _telling_of_no_token(session: Session) -> Iterator[None]:
+    try:
+        yield
+    except NotAuthenticated as error:
+        if session.has_token:
+            raise
+        raise NotAuthenticated(ANONYMOUS, error.code, error.status) from error
 
 
 def _keyword_only(parameters: list[inspect.Parameter]) -> inspect.Signature:

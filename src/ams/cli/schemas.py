@@ -47,6 +47,8 @@ def create(
     kind: Annotated[Kind, typer.Option("--type", help="What payloads are.")] = Kind.JSON,
 ) -> None:
     """Make a schema of payloads (--file), of attributes (--attributes), or of both."""
+    if file is None and attributes is None:
+        raise Usage("give --file or --attributes, or both: what payloads or attributes must be")
     content, rules = _parts(file, attributes)
     call = wire.create_schema(session.project, schema, content, kind=kind, attributes=rules)
     _show(session, session.call(call))

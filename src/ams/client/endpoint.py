@@ -81,6 +81,8 @@ def failure(error: httpx.HTTPError, endpoint: str) -> Unreachable:
     if not isinstance(error, httpx.TransportError):
         return NotAms(f"{endpoint} does not answer as AMS")
     text = str(error)
+    if endpoint.startswith("http:") and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+        return Unreachable(f"cannot reach {endpoint}: the connection was closed without an answer; is it https?")
     if "CERTIFICATE_VERIFY_FAILED" in text:
         reason = "its certificate is not signed by a trusted CA (--ca names another)"
         return Untrusted(f"cannot reach {endpoint}: {reason}", sent=False)

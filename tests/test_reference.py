@@ -23,6 +23,7 @@ BELONGS = {
     "projects": r"/projects(/P(:\w+)?)?$",
     "users": r"/users",
     "registrations": r"/registrations",
+    "schemas": r"/projects/P/schemas",
     "access-lists": r".*:(acl|modifyAcl)$",
 }
 """Which routes a page speaks of."""

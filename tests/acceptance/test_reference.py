@@ -8,7 +8,17 @@ from tests.support.service import live_service
 pytestmark = pytest.mark.acceptance
 
 REFERENCE = ROOT / "docs" / "reference"
-PAGES = ["projects", "users", "members", "registrations", "topics", "subscriptions", "access-lists"]
+PAGES = [
+    "projects",
+    "users",
+    "members",
+    "registrations",
+    "topics",
+    "subscriptions",
+    "schemas",
+    "access-lists",
+    "metrics",
+]
 
 
 def test_the_conversations_of_the_reference_go_as_shown_with_one_service(
@@ -22,3 +32,10 @@ def test_the_conversations_of_the_reference_go_as_shown_with_one_service(
         with subtests.test("reading"):
             follow(REFERENCE / "reading.md", tmp_path, service.base_url)
             run_examples(REFERENCE / "reading.md", tmp_path, service.base_url)
+
+
+def test_the_conversation_about_push_goes_as_shown_where_it_is_enabled(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    push = ("--push-enabled", "--push-worker-token", "the-token-of-the-push-worker")
+    with live_service(tmp_path / "ams-data", "--tls-self-signed", *push) as service:
+        follow(REFERENCE / "push.md", tmp_path, service.base_url)

@@ -14,7 +14,7 @@ TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
 PYTHON = ROOT / "docs" / "tutorial" / "python.md"
 CLIENT = ROOT / "docs" / "reference" / "client.md"
 ACCESS = ROOT / "docs" / "how-to" / "control-access.md"
-GUIDES = ("check-messages", "declare-resources", "keep-messages", "replay")
+GUIDES = ("back-up", "check-messages", "declare-resources", "keep-messages", "replay")
 NEEDS_A_PROJECT = [ROOT / "docs" / "how-to" / f"{name}.md" for name in GUIDES]
 
 

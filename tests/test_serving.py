@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from ams.serving import warn_of_plain_http
@@ -11,6 +12,12 @@ HARMLESS: list[dict[str, Any]] = [
     {"host": "::", "cert": "c.pem", "key": "k.pem"},
     {"host": "::", "tls_self_signed": True},
 ]
+
+
+@pytest.fixture(autouse=True)
+def own_logger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the module a logger that no service of another test has set up."""
+    monkeypatch.setattr("ams.serving.logger", structlog.get_logger("ams"))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "ams.example"])

@@ -6,11 +6,9 @@ from typing import Annotated
 import typer
 
 from ams.cli.exits import Usage
-from ams.settings import duration_seconds, duration_text
+from ams.settings import MAX_RETENTION_SECONDS, duration_seconds, duration_text
 
 DEFAULT = "default"
-MAX_RETENTION = 365 * 86_400
-"""Seconds; the most that the service takes (docs/reference/topics.md)."""
 
 Duration = Annotated[str, typer.Argument(metavar="DURATION", help="Such as 7d or 12h, or default.", show_default=False)]
 
@@ -21,8 +19,8 @@ def seconds(text: str) -> int:
         return 0
     with contextlib.suppress(ValueError, KeyError):
         read = duration_seconds(text)
-        if read > MAX_RETENTION:
-            raise Usage(f"{text!r} is too long: messages are kept for at most {duration_text(MAX_RETENTION)}")
+        if read > MAX_RETENTION_SECONDS:
+            raise Usage(f"{text!r} is too long: messages are kept for at most {duration_text(MAX_RETENTION_SECONDS)}")
         if read >= 1 and read % 1 == 0:
             return int(read)
     raise Usage(f"{text!r} is no duration of whole seconds such as 7d, 12h or 90s, nor {DEFAULT!r}")

@@ -22,7 +22,8 @@ def call(query: str) -> Call:
         ("pageSize=&pageToken=", PageRequest(0, "")),
         ("pageSize=2&pageToken=bm8%3D", PageRequest(2, "bm8=")),
         ("pageSize=%2B2", PageRequest(2, "")),
-        ("pageSize=-2", PageRequest(-2, "")),
+        ("pageSize=-2", PageRequest(0, "")),
+        ("pageSize=" + "9" * 5000, PageRequest(10**18, "")),
         ("pageSize=2&pageSize=x", PageRequest(2, "")),
         ("PageSize=x", PageRequest(0, "")),
     ],
@@ -31,7 +32,7 @@ def test_4_how_a_page_is_asked_for(query: str, page: PageRequest) -> None:
     assert page_request(call(query)) == page
 
 
-@pytest.mark.parametrize("size", ["x", "1.0", "1_0", "0x1", "%20", "%D9%A1", "1" * 5000])
+@pytest.mark.parametrize("size", ["x", "1.0", "1_0", "0x1", "%20", "%D9%A1"])
 def test_4_what_is_no_integer_is_refused(size: str) -> None:
     with pytest.raises(InvalidInput, match="^Invalid page size$"):
         page_request(call(f"pageSize={size}"))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.errors import InvalidInput
-from ams.http.wire import Reader, Shape
+from ams.http.wire import MAX_MEMBERS, Reader, Shape
 
 
 class Inner(Shape, rename="camel"):
@@ -44,6 +44,19 @@ def test_1_2_null_is_absent_and_a_null_body_is_an_empty_object() -> None:
 @pytest.mark.parametrize("odd", [b"1e999", b"9" * 5000, b"[" + b"[]," * 9 + b"-1e-999]", b'{"a": {"b": [1e999]}}'])
 def test_1_2_unknown_fields_are_ignored_whatever_they_hold(odd: bytes) -> None:
     assert READER.read(b'{"x": %b, "pushConfig": {"y": %b, "maxMessages": 3}}' % (odd, odd)) == Outer(None, Inner(3))
+
+
+def members(count: int) -> bytes:
+    return b'{%b, "AckIds": []}' % b",".join(b'"%064d": 0' % number for number in range(count - 1))
+
+
+def test_1_2_there_may_be_thousands_of_unknown_fields() -> None:
+    assert READER.read(members(MAX_MEMBERS)) == Outer([])
+
+
+def test_too_many_unknown_fields_are_refused_before_anything_is_made_of_them() -> None:
+    with pytest.raises(InvalidInput, match="parse error"):
+        READER.read(members(MAX_MEMBERS + 1))
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,9 @@ class MessageReader:
             return [_message(each, lenient) for each in _publish.read(body).messages or ()]
         async with self._one_at_a_time:
             messages: list[Message] = []
-            for slice_ in _slices(_big(body)):
+            whole = _big_publish.read(body).messages
+            await asyncio.sleep(0)
+            for slice_ in _slices(_split(whole)):
                 await asyncio.sleep(0)
                 messages += [_message(_one.read(each), lenient) for each in slice_]
             return messages
@@ -144,11 +146,10 @@ class MessageReader:
             return ids and await _largest(prefix, ids)
 
 
-def _big(body: bytes) -> list[msgspec.Raw]:
-    """Split a big publish body into its messages."""
-    messages = _big_publish.read(body).messages
+def _split(messages: msgspec.Raw) -> list[msgspec.Raw]:
+    """Split a list of messages; raise `TooLarge` when there are too many."""
     try:
-        if body.count(b",") >= MAX_MESSAGES:  # there may be more messages than that; commas stand in texts too
+        if bytes(messages).count(b",") >= MAX_MESSAGES:  # perhaps too many; commas stand in texts too
             _count(messages)
         return _each(messages) or []
     except (ValueError, RecursionError):

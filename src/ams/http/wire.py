@@ -1,5 +1,6 @@
 """JSON bodies: how requests are read (contract 1.2)."""
 
+import enum
 import functools
 import types
 import typing
@@ -43,6 +44,10 @@ class Reader(Generic[T]):
             raise self._refusal() from None
 
 
+MAX_MEMBERS = 10_000
+"""Of an object that has unknown names or odd spellings: each name costs more to look at than to send."""
+_FEW_BYTES = 128 * 1024
+"""What is shorter has not too many members."""
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -52,6 +57,8 @@ def _folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
 
     What is unknown is passed over as text: whatever it holds, nothing is made of it.
     """
+    if len(memoryview(body)) > _FEW_BYTES:
+        _count_members(body)
     fields = _fields(shape)
     found = {}
     for name, member in (_members(body) or {}).items():
@@ -59,6 +66,22 @@ def _folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
         if field is not None:
             found[field.name] = _member(member, field.type)
     return shape(**found)
+
+
+def _count_members(body: bytes | msgspec.Raw) -> None:
+    """Raise `ValueError` as soon as there is a member too many, before anything is made of them."""
+    numbers = iter(range(MAX_MEMBERS))
+
+    class Name(enum.Enum):
+        ANY = ""
+
+        @classmethod
+        def _missing_(cls, value: object) -> "Name":
+            if next(numbers, None) is None:
+                raise ValueError
+            return cls.ANY
+
+    msgspec.json.decode(body, type=dict[Name, msgspec.Raw] | None)
 
 
 def _member(raw: msgspec.Raw, wanted: Any) -> Any:

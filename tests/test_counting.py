@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from datetime import date
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from hypothesis import given, settings
@@ -180,6 +181,57 @@ async def test_a_deleted_topic_leaves_its_project_what_it_counted(house: House) 
     await house.engines.counting.round()
 
     assert await project_days(house) == {DAY_0: 3}
+
+
+async def test_a_delete_that_fails_counts_nothing_twice_and_leaves_the_topic(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.publish(2)
+
+    async def failing(*_: object) -> None:
+        raise RegistryUnavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(house.engines.registry.topics, "delete", failing)
+        with pytest.raises(RegistryUnavailable):
+            await house.engines.topics.delete(house.caller, TOPIC)
+    await house.publish(1)
+    await house.engines.counting.round()
+
+    assert await days(house) == await project_days(house) == {DAY_0: 3}
+
+
+async def test_every_message_that_was_answered_is_counted_however_often_its_topic_goes(house: House) -> None:
+    """Topics are deleted and made again under load: a project's days are the messages its publishers were told of."""
+    stop, answered = asyncio.Event(), 0
+
+    async def publish(number: int) -> None:
+        nonlocal answered
+        while not stop.is_set():
+            try:
+                topic = await topic_of(house)
+                key = str(uuid4()) if number % 2 else None
+                appended = await house.publisher.publish(topic, [message("aGk=")] * (number + 1), key=key)
+            except NotFound:
+                await asyncio.sleep(0)
+            else:
+                answered += appended.count
+
+    publishers = [asyncio.ensure_future(publish(number)) for number in range(6)]
+    for turn in range(40):
+        for _ in range(turn % 7):
+            await asyncio.sleep(0.001)
+        if turn % 5 == 0:
+            await house.engines.counting.round()
+        await house.engines.topics.delete(house.caller, TOPIC)
+        await house.engines.topics.create(house.caller, TOPIC)
+    stop.set()
+    await asyncio.gather(*publishers)
+
+    assert answered > 0
+    assert sum((await project_days(house)).values()) == answered
+    await house.engines.counting.round()
+    assert sum((await project_days(house)).values()) == house.engines.counting.figures.messages == answered
 
 
 async def test_u13_a_topic_created_again_counts_from_nothing(house: House) -> None:

@@ -109,13 +109,16 @@ class Counting:
         await self._forget()
 
     @contextlib.asynccontextmanager
-    async def last_tally(self, topic: Topic) -> AsyncIterator[None]:
-        """Count a topic that goes in the block, up to its very last message; its log must go after the block."""
-        async with self._turn:
+    async def last_days(self, topic: Topic) -> AsyncIterator[Sequence[DayCount]]:
+        """Give the days of a topic's messages that are not counted yet, to be stored as the topic goes in the block.
+
+        Nothing is published to the topic in the block, so that these are its very last messages.
+        """
+        async with self._log.held(topic.id), self._turn:
             known = await self._registry.tallies.of([topic.id])
-            yield
-            for late in await self._advances(known, {}):
-                await self._registry.tallies.add_to_project(topic.project_id, late.days)
+            advances = await self._advances(known, {})
+            yield [day for advance in advances for day in advance.days]
+            self._figure(known, advances, {})
             for gone in known:
                 self.figures.by_topic.pop((gone.project, gone.name), None)
 

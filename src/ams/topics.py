@@ -62,11 +62,12 @@ class Topics:
 
     async def delete(self, caller: Caller, name: TopicName) -> None:
         """Remove a topic and its messages; its subscriptions stay, and what its project counted. Raises `NotFound`."""
-        async with self._counting.last_tally(await self.show(caller, name)):
-            identity = await self._registry.topics.delete(caller.here.id, name)
-        if identity is None:
-            raise TopicGone
-        await self._log.drop(identity)
+        topic = await self.show(caller, name)
+        async with self._counting.last_days(topic) as days:
+            if not await self._registry.topics.delete(topic, days):
+                raise TopicGone
+            # In the block: a publish that waits for its end must not find the log of a topic that is gone.
+            await self._log.drop(topic.id)
 
     async def subscriptions_of(self, caller: Caller, name: TopicName) -> Sequence[SubscriptionName]:
         """Return the subscriptions of a topic, oldest first; raise `NotFound`."""

@@ -143,6 +143,61 @@ async def test_a_dropped_topic_is_forgotten_and_the_others_are_not(log: Log):
     assert await all_fragments(log, kept) == fragments(texts("b"))
 
 
+async def test_a_held_topic_has_its_final_totals_and_appends_go_on_after_the_block(log: Log):
+    topic = await new_topic(log)
+    before = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(20)]
+    await asyncio.sleep(0)
+
+    async with log.held(topic):
+        assert (await log.totals(topic)).messages == 20
+        meanwhile = [asyncio.ensure_future(log.append(topic, texts("a"), key=key)) for key in (None, "k")]
+        await log.append(await new_topic(log), texts("another topic is free"))
+        assert not any(each.done() for each in meanwhile)
+        assert (await log.totals(topic)).messages == 20
+
+    assert [each.first for each in await asyncio.gather(*before, *meanwhile)] == list(range(22))
+
+
+async def test_what_waits_for_a_topic_that_is_dropped_meanwhile_is_not_stored(log: Log):
+    topic = await new_topic(log)
+    async with log.held(topic):
+        meanwhile = [asyncio.ensure_future(log.append(topic, texts("a"), key=key)) for key in (None, "k")]
+        await asyncio.sleep(0)
+        await log.drop(topic)
+
+    for each in meanwhile:
+        with pytest.raises(NotFound, match="Topic doesn't exist"):
+            await each
+
+
+async def test_a_topic_is_held_by_one_at_a_time_and_an_unknown_one_by_anyone(log: Log):
+    topic, order = await new_topic(log), []
+
+    async def hold(name: str) -> None:
+        async with log.held(topic):
+            order.append(f"{name} begins")
+            await asyncio.sleep(0)
+            order.append(f"{name} ends")
+
+    await asyncio.gather(hold("a"), hold("b"))
+    async with log.held(new_topic_id()):
+        assert order == ["a begins", "a ends", "b begins", "b ends"]
+
+
+async def test_a_hold_given_up_while_appends_are_under_way_holds_nothing(log: Log):
+    topic = await new_topic(log)
+    appends = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(5)]
+    await asyncio.sleep(0)
+    holding = asyncio.ensure_future(log.held(topic).__aenter__())
+    await asyncio.sleep(0)
+    holding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await holding
+
+    await asyncio.gather(*appends)
+    assert (await log.append(topic, texts("a"))).first == 5
+
+
 async def test_more_than_one_append_may_hold_is_too_large_and_nothing_is_stored(log: Log):
     topic = await new_topic(log)
     huge = texts("A" * 3_000_000) * 100

@@ -166,7 +166,7 @@ async def test_a_deleted_topic_or_project_leaves_nothing(registry: Registry, pro
     made = await registry.topics.create(new_topic_id(), project.id, T, X)
     assert isinstance(made, Topic)
 
-    assert await registry.topics.delete(project.id, T) == made.id
+    assert await registry.topics.delete(made)
     assert await registry.schemas.find(project.id, X) == schema
     await registry.projects.delete(project.id)
     assert await registry.schemas.revision(SchemaId(schema.id), 1) is None

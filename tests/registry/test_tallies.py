@@ -74,9 +74,11 @@ async def test_a_deleted_topic_takes_its_days_but_not_its_projects(
 ) -> None:
     await registry.tallies.store([advance(topic, 0, 2)], {})
 
-    await registry.topics.delete(project.id, TopicName("T"))
+    found = await registry.topics.find(project.id, TopicName("T"))
+    assert found is not None
+    assert await registry.topics.delete(found, [DayCount(DAY, 1, 10)])
+    assert not await registry.topics.delete(found, [DayCount(DAY, 1, 10)])
     await registry.tallies.store([advance(topic, 0, 2)], {})
-    await registry.tallies.add_to_project(project.id, [DayCount(DAY, 1, 10)])
 
     assert await registry.tallies.topic(topic, 30) == (None, {})
     assert await registry.tallies.project_days(project.id, 30) == {DAY: 3}
@@ -86,7 +88,6 @@ async def test_a_deleted_project_takes_everything(registry: Registry, project: P
     await registry.tallies.store([advance(topic, 0, 2)], {})
 
     await registry.projects.delete(project.id)
-    await registry.tallies.add_to_project(project.id, [DayCount(DAY, 1, 10)])
 
     assert await registry.figures.activity(date.min, date.max) == {}
 

@@ -50,11 +50,12 @@ async def test_a_topic_made_again_is_another_one(registry: Registry, project: Pr
     old = await registry.topics.create(new_topic_id(), project.id, T)
     await registry.topics.find(project.id, T)
 
-    assert await registry.topics.delete(project.id, T) == old.id
+    assert await registry.topics.delete(old)
     assert await registry.topics.find(project.id, T) is None
-    assert await registry.topics.delete(project.id, T) is None
+    assert not await registry.topics.delete(old)
 
     new = await registry.topics.create(new_topic_id(), project.id, T)
+    assert not await registry.topics.delete(old)
     assert await registry.topics.find(project.id, T) == new
 
 

@@ -16,6 +16,7 @@ and are never served.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 from ams.clock import Milliseconds
@@ -60,6 +61,15 @@ class Log(Protocol):
 
     async def drop(self, topic: TopicId) -> None:
         """Forget a topic and free its space in time; its waiters wake. Dropping an unknown topic is no error."""
+        ...
+
+    def held(self, topic: TopicId) -> AbstractAsyncContextManager[None]:
+        """Let nothing be appended to a topic by this process until the block ends.
+
+        What was accepted before is decided when the block begins: `totals` are final in it. Appends that come meanwhile
+        wait, and go on after it, or raise `NotFound` when the topic was dropped in it. One block at a time for a topic;
+        an unknown topic is no error.
+        """
         ...
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:

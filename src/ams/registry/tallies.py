@@ -125,11 +125,6 @@ class TallyRecords:
 
         await self._database.write(work)
 
-    async def add_to_project(self, project: ProjectId, days: Sequence[DayCount]) -> None:
-        """Add to a project's days what was published to a topic that is gone; nothing when the project is gone too."""
-        rows = json.dumps([(project, *each) for each in days])
-        await self._database.write(lambda connection: connection.execute(_ADD_TO_PROJECT, {"rows": rows}))
-
     async def restart(self, identities: Iterable[TopicId]) -> None:
         """Forget what was counted of topics that lost their logs; their projects' days stay."""
         texts = [topic_id_text(each) for each in identities]
@@ -142,6 +137,12 @@ class TallyRecords:
 
     async def _read(self, query: Select[Any]) -> Sequence[TopicTally]:
         return await self._database.read(lambda connection: [_topic_tally(row) for row in connection.execute(query)])
+
+
+def add_to_project(connection: Connection, project: ProjectId, days: Sequence[DayCount]) -> None:
+    """Add to a project's days what was published to a topic that goes."""
+    if days:
+        connection.execute(_ADD_TO_PROJECT, {"rows": json.dumps([(project, *each) for each in days])})
 
 
 _TALLIES: Select[Any] = (

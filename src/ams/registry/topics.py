@@ -14,6 +14,7 @@ from ams.registry.database import Database
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import NOBODY, AttachedSchema, Topic
 from ams.registry.tables import projects, schemas, topic_access, topic_schemas, topics
+from ams.registry.tallies import DayCount, add_to_project
 
 
 class TopicRecords:
@@ -105,13 +106,20 @@ class TopicRecords:
         rows = await self._database.read(lambda connection: connection.execute(query).all())
         return {topic_id(identity): limit for identity, limit in rows}
 
-    async def delete(self, project: ProjectId, name: TopicName) -> TopicId | None:
-        """Remove a topic and its access list; return its identity, None when there was none."""
-        removal = delete(topics).where(_is(project, name)).returning(topics.c.id)
-        text = await self._database.write(
-            lambda connection: connection.scalar(removal), lambda: self._by_name.forget((project, name))
-        )
-        return topic_id(text) if text else None
+    async def delete(self, topic: Topic, last: Sequence[DayCount] = ()) -> bool:
+        """Remove a topic and its access list, and add its `last` messages to its project's days; False if it is gone.
+
+        A topic that was made again under its name is another one and stays.
+        """
+        removal = delete(topics).where(topics.c.id == topic_id_text(topic.id)).returning(topics.c.id)
+
+        def work(connection: Connection) -> bool:
+            if connection.scalar(removal) is None:
+                return False
+            add_to_project(connection, topic.project_id, last)
+            return True
+
+        return await self._database.write(work, lambda: self._by_name.forget((topic.project_id, topic.name)))
 
     async def access_list(self, project: ProjectId, name: TopicName) -> Sequence[UserName]:
         """Return the names on a topic's access list, in stored order."""

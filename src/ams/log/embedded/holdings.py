@@ -92,6 +92,7 @@ class Holdings:
                 assert entries is not None
                 entries.add_key(append.topic.id, append.hashed, Answered(appended, append.content))
                 self.forget_key(append.hashed)
+            append.topic.decided()
             if not append.done.done():
                 append.done.set_result(appended)
 
@@ -117,6 +118,7 @@ class Holdings:
 
     def _fail(self, work: Append | Control) -> None:
         if isinstance(work, Append):
+            work.topic.decided()
             if work.key:
                 self.forget_key(work.hashed)
         elif work.kind == Kind.CREATE:

@@ -118,6 +118,17 @@ class EmbeddedLog:
         state.leaving = True
         await asyncio.shield(self._control(Kind.DROP, state))
 
+    @contextlib.asynccontextmanager
+    async def held(self, topic: TopicId) -> AsyncIterator[None]:
+        """Let nothing be appended to a topic until the block ends (`Log.held`)."""
+        self._check_open()
+        state = self._holdings.topics.get(topic)
+        if state is None:
+            yield
+            return
+        async with state.hold():
+            yield
+
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
         """Change how long a topic's messages are kept (`Log.set_retention`).
 
@@ -149,8 +160,9 @@ class EmbeddedLog:
         append = Append(state, fragments, size, data_bytes(messages), self._loop.create_future())
         if key is not None:
             return await self._append_once(append, messages, key.encode())
-        self._submit(append)
-        return await append.done
+        if state.held is not None:
+            await self._released(state)
+        return await self._stored(append)
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
@@ -298,15 +310,25 @@ class EmbeddedLog:
         keys[append.hashed] = self._loop.create_future()
         try:
             answer = await self._answer(topic, append.hashed, messages)
-            self._topic(topic.id)
+            await self._released(topic)
         except BaseException:
             self._holdings.forget_key(append.hashed)
             raise
         if answer is None:
-            self._submit(append)
-            return await append.done
+            return await self._stored(append)
         self._holdings.forget_key(append.hashed)
         return answer
+
+    async def _released(self, topic: TopicState) -> None:
+        """Wait while a topic is held; raise `NotFound` when it went meanwhile."""
+        await topic.released()
+        self._topic(topic.id)
+
+    async def _stored(self, append: Append) -> Appended:
+        """Give an append to the committer; return its answer."""
+        append.topic.under_way += 1
+        self._submit(append)
+        return await append.done
 
     async def _until_decided(self, hashed: bytes) -> None:
         """Wait while appends with this key are under way."""

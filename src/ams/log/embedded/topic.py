@@ -1,6 +1,8 @@
 """A topic as the log holds it in memory."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from ams.clock import Milliseconds
@@ -24,7 +26,10 @@ class Tail(NamedTuple):
 class TopicState:
     """What changes about a topic. `kind` and `tail` are set by the committer alone, all else on the event loop."""
 
-    __slots__ = ("age_due", "classes", "end", "hint", "id", "kind", "leaving", "oldest", "retention", "tail", "waiter")
+    __slots__ = (
+        "age_due", "classes", "end", "held", "hint", "id", "kind", "leaving", "oldest", "quiet", "retention", "tail",
+        "under_way", "waiter",
+    )  # fmt: skip
 
     def __init__(self, topic: TopicId, retention: Milliseconds | None, kind: RetentionClass) -> None:
         self.id = topic
@@ -46,6 +51,12 @@ class TopicState:
         """Completes when the end moves or the topic goes."""
         self.leaving = False
         """Whether it is being dropped."""
+        self.under_way = 0
+        """Appends the committer has not decided."""
+        self.quiet: asyncio.Future[None] | None = None
+        """Completes when none is under way."""
+        self.held: asyncio.Future[None] | None = None
+        """While nothing may be appended; completes when something may again."""
 
     def wake(self) -> None:
         """Let those that wait look again."""
@@ -53,6 +64,35 @@ class TopicState:
             if not self.waiter.done():
                 self.waiter.set_result(None)
             self.waiter = None
+
+    @contextlib.asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
+        """Let nothing be appended in the block, which begins when no append is under way."""
+        await self.released()
+        self.held = held = asyncio.get_running_loop().create_future()
+        try:
+            await self._until_quiet()
+            yield
+        finally:
+            self.held = None
+            held.set_result(None)
+
+    async def released(self) -> None:
+        """Wait while something holds the topic."""
+        while self.held is not None:
+            await asyncio.wait((self.held,))
+
+    def decided(self) -> None:
+        """Note that an append is under way no more."""
+        self.under_way -= 1
+        if self.quiet is not None and not self.under_way:
+            self.quiet.set_result(None)
+            self.quiet = None
+
+    async def _until_quiet(self) -> None:
+        if self.under_way:
+            self.quiet = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self.quiet,))
 
     @property
     def is_spread(self) -> bool:

@@ -5,6 +5,7 @@ import pytest
 
 from ams.access.admission import Admission
 from ams.clock import Milliseconds
+from ams.losses import Losses
 from ams.metrics import NEVER, Metrics, Point, rate
 from ams.names import TopicName
 from ams.registry.database import Database
@@ -41,7 +42,8 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
             await engines.topics.create(caller, TopicName(f"t{number}"))
         await house.publish(1)
         await engines.counting.round()
-        metrics = Metrics(engines.registry, engines.counting, engines.cursors, engines.clock)
+        losses = Losses(engines.registry, engines.log, engines.cursors)
+        metrics = Metrics(engines.registry, engines.counting, losses, engines.clock)
         usage = Usage(engines.registry, engines.counting, Admission(engines.registry), engines.clock)
         asked = []
         attempt = Database._attempt

@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.clock import Milliseconds
@@ -18,12 +16,11 @@ from ams.cursors.base import Cursors, Position
 from ams.errors import Conflict, InvalidInput, NotAllowed
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Log
+from ams.losses import follow
 from ams.messages import Stored
 from ams.names import Offset, SubscriptionName, TopicId
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
-
-logger = structlog.get_logger("ams.delivering")
 
 Gone = asyncio.Future[None]
 """Completes when the client has left."""
@@ -150,8 +147,7 @@ class Deliverer:
 
     async def _skip(self, subscription: Subscription, position: Position, to: Offset) -> None:
         """Follow retention, or pass what is damaged: never silently (design law 3)."""
-        moved = await self.cursors.retain(subscription.id, position.generation, to)
-        tell_loss(subscription, position, moved)
+        await follow(self.cursors, subscription, position, to)
 
     async def _woken(self, topic: TopicId, end: Offset, seconds: float, gone: Gone | None) -> bool:
         """Wait for a message after `end`; False when time, the client or the service ended the wait."""
@@ -169,10 +165,3 @@ class Deliverer:
     async def _grown(self, topic: TopicId, end: Offset, seconds: float) -> bool:
         with no_topic_is_a_conflict():
             return await self.log.wait(topic, end, seconds)
-
-
-def tell_loss(subscription: Subscription, before: Position, after: Position) -> None:
-    """Log what retention or damage took before it was acknowledged (design law 3)."""
-    if after.lost > before.lost:
-        lost = after.lost - before.lost
-        logger.warning("subscription.lost", subscription=subscription.name, first=before.offset, messages=lost)

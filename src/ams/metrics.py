@@ -11,8 +11,8 @@ from ams.access.admission import Caller
 from ams.access.roles import CONSUMER, PUBLISHER
 from ams.clock import Clock, Milliseconds, resource_date
 from ams.counting import Counting
-from ams.cursors.base import Cursors
 from ams.errors import SubscriptionGone, TopicGone
+from ams.losses import Losses
 from ams.names import SubscriptionName, TopicName
 from ams.node import cpu_percent, host_name, memory_percent
 from ams.registry.figures import Listed
@@ -54,7 +54,7 @@ class Metrics:
 
     registry: Registry
     counting: Counting
-    cursors: Cursors
+    losses: Losses
     clock: Clock
 
     async def node(self) -> list[Metric]:
@@ -122,7 +122,7 @@ class Metrics:
         if subscription is None:
             raise SubscriptionGone
         tally = await self.counting.subscription(subscription.id)
-        lost = await self.cursors.lost(subscription.id)
+        lost = await self.losses.of(subscription)
         now = self._now()
 
         def of_subscription(what: str, point: Point, text: str, kind: str = COUNTER) -> Metric:

@@ -8,10 +8,10 @@ from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.clock import Milliseconds
 from ams.cursors.base import Cursors
-from ams.delivering import tell_loss
 from ams.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Bounds, Log
+from ams.losses import follow
 from ams.names import Offset, SubscriptionName, TopicId
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
@@ -90,19 +90,17 @@ class Seeker:
         while True:
             topic = await topic_of(self.registry, subscription)
             with no_topic_is_a_conflict():
-                await self.cursors.position(subscription.id, topic.id)
+                position = await self.cursors.position(subscription.id, topic.id)
                 bounds = await self.log.bounds(topic.id)
                 offset = await where(topic.id, bounds)
+            await follow(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.seek(subscription.id, topic.id, offset):
                 return Offsets(bounds.oldest, bounds.end, offset)
 
     async def _offsets(self, subscription: Subscription, topic: TopicId) -> Offsets:
         position = await self.cursors.position(subscription.id, topic)
         bounds = await self.log.bounds(topic)
-        if position.offset < bounds.oldest:
-            moved = await self.cursors.retain(subscription.id, position.generation, bounds.oldest)
-            tell_loss(subscription, position, moved)
-            position = moved
+        position = await follow(self.cursors, subscription, position, bounds.oldest)
         return Offsets(bounds.oldest, bounds.end, position.offset)
 
     async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:

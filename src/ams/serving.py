@@ -72,7 +72,7 @@ class _State:
         yield figure("ams_published_bytes", "Bytes of data published.", counted.bytes)
         yield figure("ams_delivered_messages", "Messages handed out by pulls, with repeats.", counted.delivered)
         yield figure("ams_acknowledgements", "Acknowledgements taken.", made.counts.acknowledgements)
-        yield figure("ams_lost_messages", _LOST, made.cursors.lost_in_all)
+        yield figure("ams_lost_messages", _LOST, made.losses.messages)
         classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
         yield Figure("ams_requests", "Requests answered, by class of status.", classes)
         if self.service.settings.metrics_labels:

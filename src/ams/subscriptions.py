@@ -10,6 +10,7 @@ from ams.cursors.base import Cursors
 from ams.errors import AlreadyExists, InvalidInput, NotFound, SubscriptionGone
 from ams.finding import find_subscription, find_topic
 from ams.log.base import Log
+from ams.losses import Losses
 from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
 from ams.push_config import AskedPush
 from ams.pushing import Pushing
@@ -97,6 +98,7 @@ class Subscriptions:
         removed = await self._registry.subscriptions.delete(caller.here.id, name)
         if removed is None:
             raise SubscriptionGone
+        await Losses(self._registry, self._log, self._cursors).settle(removed)
         await self._cursors.drop(removed.id)
         return await self._pushing.deleted(caller.here.name, removed)
 

@@ -186,6 +186,8 @@ SUBSCRIPTION_ROWS = [
         publish("aG\r\nk="), pull())),
     Row("14.3", "also when its topic is gone", get(OF_SUBSCRIPTION), subscription(1, 4, ("$now", 1.0)),
         (*BOTH, publish(), pull(), delete(TOPIC))),
+    Row("14.3", "ours: what retention took, also when nobody has looked since", get(OF_SUBSCRIPTION),
+        subscription(lost=3), (*BOTH, publish("aGk=", "aGk=", "aGk="), Wait(7 * 86_400 + 2))),
     Row("14.3", "one created again counts from nothing", get(OF_SUBSCRIPTION), subscription(),
         (*BOTH, publish(), pull(), delete(SUBSCRIPTION), A_SUBSCRIPTION)),
     Row("14.3", "of an unknown subscription", get(OF_SUBSCRIPTION), NO_SUBSCRIPTION),

@@ -59,7 +59,7 @@ async def test_an_unknown_subscription_is_not_found(store: Store) -> None:
     unknown = SubscriptionId("nobody")
     for call in (
         store.cursors.position(unknown, TOPIC),
-        store.cursors.lost(unknown),
+        store.cursors.lost(unknown, {}),
         store.cursors.retain(unknown, 0, Offset(1)),
         store.cursors.hand_out(unknown, 0, Offset(1)),
         store.cursors.acknowledge(unknown, Offset(1), DEADLINE),
@@ -225,12 +225,34 @@ async def test_the_newest_hand_out_is_told_until_it_is_acknowledged(store: Store
 async def test_what_retention_took_is_told_without_moving_anything(store: Store) -> None:
     other = SubscriptionId("sub-2")
     await store.cursors.create(other, TOPIC, Offset(5))
-    assert (await store.cursors.lost(SUB), store.cursors.lost_in_all) == (0, 0)
+    assert (await store.cursors.lost(SUB, {}), await store.cursors.lost_in_all({})) == (0, 0)
     for subscription in (SUB, other):
         position = await store.cursors.position(subscription, TOPIC)
         await store.cursors.retain(subscription, position.generation, Offset(7))
 
     cursors = await store.restart()
 
-    assert (await cursors.lost(SUB), await cursors.lost(other), cursors.lost_in_all) == (7, 2, 9)
+    assert (await cursors.lost(SUB, {}), await cursors.lost(other, {}), await cursors.lost_in_all({})) == (7, 2, 9)
     assert (await cursors.position(SUB, TOPIC)).offset == 7
+
+
+async def test_what_nobody_has_met_yet_is_lost_too(store: Store) -> None:
+    elsewhere = TopicId(b"u" * 16)
+    await store.cursors.create(SubscriptionId("sub-2"), TOPIC, Offset(5))
+
+    for oldest, lost in (({}, 0), ({elsewhere: Offset(90)}, 0), ({TOPIC: Offset(4)}, 4), ({TOPIC: Offset(7)}, 7)):
+        assert await store.cursors.lost(SUB, oldest) == lost
+    assert await store.cursors.lost_in_all({TOPIC: Offset(7)}) == 7 + 2
+    assert (await store.cursors.position(SUB, TOPIC)).lost == 0
+
+
+async def test_what_a_cursor_had_lost_outlives_it(store: Store) -> None:
+    for _ in range(2):
+        await store.cursors.create(SUB, TOPIC, Offset(0))
+        await store.cursors.retain(SUB, 0, Offset(7))
+        await store.cursors.drop(SUB)
+
+    assert await store.cursors.lost_in_all({}) == 14
+    await store.cursors.keep_lost(3)
+    assert await store.cursors.lost_in_all({}) == 17
+    assert await (await store.restart()).lost_in_all({}) == 17

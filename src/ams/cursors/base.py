@@ -9,10 +9,14 @@
 An unknown subscription is `SubscriptionGone`.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from ams.clock import Milliseconds
 from ams.names import Offset, SubscriptionId, TopicId
+
+Oldest = Mapping[TopicId, Offset]
+"""The oldest kept offsets of topics from which retention took something."""
 
 
 class Position(NamedTuple):
@@ -40,7 +44,7 @@ class Cursors(Protocol):
         ...
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        """Forget a cursor; no error when there is none."""
+        """Forget a cursor, but for what it had lost; no error when there is none."""
         ...
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
@@ -51,13 +55,16 @@ class Cursors(Protocol):
         """Return where the cursor stands; another topic identity than before restarts it at 0 (state.meet)."""
         ...
 
-    async def lost(self, subscription: SubscriptionId) -> int:
-        """Return how many messages retention took before they were acknowledged, ever; moves nothing."""
+    async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
+        """Return how many messages retention took before they were acknowledged, ever (state.lost); moves nothing."""
         ...
 
-    @property
-    def lost_in_all(self) -> int:
-        """The same of all subscriptions together."""
+    async def lost_in_all(self, oldest: Oldest) -> int:
+        """Return the same of all subscriptions together, with what those that are gone had lost, and `keep_lost`."""
+        ...
+
+    async def keep_lost(self, messages: int) -> None:
+        """Count more messages as lost for good, durably: those that no cursor would tell of any more."""
         ...
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:

@@ -20,7 +20,7 @@ import structlog
 
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors import state
-from ams.cursors.base import Handed, Position
+from ams.cursors.base import Handed, Oldest, Position
 from ams.cursors.state import Cursor, Grace
 from ams.errors import CursorsUnavailable, SubscriptionGone, Unusable
 from ams.files import make_private
@@ -42,6 +42,12 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->
 ON CONFLICT (subscription) DO UPDATE SET
     topic = excluded.topic, "offset" = excluded."offset", generation = excluded.generation,
     lost = excluded.lost, sought = excluded.sought
+"""
+_GONE_SCHEMA = "CREATE TABLE IF NOT EXISTS gone (number INTEGER PRIMARY KEY CHECK (number = 1), lost INTEGER NOT NULL)"
+_KEEP_LOST = """
+INSERT INTO gone (number, lost)
+SELECT 1, coalesce(sum(lost), 0) + ? FROM cursors WHERE subscription IN (SELECT value FROM json_each(?))
+ON CONFLICT (number) DO UPDATE SET lost = gone.lost + excluded.lost
 """
 _DELETE = "DELETE FROM cursors WHERE subscription IN (SELECT value FROM json_each(?))"
 
@@ -93,6 +99,8 @@ class _Group:
     rows: dict[SubscriptionId, _Row | None] = field(default_factory=dict)
     cursors: dict[SubscriptionId, Cursor] = field(default_factory=dict)
     """What the rows were made of."""
+    lost: int = 0
+    """Messages that are lost though no cursor tells so."""
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
     """One for each caller: one that leaves must not end it for the others."""
 
@@ -116,6 +124,8 @@ class SqliteCursors:
         self._on_full = on_full
         self._loop = asyncio.get_running_loop()
         self._entries: dict[SubscriptionId, _Entry] = {}
+        self._gone = 0
+        """Messages lost that no cursor tells of any more."""
         self._group = _Group()
         self._writing: _Group | None = None
         self._queue: SimpleQueue[_Group | None] = SimpleQueue()
@@ -151,8 +161,10 @@ class SqliteCursors:
         await self._join(subscription, entry)
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        """Forget a cursor, durably."""
-        if self._entries.pop(subscription, None) is not None:
+        """Forget a cursor, durably; what it had lost is kept."""
+        entry = self._entries.pop(subscription, None)
+        if entry is not None:
+            self._gone += entry.cursor.lost
             await self._join(subscription, None)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
@@ -166,14 +178,19 @@ class SqliteCursors:
             await self._move(subscription, entry, state.meet(entry.cursor, topic))
         return _position(entry.cursor)
 
-    async def lost(self, subscription: SubscriptionId) -> int:
+    async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         """Return what retention took before it was acknowledged."""
-        return self._entry(subscription).cursor.lost
+        return state.lost(self._entry(subscription).cursor, oldest)
 
-    @property
-    def lost_in_all(self) -> int:
-        """The sum over all subscriptions."""
-        return sum([entry.cursor.lost for entry in self._entries.values()])
+    async def lost_in_all(self, oldest: Oldest) -> int:
+        """Return the sum over all subscriptions, those that are gone included."""
+        return self._gone + sum([state.lost(entry.cursor, oldest) for entry in self._entries.values()])
+
+    async def keep_lost(self, messages: int) -> None:
+        """Count more messages as lost, durably."""
+        self._group.lost += messages
+        await self._joined()
+        self._gone += messages
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
@@ -214,7 +231,7 @@ class SqliteCursors:
 
     async def close(self) -> None:
         """Write what is waiting and close the database."""
-        while self._writing or self._group.rows:
+        while self._writing or self._group.waiting:
             self._send()
             await asyncio.wait((self._writing or self._group).waiting)
         self._queue.put(None)
@@ -234,17 +251,22 @@ class SqliteCursors:
 
     def _join(self, subscription: SubscriptionId, entry: _Entry | None) -> asyncio.Future[None]:
         """Put a change into the group that is written next; the future tells when it is on disk."""
-        group, waiter = self._group, self._loop.create_future()
+        group = self._group
         group.rows[subscription] = entry.row() if entry else None
         if entry:
             group.cursors[subscription] = entry.cursor
-        group.waiting.append(waiter)
+        return self._joined()
+
+    def _joined(self) -> asyncio.Future[None]:
+        """Have the group written; the future tells when it is on disk."""
+        waiter = self._loop.create_future()
+        self._group.waiting.append(waiter)
         if self._writing is None:
             self._loop.call_soon(self._send)
         return waiter
 
     def _send(self) -> None:
-        if self._writing is None and self._group.rows:
+        if self._writing is None and self._group.waiting:
             self._writing, self._group = self._group, _Group()
             self._queue.put(self._writing)
 
@@ -289,11 +311,11 @@ class SqliteCursors:
 
     def _write(self, group: _Group) -> None:
         try:
-            _store(self._connection, group.rows)
+            _store(self._connection, group.rows, group.lost)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._on_full():
                 raise
-            _store(self._connection, group.rows)
+            _store(self._connection, group.rows, group.lost)
 
     def _load(self, ends: Mapping[TopicId, Offset]) -> None:
         wall, now = self._clock.wall(), self._clock.monotonic()
@@ -312,6 +334,7 @@ class SqliteCursors:
             grace = Grace(end, now, quiet) if end > row.offset else None
             cursor = Cursor(row.topic, row.offset, generation, lost=lost, grace=grace)
             self._entries[SubscriptionId(subscription)] = _Entry(cursor, row.sought, row, cursor)
+        self._gone = self._connection.execute("SELECT coalesce(sum(lost), 0) FROM gone").fetchone()[0]
         if moved:
             _store(self._connection, moved)
 
@@ -330,25 +353,27 @@ def _connect(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(_SCHEMA)
+        connection.execute(_GONE_SCHEMA)
     except sqlite3.Error as error:
         connection.close()
         raise Unusable(f"{path} is not a usable cursor database ({error}); restore it or move it away") from error
     return connection
 
 
-def _store(connection: sqlite3.Connection, rows: Mapping[SubscriptionId, _Row | None]) -> None:
+def _store(connection: sqlite3.Connection, rows: Mapping[SubscriptionId, _Row | None], lost: int = 0) -> None:
     kept = [
         (key, row.topic.hex(), row.offset, row.generation, row.lost, row.sought)
         for key, row in rows.items()
         if row is not None
     ]
     gone = [key for key, row in rows.items() if row is None]
-    if not gone:
+    if not gone and not lost:
         connection.execute(_UPSERT, (json.dumps(kept),))
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(_UPSERT, (json.dumps(kept),))
+        connection.execute(_KEEP_LOST, (lost, json.dumps(gone)))
         connection.execute(_DELETE, (json.dumps(gone),))
         connection.execute("COMMIT")
     except sqlite3.Error:

@@ -11,6 +11,7 @@ walk it (`tests/cursors/test_state.py`).
                 seek is not recorded after it
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ams.clock import Milliseconds
@@ -97,6 +98,11 @@ def retain(cursor: Cursor, oldest: Offset) -> Cursor:
     if cursor.offset >= oldest:
         return cursor
     return seek(cursor, oldest)._replace(lost=cursor.lost + oldest - cursor.offset)
+
+
+def lost(cursor: Cursor, oldest: Mapping[TopicId, Offset]) -> int:
+    """Return what retention took before it was acknowledged, also what it took since the cursor was last moved up."""
+    return cursor.lost + max(oldest.get(cursor.topic, 0) - cursor.offset, 0)
 
 
 def meet(cursor: Cursor, topic: TopicId) -> Cursor:

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 
 from ams.access.role_table import role_table
 from ams.clock import Clock, SystemClock
+from ams.counting import Counting
 from ams.files import Disk, Files
+from ams.losses import LossTotal
 from ams.push.endpoint import EndpointCheck
 from ams.push.guard import Guard, networks, trust
 from ams.settings import Settings
@@ -31,11 +33,17 @@ async def service(
     async with open_engines(settings, clock or SystemClock(), files or Disk()) as engines:
         await put_in_order(settings, engines)
         made = assemble(settings, engines, roles, endpoints)
-        await made.counting.start()
-        try:
+        async with _in_background(made.counting), _in_background(made.losses):
             yield made
-        finally:
-            await made.counting.close()
+
+
+@contextlib.asynccontextmanager
+async def _in_background(work: Counting | LossTotal) -> AsyncIterator[None]:
+    await work.start()
+    try:
+        yield
+    finally:
+        await work.close()
 
 
 def _endpoint_check(settings: Settings) -> EndpointCheck | None:

@@ -22,6 +22,7 @@ from ams.http.routes import rows
 from ams.http.routing import Row
 from ams.http.tracing import Traced
 from ams.log.embedded import EmbeddedLog
+from ams.losses import Losses, LossTotal
 from ams.members import Members
 from ams.metrics import Metrics
 from ams.projects import Projects
@@ -54,6 +55,7 @@ class Service:
     cursors: Cursors
     deliverer: Deliverer
     counting: Counting
+    losses: LossTotal
     counts: Counts
     api: App
     app: CrossOrigin
@@ -83,7 +85,8 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, endpoints: 
     table = _table(settings, engines, admission, roles, counting, validators, endpoints)
     api = App(gate, bodies, fast, table)
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
-    return Service(settings, engines.folder, log, registry, cursors, deliverer, counting, counts, api, app)
+    losses = LossTotal(log, cursors)
+    return Service(settings, engines.folder, log, registry, cursors, deliverer, counting, losses, counts, api, app)
 
 
 def _table(
@@ -112,7 +115,7 @@ def _table(
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=Retention(registry, log),
         doctor=Doctor(registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock),
-        metrics=Metrics(registry, counting, cursors, clock),
+        metrics=Metrics(registry, counting, Losses(registry, log, cursors), clock),
         usage=Usage(registry, counting, admission, clock),
     )
 

@@ -179,6 +179,50 @@ def test_users_who_all_ask_without_pause_get_the_same(per_second: int, users: in
     assert sum(got.values()) >= 0.9 * 20 * per_second - users
 
 
+def max_min(rate: float, wanted: list[float]) -> list[float]:
+    """Share a rate out: who wants less than an even share has it all, and what that leaves goes to the others."""
+    shares, left = dict[int, float](), rate
+    for place, (want, who) in enumerate(sorted((want, who) for who, want in enumerate(wanted))):
+        shares[who] = min(want, left / (len(wanted) - place))
+        left -= shares[who]
+    return [shares[who] for who in range(len(wanted))]
+
+
+SECONDS = 20
+
+
+def demanded(per_second: int, pauses: list[int]) -> list[int]:
+    """Let users ask so many milliseconds apart for a while; return how many requests each was granted."""
+    clock = ManualClock()
+    shared = SharedRate(per_second, clock)
+    got = [0] * len(pauses)
+    for moment in range(0, SECONDS * 1000, 5):
+        for user, pause in enumerate(pauses):
+            if moment % pause == 0:
+                got[user] += asked(shared, str(user))
+        clock.advance(5)
+    return got
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(16, 60), st.lists(st.sampled_from([5, 10, 25, 50, 100, 500, 1000, 1800]), min_size=1, max_size=8))
+def test_what_some_leave_of_their_shares_goes_to_the_others(per_second: int, pauses: list[int]) -> None:
+    got = demanded(per_second, pauses)
+
+    wanted = [1000 / pause for pause in pauses]
+    fair = max_min(per_second, wanted)
+    assert sum(got) >= 0.9 * SECONDS * min(per_second, sum(wanted))
+    for each, share in zip(got, fair, strict=True):
+        assert each >= SECONDS * share / 2
+
+
+def test_one_who_wants_much_has_what_many_who_want_little_leave() -> None:
+    got = demanded(60, [20] + [1800] * 19)
+
+    assert sum(got) >= 0.95 * SECONDS * 60
+    assert all(each == 12 for each in got[1:])
+
+
 def test_projects_do_not_share() -> None:
     shared = SharedRate(1, ManualClock())
 

@@ -1,10 +1,12 @@
 """How many requests a second a user may make, and a project may get. Off by default.
 
 A rate lets a second's worth of requests come at once and then as many as it says. A refused request takes nothing, but
-that alone would not do: who asks without pause would meet every request that a project earns. So the users who ask a
-project at the same time share its rate evenly.
+that alone would not do: who asks without pause would meet every request that a project earns. So each of the users who
+ask a project at the same time has an even share of its rate for certain. What some leave of theirs goes to those who
+want more, in turn, while enough is left for those who come for their shares.
 """
 
+from dataclasses import dataclass, field
 from typing import Self
 
 from ams.access.admission import Caller
@@ -40,6 +42,10 @@ class Rate:
         patience = max((self._per_second - sharers) * _REQUEST, 0)
         return self._free_at.get(key, 0) - self._now() <= patience
 
+    def leaves(self, key: str, reserve: int) -> bool:
+        """Whether so many requests are left for `key` beside one; takes nothing."""
+        return self._free_at.get(key, 0) - self._now() <= (self._per_second - 1 - reserve) * _REQUEST
+
     def take(self, key: str, sharers: int = 1) -> None:
         """Count a request of `key`, which must be allowed."""
         now = self._now()
@@ -52,48 +58,114 @@ class Rate:
         return self._clock.monotonic() * self._per_second
 
 
+@dataclass(slots=True)
+class _Users:
+    """Who asks a project."""
+
+    asking: dict[str, int] = field(default_factory=dict)
+    """By user when; whoever asked last comes last."""
+    line: dict[str, bool] = field(default_factory=dict)
+    """Who wants more than a share, and whether they were refused since they last got something; whoever had more than
+    a share last comes last."""
+
+    def note(self, user: str, now: int) -> None:
+        """Note that a user asks."""
+        self.asking.pop(user, None)
+        self.asking[user] = now
+        self.forget_before(now - AT_THE_SAME_TIME)
+
+    def forget_before(self, moment: int) -> None:
+        """Drop those who asked before a moment."""
+        while self.asking and self.asking[first := next(iter(self.asking))] < moment:
+            del self.asking[first]
+            self.line.pop(first, None)
+
+    def refuse(self, user: str) -> None:
+        """Let a user wait for more in its place in the line."""
+        self.line[user] = True
+
+    def had_share(self, user: str) -> None:
+        """Let a user who had something not hold up those behind it."""
+        if user in self.line:
+            self.line[user] = False
+
+    def had_turn(self, user: str) -> None:
+        """Put a user who had more than a share last in the line."""
+        self.line.pop(user, None)
+        self.line[user] = False
+
+    def is_next(self, user: str) -> bool:
+        """Whether nobody waits before a user."""
+        first = next((each for each, waits in self.line.items() if waits or each == user), user)
+        return first == user
+
+
 class SharedRate:
-    """A rate for each project, shared evenly by the users who ask it at the same time, refused or not."""
+    """A rate for each project, shared fairly by the users who ask it at the same time, refused or not."""
 
     def __init__(self, per_second: int, clock: Clock) -> None:
         """`per_second` is at least 1."""
         self._whole = Rate(per_second, clock)
         self._shares = Rate(per_second, clock)
         self._clock = clock
-        self._asking: dict[str, dict[str, int]] = {}
-        """By project, who asked when; whoever asked last comes last."""
+        self._per_second = per_second
+        self._users: dict[str, _Users] = {}
+        """By project."""
         self._most = _FEWEST
 
     def __len__(self) -> int:
         """Return how many projects are kept: those that were asked just now, and not many more."""
-        return len(self._asking)
+        return len(self._users)
 
     def allows(self, project: str, user: str) -> bool:
         """Whether there is a request left for this user of the project; takes nothing."""
-        sharers = self._sharers(project, user)
-        return self._whole.allows(project) and self._shares.allows(_share(project, user), sharers)
+        users = self._asked(project, user)
+        if self._has_share(project, user):
+            return self._whole.allows(project)
+        if self._whole.leaves(project, self._reserve(users, user)):
+            return True
+        users.refuse(user)
+        return False
 
     def take(self, project: str, user: str) -> None:
         """Count a request that was just allowed."""
+        users = self._users[project]
+        if self._has_share(project, user):
+            self._shares.take(_share(project, user), len(users.asking))
+            users.had_share(user)
+        else:
+            users.had_turn(user)
         self._whole.take(project)
-        self._shares.take(_share(project, user), len(self._asking[project]))
 
-    def _sharers(self, project: str, user: str) -> int:
-        """Note that a user asks, and return how many do."""
+    def _reserve(self, users: _Users, user: str) -> int:
+        """Return how many requests a user who wants more than a share leaves.
+
+        Whoever has the next turn leaves one for each of those who come for their shares, if there are not too many of
+        them, and some more as they may come with several; who does not, leaves more.
+        """
+        others, half = len(users.asking) - 1, self._per_second // 2
+        if not others:
+            return 0
+        return max(half // 2, min(others, half), 1) if users.is_next(user) else max(half, 1)
+
+    def _has_share(self, project: str, user: str) -> bool:
+        """Whether something is left of a user's even share; what was taken beyond it is not held against it."""
+        return self._shares.allows(_share(project, user), len(self._users[project].asking))
+
+    def _asked(self, project: str, user: str) -> _Users:
+        """Note that a user asks, and return who does."""
         now = self._clock.monotonic()
-        asking = self._asking.setdefault(project, {})
-        asking.pop(user, None)
-        asking[user] = now
-        _forget_before(now - AT_THE_SAME_TIME, asking)
-        if len(self._asking) > self._most:
+        users = self._users.setdefault(project, _Users())
+        users.note(user, now)
+        if len(self._users) > self._most:
             self._forget_quiet_projects(now - AT_THE_SAME_TIME)
-        return len(asking)
+        return users
 
     def _forget_quiet_projects(self, moment: int) -> None:
-        for asking in self._asking.values():
-            _forget_before(moment, asking)
-        self._asking = {project: asking for project, asking in self._asking.items() if asking}
-        self._most = max(2 * len(self._asking), _FEWEST)
+        for users in self._users.values():
+            users.forget_before(moment)
+        self._users = {project: users for project, users in self._users.items() if users.asking}
+        self._most = max(2 * len(self._users), _FEWEST)
 
 
 class Rates:
@@ -138,9 +210,3 @@ class Rates:
 
 def _share(project: str, user: str) -> str:
     return f"{project} {user}"
-
-
-def _forget_before(moment: int, asking: dict[str, int]) -> None:
-    """Drop the first users while they asked before a moment."""
-    while asking and asking[first := next(iter(asking))] < moment:
-        del asking[first]

@@ -36,6 +36,6 @@ def test_a_step_of_which_a_call_succeeded_is_half_done(
     answers: int, said: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(Unavailable):
-        carry_out(STEPS, Failing(answers), Tokens(None))
+        carry_out(STEPS, Failing(answers), Tokens(None), list)
 
     assert capsys.readouterr().err.splitlines() == said

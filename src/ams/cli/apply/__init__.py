@@ -1,7 +1,7 @@
 """`ams apply`: makes the service hold what files declare (docs/reference/apply.md)."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +18,7 @@ from ams.cli.output import document, emit, note, printable
 Files = Annotated[
     list[str], typer.Option("--file", "-f", metavar="FILE", help="What to declare; - is standard input; repeatable.")
 ]
+Planned = Callable[[], Sequence[Step]]
 Tokens = Annotated[str | None, typer.Option(metavar="FILE", help="Add tokens of new users to it; yours alone.")]
 
 
@@ -36,13 +37,17 @@ def apply(
     Applied again, there is nothing to do.
     """
     declared = read_documents(file)
-    steps = plan(declared, read_existing(declared, session.call), prune=prune)
+
+    def planned() -> list[Step]:
+        return plan(declared, read_existing(declared, session.call), prune=prune)
+
+    steps = planned()
     if not session.for_programs:
         emit("\n".join(lines(steps)) or "nothing to do")
     made: dict[str, str] = {}
     if steps and not dry_run:
         _confirm(session, yes=yes)
-        made = _carry_out(session, steps, tokens)
+        made = _carry_out(session, steps, tokens, planned)
     if session.for_programs:
         result = {"steps": [_as_object(step) for step in steps], "applied": not dry_run}
         emit(document(result | ({"tokens": made} if show_tokens else {})))
@@ -77,9 +82,9 @@ def _confirm(session: Session, *, yes: bool) -> None:
     typer.confirm("do it?", abort=True, err=True)
 
 
-def _carry_out(session: Session, steps: Sequence[Step], path: str | None) -> dict[str, str]:
+def _carry_out(session: Session, steps: Sequence[Step], path: str | None, planned: Planned) -> dict[str, str]:
     with tokens_to(path if any(_may_make_a_user(step) for step in steps) else None) as tokens:
-        carry_out(steps, session.call, tokens)
+        carry_out(steps, session.call, tokens, planned)
     return tokens.made
 
 

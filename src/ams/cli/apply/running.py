@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
@@ -13,8 +13,11 @@ from ams.cli.apply.state import Ask
 from ams.cli.exits import Usage
 from ams.cli.output import note, printable
 from ams.client import wire
-from ams.client.errors import ClientError, NotFound
+from ams.client.errors import AlreadyExists, ClientError, Conflict, NotFound
 from ams.client.wire import Call
+
+ROUNDS = 4
+"""How often a plan is made at most while somebody else changes the same."""
 
 
 class Tokens:
@@ -62,24 +65,56 @@ class _Counted:
         return answer
 
 
-def carry_out(steps: Sequence[Step], ask: Ask, tokens: Tokens) -> None:
+def carry_out(steps: Sequence[Step], ask: Ask, tokens: Tokens, plan_again: Callable[[], Sequence[Step]]) -> None:
     """Carry out steps in order; when one fails, say which are half done or not done, and raise its `ClientError`.
 
-    Run again, the plan holds what is left.
+    Run again, the plan holds what is left. What somebody else made or removed at the same time does not end it: the
+    rest is done, and then what still differs.
     """
+    for _ in range(ROUNDS):
+        if _all_done(steps, ask, tokens):
+            return
+        steps = plan_again()
+    if steps:
+        raise Usage("somebody else changes the same resources again and again: run it again when that has ended")
+
+
+def _all_done(steps: Sequence[Step], ask: Ask, tokens: Tokens) -> bool:
+    """Carry out steps; return False if somebody else was faster with one."""
+    alone = True
     for number, step in enumerate(steps):
         counted = _Counted(ask)
         try:
             _carry_out(step, counted, tokens)
+        except _Overtaken:
+            alone = False
+            note(f"done by somebody else: {step.change} {printable(str(step.key))}")
+            continue
         except ClientError:
             note(f"{'half' if counted.answered else 'not'} done: {step.change} {printable(str(step.key))}")
             for left in steps[number + 1 :]:
                 note(f"not done: {left.change} {printable(str(left.key))}")
             raise
         note(f"done: {step.change} {printable(str(step.key))}")
+    return alone
+
+
+class _Overtaken(Exception):
+    """Somebody else made what was to be made, or removed what was to be removed."""
 
 
 def _carry_out(step: Step, ask: Ask, tokens: Tokens) -> None:
+    try:
+        _make(step, ask, tokens)
+    except AlreadyExists as error:
+        raise _Overtaken from error
+    except NotFound as error:
+        if step.change is Change.REMOVE:
+            raise _Overtaken from error
+        raise
+
+
+def _make(step: Step, ask: Ask, tokens: Tokens) -> None:
     if step.change is Change.ADD and step.key.kind is Kind.USER:
         tokens.keep(ask(wire.create_user(step.key.name, wire.UserDetails(**step.fields))))
     elif step.change is Change.ADD and step.key.kind is Kind.MEMBER:
@@ -98,4 +133,16 @@ def _join(step: Step, ask: Ask, tokens: Tokens) -> None:
     try:
         ask(wire.add_member(project, user, roles))
     except NotFound:
+        _join_new(project, user, roles, ask, tokens)
+    except Conflict as error:  # a member already
+        raise _Overtaken from error
+
+
+def _join_new(project: str, user: str, roles: Sequence[str], ask: Ask, tokens: Tokens) -> None:
+    try:
         tokens.keep(ask(wire.create_member(project, user, roles)))
+    except AlreadyExists as error:
+        # Made by somebody else, who need not have made a member: what comes next may need one.
+        with suppress(Conflict):
+            ask(wire.add_member(project, user, roles))
+        raise _Overtaken from error

@@ -32,7 +32,7 @@ async def caller(engines: Engines) -> Caller:
 
 @pytest.fixture
 def retention(engines: Engines) -> Retention:
-    return Retention(engines.registry, engines.log)
+    return engines.retention
 
 
 async def kept(engines: Engines, name: TopicName = T) -> int | None:
@@ -76,6 +76,43 @@ async def test_a_topic_made_while_its_project_changes_inherits_the_new_time(
     )
 
     assert [await kept(engines, name) for name in names] == [60_000] * 20
+
+
+async def test_a_topic_follows_its_project_though_that_was_renamed(
+    engines: Engines, caller: Caller, retention: Retention
+) -> None:
+    """`caller` was admitted under the old name, which another project has by now."""
+    await retention.of_project(caller, 3600)
+    await engines.topics.create(caller, T)
+    await retention.of_topic(caller, T, 60)
+    await engines.projects.update(caller, name="Q")
+    await make_project(engines.registry)
+
+    made = await engines.topics.create(caller, TopicName("new"))
+    topic = await retention.of_topic(caller, T, 0)
+
+    assert await engines.log.retention(topic.id) == 3_600_000
+    assert await engines.log.retention(made.id) == 3_600_000
+
+
+async def test_topics_made_while_their_project_changes_again_and_again_keep_what_the_registry_says(
+    engines: Engines, caller: Caller, retention: Retention
+) -> None:
+    async def change() -> None:
+        for seconds in range(1, 15):
+            await retention.of_project(caller, seconds)
+
+    async def create(maker: int) -> None:
+        for number in range(10):
+            name = TopicName(f"t{maker}-{number}")
+            await engines.topics.create(caller, name)
+            if number % 3 == 0:
+                await retention.of_topic(caller, name, 0 if number % 2 else 100)
+
+    await asyncio.gather(change(), *(create(maker) for maker in range(4)))
+
+    told = {topic: await engines.log.retention(topic) for topic in await engines.log.topics()}
+    assert told == await engines.registry.topics.retentions()
 
 
 async def test_of_changes_at_once_registry_and_log_keep_the_same(

@@ -53,7 +53,7 @@ class Retention:
             topic = await self._registry.topics.set_retention(caller.here.id, name, retention)
             if topic is None:
                 raise TopicGone
-            await self._apply([Kept(topic.id, retention or await self._of_project_now(caller))])
+            await self._follow(topic.id)
         return topic
 
     async def of_project(self, caller: Caller, seconds: int) -> Project:
@@ -70,6 +70,14 @@ class Retention:
             await self._apply([Kept(topic, retention) for topic in heirs])
         return project
 
+    async def of_new_topic(self, caller: Caller, topic: TopicId) -> None:
+        """Let a topic that was just registered follow its project if that changed since the caller was let in."""
+        project = await self._registry.projects.find(caller.here.name)
+        if project is not None and (project.id, project.retention) == (caller.here.id, caller.here.retention):
+            return
+        async with self._one_at_a_time:
+            await self._follow(topic)
+
     async def settle(self) -> int:
         """Tell the log what the registry says of each topic where they differ; return of how many. For the start."""
         differing = [
@@ -82,9 +90,9 @@ class Retention:
             logger.info("retention.settled", topics=len(differing))
         return len(differing)
 
-    async def _of_project_now(self, caller: Caller) -> Milliseconds | None:
-        project = await self._registry.projects.find(caller.here.name)
-        return project.retention if project else None
+    async def _follow(self, topic: TopicId) -> None:
+        """Tell the log what the registry says of a topic."""
+        await self._apply([Kept(topic, await self._registry.topics.retention(topic))])
 
     async def _apply(self, changes: Sequence[Kept]) -> None:
         remaining = iter(changes)

@@ -1,6 +1,5 @@
 """Administration of topics (HTTP contract 8)."""
 
-import contextlib
 from collections.abc import Sequence
 
 from ams.access.admission import Caller
@@ -9,19 +8,21 @@ from ams.counting import Counting
 from ams.errors import AlreadyExists, NotFound, TopicGone
 from ams.finding import find_topic
 from ams.log.base import Log
-from ams.names import SchemaName, SubscriptionName, TopicId, TopicName, UserName, new_topic_id, schema_reference
+from ams.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Topic
 from ams.registry.registry import Registry
+from ams.retention import Retention
 
 
 class Topics:
     """What can be done with the topics of the caller's project."""
 
-    def __init__(self, registry: Registry, log: Log, counting: Counting) -> None:
+    def __init__(self, registry: Registry, log: Log, counting: Counting, retention: Retention) -> None:
         self._registry = registry
         self._log = log
         self._counting = counting
+        self._retention = retention
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Topic]:
         """Return a page of topics, newest first; a publisher sees those whose access list holds it (contract 3.5).
@@ -46,19 +47,12 @@ class Topics:
         await self._log.create(identity, caller.here.retention)
         try:
             topic = await self._registry.topics.create(identity, caller.here.id, name, attached)
-            await self._follow_project(caller, identity)
+            await self._retention.of_new_topic(caller, identity)
             return topic
         except (AlreadyExists, NotFound):
             # Surely not registered. After any other failure the log is left to the sweep at the next start.
             await self._log.drop(identity)
             raise
-
-    async def _follow_project(self, caller: Caller, topic: TopicId) -> None:
-        """Give a new topic the project's retention once more if that changed before the topic was registered."""
-        project = await self._registry.projects.find(caller.here.name)
-        if project is not None and project.retention != caller.here.retention:
-            with contextlib.suppress(TopicGone):  # deleted already
-                await self._log.set_retention(topic, project.retention)
 
     async def delete(self, caller: Caller, name: TopicName) -> None:
         """Remove a topic and its messages; its subscriptions stay, and what its project counted. Raises `NotFound`."""

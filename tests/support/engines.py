@@ -14,6 +14,7 @@ from ams.files import Files
 from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.projects import Projects
 from ams.registry.registry import Registry
+from ams.retention import Retention
 from ams.subscriptions import Subscriptions
 from ams.topics import Topics
 from tests.support.administration import open_registry, service
@@ -29,6 +30,7 @@ class Engines:
     cursors: SqliteCursors
     counts: Counts
     counting: Counting
+    retention: Retention
 
     @property
     def projects(self) -> Projects:
@@ -36,7 +38,7 @@ class Engines:
 
     @property
     def topics(self) -> Topics:
-        return Topics(self.registry, self.log, self.counting)
+        return Topics(self.registry, self.log, self.counting, self.retention)
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -62,4 +64,4 @@ async def open_engines(
         cursors = await SqliteCursors.open(str(folder / "cursors.db"), ends=ends, clock=clock)
         stack.push_async_callback(cursors.close)
         counts = Counts(clock)
-        yield Engines(clock, log, registry, cursors, counts, Counting(registry, log, counts))
+        yield Engines(clock, log, registry, cursors, counts, Counting(registry, log, counts), Retention(registry, log))

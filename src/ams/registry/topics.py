@@ -99,11 +99,15 @@ class TopicRecords:
         texts = await self._database.read(lambda connection: connection.scalars(query).all())
         return [topic_id(text) for text in texts]
 
+    async def retention(self, topic: TopicId) -> Milliseconds | None:
+        """Return the age limit of a topic: its own, else its project's; None where neither has one, or it is gone."""
+        query = _RETENTIONS.where(topics.c.id == topic_id_text(topic))
+        row = await self._database.read(lambda connection: connection.execute(query).first())
+        return row.retention if row else None
+
     async def retentions(self) -> Mapping[TopicId, Milliseconds | None]:
         """Return the age limit of every topic: its own, else its project's; None where neither has one."""
-        limit = func.coalesce(topics.c.retention, projects.c.retention)
-        query = select(topics.c.id, limit).join(projects, projects.c.id == topics.c.project_id)
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        rows = await self._database.read(lambda connection: connection.execute(_RETENTIONS).all())
         return {topic_id(identity): limit for identity, limit in rows}
 
     async def delete(self, topic: Topic, last: Sequence[DayCount] = ()) -> bool:
@@ -154,6 +158,9 @@ def _attach(connection: Connection, project: ProjectId, topic: str, name: Schema
     return AttachedSchema(row.id, row.name, row.revision)
 
 
+_RETENTIONS: Select[Any] = select(
+    topics.c.id, func.coalesce(topics.c.retention, projects.c.retention).label("retention")
+).join(projects, projects.c.id == topics.c.project_id)
 _SELECT: Select[Any] = (
     select(topics, schemas.c.id.label("schema_id"), schemas.c.name.label("schema_name"), schemas.c.revision)
     .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)

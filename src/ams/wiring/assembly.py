@@ -100,11 +100,12 @@ def _table(
 ) -> list[Row]:
     """Make the use cases behind all routes but the hot ones."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
+    retention = Retention(registry, log)
     pushing = Pushing(registry, settings.push_enabled, settings.push_worker_token, endpoints)
     return rows(
         projects=Projects(registry, log, cursors),
         members=Members(registry),
-        topics=Topics(registry, log, counting),
+        topics=Topics(registry, log, counting, retention),
         subscriptions=Subscriptions(registry, log, cursors, pushing),
         schemas=Schemas(registry, log, validators),
         users=Users(registry, roles.roles),
@@ -113,7 +114,7 @@ def _table(
         pushing=pushing,
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
         reader=RangeReader(registry, log, settings.max_read_messages),
-        retention=Retention(registry, log),
+        retention=retention,
         doctor=Doctor(registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock),
         metrics=Metrics(registry, counting, Losses(registry, log, cursors), clock),
         usage=Usage(registry, counting, admission, clock),

@@ -26,10 +26,8 @@ LISTS = {"type": "array", "items": MYSELF}
         ({"properties": {"a": {"anyOf": [MYSELF, LISTS]}}}, 3, 13),
         ({"definitions": {"a/b": {"not": {}}}, "$ref": "#/definitions/a~1b"}, 0, 3),
         ({"allOf": [{}, {"$ref": "#/allOf/0"}]}, 0, 4),
-        ({"$id": "http://a.example/s", "items": {"$ref": "http://a.example/s#"}}, 2, 5),
-        ({"id": "http://a.example/s", "definitions": {"n": {"id": "#n"}}, "items": {"$ref": "#n"}}, 1, 3),
-        ({"$id": "urn:example:s", "definitions": {"n": {"not": {}}}, "items": {"$ref": "#/definitions/n"}}, 1, 4),
-        ({"$id": "http://a.example/s", "definitions": {"n": {"$id": "t"}}, "items": {"$ref": "t"}}, 1, 3),
+        ({"$id": "http://a.example/s", "items": MYSELF}, 2, 5),
+        ({"definitions": {"a/b": {"not": {}}, "a": {"b": {}}}, "$ref": "#/definitions/a%2Fb"}, 0, 3),
     ],
 )
 def test_looks_at_a_place_are_counted(schema: dict[str, Any], depth: int, looks: int) -> None:
@@ -42,9 +40,6 @@ def test_looks_at_a_place_are_counted(schema: dict[str, Any], depth: int, looks:
         MYSELF,
         {"anyOf": [MYSELF]},
         {"$ref": "#/none"},
-        {"$ref": "#name"},
-        {"$ref": "http://json-schema.org/draft-07/schema#"},
-        {"$ref": 1},
         {"allOf": [{"items": MYSELF}, {"items": MYSELF}]},
         {"patternProperties": {"^a": MYSELF, "a$": MYSELF}},
     ],

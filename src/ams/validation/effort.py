@@ -32,11 +32,12 @@ class _Around:
 
 
 class Effort:
-    """Counts the looks of one schema."""
+    """Counts the looks of one schema; raises `InvalidInput` for references that only the engine could follow."""
 
     def __init__(self, schema: Any) -> None:
         self._root = schema
         self._references = References(schema)
+        self._references.check()
         self._around: dict[int, _Around] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._steps = 0

@@ -12,6 +12,7 @@ import msgspec
 
 from ams.errors import InvalidInput
 from ams.validation.effort import Effort, extent
+from ams.validation.references import ROOT_ONLY
 from ams.validation.violations import ROOT, Violation, quoted, told, violations_of
 
 PATTERN_BYTES = 2**18
@@ -39,8 +40,8 @@ class JsonSchema:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         """Compile `schema`; raise `InvalidInput` with the compiler's text, or when it would take long to check."""
-        self._validator = _compile(schema)
         self._effort = Effort(schema)
+        self._validator = _compile(schema)
         self._looks = self._effort.looks(MAX_DEPTH)
         if self._looks > MAX_LOOKS:
             raise InvalidInput("Schema would take too long to check: its parts refer to each other too often")
@@ -73,7 +74,9 @@ class JsonSchema:
 
 
 def _compile(schema: dict[str, Any]) -> jsonschema_rs.Validator:
+    """Compile a schema by its draft, without the names it gives itself: nothing may refer to them."""
     said = schema.get("$schema")
+    schema = {key: value for key, value in schema.items() if key not in ROOT_ONLY}
     draft = _DRAFTS.get(said.rstrip("#").replace("https:", "http:")) if isinstance(said, str) else None
     try:
         return _validator(draft or _DRAFT_7, schema)

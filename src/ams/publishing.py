@@ -69,7 +69,7 @@ class Publisher:
     async def _check(self, topic: Topic, schema: AttachedSchema, messages: Sequence[Message], key: str | None) -> None:
         """Check messages against a schema, but for those that were stored under their key before it was there."""
         try:
-            await self.validators.check(schema, messages)
+            await self.validators.check(topic.project_id, schema, messages)
         except InvalidInput:
             if key is None or await self.log.answered(topic.id, messages, key) is None:
                 raise

@@ -11,12 +11,13 @@ from ams.access.admission import Caller
 from ams.errors import AlreadyExists, InvalidInput, NotFound
 from ams.finding import find_topic
 from ams.log.base import Log
-from ams.messages import Message, Stored, parse
+from ams.messages import Stored
 from ams.names import Offset, SchemaName, TopicId, checked_name, schema_reference, topic_reference
 from ams.registry.records import Schema, SchemaContent
 from ams.registry.registry import Registry
-from ams.validation import Compiled
-from ams.validators import Validators, compiled
+from ams.trials import Trials
+from ams.validation.worker import MESSAGE, Piece
+from ams.validators import Candidate, Validators, compiled
 
 TYPES = ("json", "avro")
 MAX_DRY_RUN = 10_000
@@ -24,11 +25,8 @@ MAX_DRY_RUN = 10_000
 MAX_REASONS = 20
 """Refused messages a dry run tells about."""
 _PART = 500
-_PART_BYTES = 2**22
-"""Messages, and bytes of them, that a dry run reads at once."""
-
-Candidate = Message | str | bytes
-"""What may be asked about: a message; base64 data alone; a payload alone."""
+_PART_BYTES = 2**20
+"""Messages, and bytes of them, that a dry run checks at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +64,7 @@ class Schemas:
         self._registry = registry
         self._log = log
         self._validators = validators
+        self._trials = Trials()
 
     async def list(self, caller: Caller) -> Sequence[Schema]:
         """Return all schemas, oldest first."""
@@ -121,25 +120,38 @@ class Schemas:
         """Ask a schema about one message, as number 0.
 
         The candidate is asked for after the schema was found. Raises `NotFound`, what reading raises, `Unusable` when
-        what is stored cannot be compiled, and `InvalidInput` with the texts of contract 15.3.
+        what is stored cannot be compiled, `InvalidInput` with the texts of contract 15.3, and `Overloaded` when the
+        project has too many messages that take long to check.
         """
         schema = await self.show(caller, name)
         candidate = read(schema)
-        compiled = await self._validators.of(schema.id, schema.revision)
-        await asyncio.to_thread(_ask, compiled, candidate)
+        await self._validators.ask(schema.project_id, schema.id, schema.revision, [candidate])
 
-    async def dry_run(self, caller: Caller, name: SchemaName, topic: str, messages: int) -> DryRun:
+    async def dry_run(
+        self, caller: Caller, name: SchemaName, topic: str, messages: int, *, gone: "asyncio.Future[None] | None" = None
+    ) -> DryRun:
         """Check the newest messages of a topic, up to `messages` and `MAX_DRY_RUN`; nothing changes.
 
-        `topic` is a reference `projects/P/topics/T`. Raises `NotFound` for the schema, `InvalidInput` for the
-        reference, `NotFound` for the topic, `Unusable` as `validate` does.
+        `topic` is a reference `projects/P/topics/T`; `gone` is done when nobody waits for the answer any more. One dry
+        run of a project at a time. Raises `NotFound` for the schema, `InvalidInput` for the reference, `NotFound` for
+        the topic, `Conflict` while another runs, `Unusable` and `Overloaded` as `validate` does, `Overloaded` at a stop
+        too, and `InvalidInput` when messages take too long to check.
         """
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
-        compiled = await self._validators.of(schema.id, schema.revision)
-        return await self._try(compiled, target.id, min(messages, MAX_DRY_RUN))
+        await self._validators.of(schema.id, schema.revision)
+        return await self._trials.run(caller.here.id, self._try(schema, target.id, min(messages, MAX_DRY_RUN)), gone)
 
-    async def _try(self, compiled: Compiled, topic: TopicId, messages: int) -> DryRun:
+    @property
+    def trials(self) -> int:
+        """How many dry runs are under way."""
+        return len(self._trials)
+
+    def stop(self) -> None:
+        """End dry runs under way; from now on none begins. For an orderly stop."""
+        self._trials.stop()
+
+    async def _try(self, schema: Schema, topic: TopicId, messages: int) -> DryRun:
         oldest, end = await self._log.bounds(topic)
         place, checked = max(oldest, end - messages), 0
         refused: list[Refused] = []
@@ -149,10 +161,15 @@ class Schemas:
             )
             if not part:
                 break  # retention took what was left
-            refused += await asyncio.to_thread(_refusals, compiled, part)
+            refused += await self._refusals(schema, part)
             checked += len(part)
             place = part[-1].offset + 1
         return DryRun(checked, len(refused), refused[:MAX_REASONS])
+
+    async def _refusals(self, schema: Schema, part: Sequence[Stored]) -> Sequence[Refused]:
+        pieces = [Piece(each.offset, MESSAGE, each.fragment) for each in part]
+        refused = await self._validators.apart(schema.project_id, schema.id, schema.revision, pieces, every=True)
+        return [Refused(Offset(each.number), each.text) for each in refused]
 
     async def _new_name(self, caller: Caller, schema: Schema, reference: str) -> SchemaName | None:
         if not reference:
@@ -192,22 +209,3 @@ async def _check(content: SchemaContent) -> None:
     if content.payload is None and content.type != "json":
         raise InvalidInput("A schema of attributes alone has the type json")
     await compiled(content)
-
-
-def _ask(compiled: Compiled, candidate: Candidate) -> None:
-    if isinstance(candidate, Message):
-        compiled.check(0, candidate)
-    elif isinstance(candidate, str):
-        compiled.check_data(0, candidate)
-    else:
-        compiled.check_payload(0, candidate)
-
-
-def _refusals(compiled: Compiled, messages: Sequence[Stored]) -> Sequence[Refused]:
-    found = []
-    for each in messages:
-        try:
-            compiled.check(each.offset, parse(each.fragment))
-        except InvalidInput as error:
-            found.append(Refused(each.offset, error.message))
-    return found

@@ -84,8 +84,8 @@ class _State:
 async def running(settings: Settings, *, clock: Clock | None = None) -> AsyncIterator[Running]:
     """Serve until the block ends, then stop in order.
 
-    Order of the stop: take no new connections, end waiting pulls, finish requests in flight, then close the engines,
-    each after those that use it. Under ten seconds.
+    Order of the stop: take no new connections, end waiting pulls and dry runs, finish requests in flight, then close
+    the engines, each after those that use it. Under ten seconds.
     """
     api = listen(settings.host, settings.port, "port")
     with contextlib.closing(api):
@@ -125,6 +125,7 @@ async def _served(
 async def _stop(made: Service, main: Server, aside: Server, tasks: list["asyncio.Task[None]"]) -> None:
     main.should_exit = True
     made.deliverer.stop_waiting()
+    made.schemas.stop()
     await tasks[0]
     aside.should_exit = True
     await tasks[1]

@@ -5,51 +5,77 @@ forgotten but to save memory.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from ams.errors import InvalidInput, NotFound, Unusable
 from ams.messages import Message
-from ams.names import SchemaId
+from ams.names import ProjectId, SchemaId
 from ams.registry.cache import Cache
 from ams.registry.records import AttachedSchema, SchemaContent
 from ams.registry.registry import Registry
-from ams.validation import Compiled, compile_schema
+from ams.validation import Compiled, compile_stored
+from ams.validation.apart import Apart
+from ams.validation.budget import INLINE, Budget, TooMuch
+from ams.validation.worker import DATA, MESSAGE, PAYLOAD, Piece, Refusal, Task
 
 MAX_COMPILED = 1000
 """Revisions kept compiled; one may take megabytes, most take kilobytes."""
-BIG = 256 * 1024
-"""Bytes of messages above which they are checked in a thread, one request at a time."""
-MANY = 500
-"""Messages above which the same is done."""
+
+Candidate = Message | str | bytes
+"""What may be asked about: a message; base64 data alone; a payload alone."""
 
 
 class Validators:
     """Finds or makes what checks the messages of a topic."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, apart: Apart | None = None) -> None:
         self._registry = registry
         self._compiled: Cache[tuple[SchemaId, int], Compiled] = Cache(MAX_COMPILED)
         self._one_compiles = asyncio.Lock()
-        self._one_checks = asyncio.Lock()
+        self._apart = apart or Apart()
 
-    async def check(self, schema: AttachedSchema, messages: Sequence[Message]) -> None:
+    async def close(self) -> None:
+        """End what is checked in a process of its own, and the process."""
+        await self._apart.close()
+
+    async def check(self, project: ProjectId, schema: AttachedSchema, messages: Sequence[Message]) -> None:
         """Check a publish request: raise `InvalidInput` for the first message that the schema does not allow.
 
-        Raises `Unusable` when what is stored cannot be compiled any more. A schema that is gone allows everything: it
-        was deleted, and so detached, while the request was under way.
+        Raises `Unusable` when what is stored cannot be compiled any more, `Overloaded` when the project has too many
+        requests that take long. A schema that is gone allows everything: it was deleted, and so detached, while the
+        request was under way.
         """
-        try:
-            compiled = await self.of(schema.id, schema.revision)
-        except NotFound:
+        with contextlib.suppress(NotFound):
+            await self.ask(project, schema.id, schema.revision, messages)
+
+    async def ask(self, project: ProjectId, schema: SchemaId, revision: int, candidates: Sequence[Candidate]) -> None:
+        """Check candidates in order, here as long as that is done in no time, the others apart.
+
+        Raises `InvalidInput` for the first that is not allowed; `NotFound` and `Unusable` as `of`, `Overloaded` as
+        `check`.
+        """
+        done = check_some(await self.of(schema, revision), candidates)
+        if done == len(candidates):
             return
-        if len(messages) <= MANY and sum(len(each.fragment) for each in messages) <= BIG:
-            check_all(compiled, messages)
-            return
-        async with self._one_checks:
-            await asyncio.to_thread(check_all, compiled, messages)
+        pieces = [piece_of(index, each) for index, each in enumerate(candidates[done:], done)]
+        for refused in await self.apart(project, schema, revision, pieces):
+            raise InvalidInput(refused.text)
+
+    async def apart(
+        self, project: ProjectId, schema: SchemaId, revision: int, pieces: Sequence[Piece], *, every: bool = False
+    ) -> Sequence[Refusal]:
+        """Check pieces in a process of its own; return the first that is refused, or every one.
+
+        Raises `NotFound` when there is no such revision; see `Apart.check` for the others.
+        """
+        stored = await self._registry.schemas.revision(schema, revision)
+        if stored is None:
+            raise NotFound("Schema doesn't exist")
+        content = stored.content
+        return await self._apart.check(project, Task(content.type, content.payload, content.attributes, pieces, every))
 
     async def of(self, schema: SchemaId, revision: int) -> Compiled:
         """Return a compiled revision; raise `NotFound` when there is none, `Unusable` when it cannot be compiled."""
@@ -76,17 +102,33 @@ class Validators:
 
 async def compiled(content: SchemaContent) -> Compiled:
     """Compile what a revision says; raise `InvalidInput` that says why it cannot be."""
-    return await asyncio.to_thread(
-        lambda: compile_schema(content.type, parsed(content.payload), parsed(content.attributes))
-    )
+    return await asyncio.to_thread(compile_stored, content.type, content.payload, content.attributes)
 
 
-def parsed(text: str | None) -> Any:
-    """Return stored JSON as a value."""
-    return None if text is None else msgspec.json.decode(text)
+def check_some(compiled: Compiled, candidates: Sequence[Candidate]) -> int:
+    """Check as many candidates as can be done in no time; return how many. Raises `InvalidInput`."""
+    budget = Budget(INLINE)
+    for index, candidate in enumerate(candidates):
+        try:
+            _check_one(compiled, index, candidate, budget)
+        except TooMuch:
+            return index
+    return len(candidates)
 
 
-def check_all(compiled: Compiled, messages: Sequence[Message]) -> None:
-    """Check messages in order; raise `InvalidInput` for the first that is not allowed."""
-    for index, message in enumerate(messages):
-        compiled.check(index, message)
+def _check_one(compiled: Compiled, index: int, candidate: Candidate, budget: Budget) -> None:
+    if isinstance(candidate, Message):
+        compiled.check(index, candidate, budget)
+    elif isinstance(candidate, str):
+        compiled.check_data(index, candidate, budget)
+    else:
+        compiled.check_payload(index, candidate, budget)
+
+
+def piece_of(index: int, candidate: Candidate) -> Piece:
+    """Return a candidate as it is told to another process."""
+    if isinstance(candidate, Message):
+        return Piece(index, MESSAGE, candidate.fragment)
+    if isinstance(candidate, str):
+        return Piece(index, DATA, candidate.encode())
+    return Piece(index, PAYLOAD, candidate)

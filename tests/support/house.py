@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ams.access.admission import Caller
@@ -12,6 +12,7 @@ from ams.messages import message
 from ams.names import SubscriptionName, TopicName
 from ams.publishing import Publisher
 from ams.seeking import Seeker
+from ams.validation.apart import Apart
 from ams.validators import Validators
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
@@ -26,11 +27,17 @@ class House:
 
     engines: Engines
     caller: Caller
+    apart: Apart = field(default_factory=Apart)
+
+    @property
+    def validators(self) -> Validators:
+        """Validators that have compiled nothing yet."""
+        return Validators(self.engines.registry, self.apart)
 
     @property
     def publisher(self) -> Publisher:
         engines = self.engines
-        return Publisher(engines.registry, engines.log, 1_500_000, Validators(engines.registry), engines.counts)
+        return Publisher(engines.registry, engines.log, 1_500_000, self.validators, engines.counts)
 
     @property
     def seeker(self) -> Seeker:
@@ -57,4 +64,8 @@ async def open_house(folder: Path, options: LogOptions | None = None) -> AsyncIt
         caller = await engines.caller()
         await engines.topics.create(caller, TOPIC)
         await engines.subscriptions.create(caller, SUB, "projects/P/topics/t")
-        yield House(engines, caller)
+        apart = Apart()
+        try:
+            yield House(engines, caller, apart)
+        finally:
+            await apart.close()

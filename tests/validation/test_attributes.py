@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 
 from ams.errors import InvalidInput
 from ams.validation.attributes import AttributeRules
+from ams.validation.budget import Budget
 
 TEXT = st.text(max_size=3)
 
 
 def refusal(part: dict[str, Any], attributes: dict[str, str]) -> str:
     try:
-        AttributeRules(part).check(2, attributes)
+        AttributeRules(part).check(2, attributes, Budget())
     except InvalidInput as error:
         return error.message
     return ""

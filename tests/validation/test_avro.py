@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ams.errors import InvalidInput
 from ams.validation.avro import AvroSchema
+from ams.validation.budget import Budget
 
 RECORD: dict[str, Any] = {
     "type": "record",
@@ -58,7 +59,7 @@ def written(value: object) -> bytes:
 
 def accepts(schema: AvroSchema, data: bytes) -> bool:
     try:
-        schema.check(0, data)
+        schema.check(0, data, Budget())
     except InvalidInput as error:
         assert error.message.startswith("Message 0 is not valid.")
         return False
@@ -67,7 +68,7 @@ def accepts(schema: AvroSchema, data: bytes) -> bool:
 
 def refusal(schema: dict[str, Any], data: bytes) -> str:
     with pytest.raises(InvalidInput) as refused:
-        AvroSchema(schema).check(3, data)
+        AvroSchema(schema).check(3, data, Budget())
     return refused.value.message.removeprefix("Message 3 is not valid.")
 
 
@@ -175,7 +176,7 @@ def test_a_schema_that_holds_itself_is_followed_to_a_depth() -> None:
 
     assert accepts(schema, b"\x02" * 50 + b"\x00")
     with pytest.raises(InvalidInput, match="nested too deeply|next"):
-        schema.check(0, b"\x02" * 100_000 + b"\x00")
+        schema.check(0, b"\x02" * 100_000 + b"\x00", Budget())
 
 
 def test_a_record_that_only_holds_itself_ends() -> None:

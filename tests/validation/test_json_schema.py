@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.errors import InvalidInput
+from ams.validation.budget import Budget
 from ams.validation.json_schema import JsonSchema
 
 SECONDS = 2
@@ -20,7 +21,7 @@ MYSELF = {"$ref": "#"}
 def text(schema: dict[str, Any], document: object) -> str:
     """What is told of a document, without the frame; empty when it is valid."""
     try:
-        JsonSchema(schema).check(0, json.dumps(document).encode())
+        JsonSchema(schema).check(0, json.dumps(document).encode(), Budget())
     except InvalidInput as error:
         return error.message.removeprefix("Message 0 data is not valid").removeprefix(",")
     return ""
@@ -68,7 +69,7 @@ def test_15_3_a_violation_has_the_text_of_the_reference(schema: dict[str, Any], 
 
 def test_a_message_is_named_by_its_number() -> None:
     with pytest.raises(InvalidInput, match=r"^Message 7 data is not valid,\(root\): a is required$"):
-        JsonSchema({"required": ["a"]}).check(7, b"{}")
+        JsonSchema({"required": ["a"]}).check(7, b"{}", Budget())
 
 
 def test_what_is_quoted_is_cut_and_not_everything_is_told() -> None:
@@ -88,19 +89,19 @@ def test_of_a_large_document_only_the_first_violation_is_told() -> None:
 @pytest.mark.parametrize("number", [b"1e400", b"1" * 5000])
 def test_a_number_that_nobody_can_hold_is_told(number: bytes) -> None:
     with pytest.raises(InvalidInput, match=r"^Message 0 data is not valid JSON format,"):
-        JsonSchema({}).check(0, number)
+        JsonSchema({}).check(0, number, Budget())
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b"[" * 3000 + b"]" * 3000])
 def test_a_document_that_is_too_deep_is_told(data: bytes) -> None:
     with pytest.raises(InvalidInput, match=r"^Message 0 data is not valid JSON format,nested too deeply$"):
-        JsonSchema({}).check(0, data)
+        JsonSchema({}).check(0, data, Budget())
 
 
 @given(st.binary())
 def test_any_bytes_are_valid_or_refused(data: bytes) -> None:
     try:
-        JsonSchema({"type": "object"}).check(0, data)
+        JsonSchema({"type": "object"}).check(0, data, Budget())
     except InvalidInput:
         return
     assert isinstance(json.loads(data), dict)
@@ -111,7 +112,7 @@ def test_a_pattern_of_powers_is_quick_on_a_long_text() -> None:
     started = time.monotonic()
 
     with pytest.raises(InvalidInput, match="Does not match pattern"):
-        schema.check(0, json.dumps("a" * 10_000 + "!").encode())
+        schema.check(0, json.dumps("a" * 10_000 + "!").encode(), Budget())
 
     assert time.monotonic() - started < SECONDS
 

@@ -7,6 +7,7 @@ import jsonschema_rs
 import pytest
 
 from ams.errors import InvalidInput
+from ams.validation.budget import Budget
 from ams.validation.json_schema import JsonSchema
 from ams.validation.references import NOWHERE, References
 
@@ -55,9 +56,9 @@ def test_a_root_has_a_good_name_or_none(key: str, name: object) -> None:
 def test_a_name_of_the_root_changes_nothing(name: str) -> None:
     schema = JsonSchema({"$id": name, "items": {"$ref": "#/definitions/n"}, "definitions": {"n": {"type": "null"}}})
 
-    schema.check(0, b"[null]")
+    schema.check(0, b"[null]", Budget())
     with pytest.raises(InvalidInput):
-        schema.check(0, b"[1]")
+        schema.check(0, b"[1]", Budget())
 
 
 def test_what_is_only_compared_and_what_users_name_so_is_no_name() -> None:

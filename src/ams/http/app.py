@@ -21,7 +21,7 @@ from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer
 from ams.http.errors import refusal
 from ams.http.fast import OPERATIONS, FastRoutes
 from ams.http.gate import Gate
-from ams.http.limits import SMALL_BODY, Bodies, ClientLeft
+from ams.http.limits import Bodies, ClientLeft
 from ams.http.openapi import encoded
 from ams.http.routing import Call, Row
 from ams.http.streaming import Streamed, StreamedResponse
@@ -117,9 +117,9 @@ class App:
                     await self._gate.admit_again(row.action, names, headers, query)
 
             def body() -> Awaitable[bytes]:
-                return self._bodies.read_with(headers, request.receive, SMALL_BODY, again)
+                return self._bodies.read_with(headers, request.receive, row.most, again)
 
-            call = Call(names, query, caller, token, body, headers)
+            call = Call(names, query, caller, token, body, headers, request.receive)
             made = await row.handler(call)
             await log_change(row.method, row.action, caller, request.scope["path"])
             if isinstance(made, Streamed):

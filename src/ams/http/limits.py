@@ -10,7 +10,7 @@ from ams.http.asgi import Receive
 Headers = Iterable[tuple[bytes, bytes]]
 
 SMALL_BODY = 2**20
-"""Limit for every body but those of publish and acknowledge."""
+"""Limit for every body but those that hold messages, or their numbers."""
 SMALL_PIECE = 2**16
 """Bodies up to this size are not counted: connections are."""
 

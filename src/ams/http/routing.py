@@ -1,14 +1,18 @@
 """Rows of the route table: a room per resource lists its rows, `app` makes routes of them."""
 
+import asyncio
+import contextlib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from ams.access.admission import Caller
 from ams.errors import InvalidInput
+from ams.http.asgi import Receive
 from ams.http.gate import query_value
+from ams.http.limits import SMALL_BODY, ClientLeft, gone
 from ams.http.streaming import Streamed
 from ams.http.wire import Shape
 from ams.names import SchemaName, SubscriptionName, TopicName, UserName
@@ -30,6 +34,7 @@ class Call(NamedTuple):
     token: str | None
     body: Callable[[], Awaitable[bytes]]
     headers: Sequence[tuple[bytes, bytes]] = ()
+    receive: Receive | None = None
 
     @property
     def caller(self) -> Caller:
@@ -56,6 +61,20 @@ class Call(NamedTuple):
     def schema(self) -> SchemaName:
         """The schema the path names."""
         return SchemaName(self.names["schema"])
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator["asyncio.Future[None] | None"]:
+        """Watch for the client to leave, after its body was read; raise `ClientLeft` for what is cancelled then."""
+        left = gone(self.receive) if self.receive else None
+        try:
+            yield left
+        except asyncio.CancelledError:
+            if left and left.done():
+                raise ClientLeft from None
+            raise
+        finally:
+            if left:
+                left.cancel()
 
     def parameter(self, name: str) -> str | None:
         """Return the first value of a query parameter."""
@@ -103,6 +122,8 @@ class Row(NamedTuple):
     forms: tuple[str, ...] = ("application/json",)
     counted: bool = False
     """Whether an open route counts for the rate of the user whose token it is asked with; all others do."""
+    most: int | None = SMALL_BODY
+    """Bytes a body may have; None: as many as a publish."""
 
     @property
     def operation(self) -> Operation:

@@ -4,6 +4,6 @@ A schema is compiled once for each of its revisions and then asked about every m
 anywhere, and no schema and no message, however made, takes long: see `limits`, `effort` and `avro`.
 """
 
-from ams.validation.compiled import Compiled, compile_schema
+from ams.validation.compiled import Compiled, compile_schema, compile_stored, parsed
 
-__all__ = ["Compiled", "compile_schema"]
+__all__ = ["Compiled", "compile_schema", "compile_stored", "parsed"]

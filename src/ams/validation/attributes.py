@@ -3,7 +3,7 @@
     {"required": ["site"], "values": {"type": ["raw", "clean"]}, "patterns": {"site": "^[A-Z]+$"}, "closed": true}
 
 `required`: names that must be there. `values`: what a named attribute may be. `patterns`: a regular expression that
-must match somewhere in the value, with the limits of `json_schema`. `closed`: no names but those mentioned.
+must match somewhere in the value, with the limits of `patterns`. `closed`: no names but those mentioned.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,10 +13,9 @@ import jsonschema_rs
 import msgspec
 
 from ams.errors import InvalidInput
-from ams.validation.json_schema import PATTERN_BYTES
+from ams.validation import patterns
+from ams.validation.budget import Budget
 from ams.validation.violations import Violation, quoted, told
-
-_PATTERNS = jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES)
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,10 +33,12 @@ class AttributeRules:
         self._part = _read(part)
         self._values = {name: frozenset(allowed) for name, allowed in self._part.values.items()}
         self._patterns = {name: _matcher(name, pattern) for name, pattern in self._part.patterns.items()}
+        self._work = {name: patterns.work(pattern) for name, pattern in self._part.patterns.items()}
         self._known = frozenset([*self._part.required, *self._part.values, *self._part.patterns])
 
-    def check(self, index: int, attributes: Mapping[str, str]) -> None:
-        """Raise `InvalidInput` unless the attributes keep all rules."""
+    def check(self, index: int, attributes: Mapping[str, str], budget: Budget) -> None:
+        """Raise `InvalidInput` unless the attributes keep all rules, `TooMuch` over the budget."""
+        budget.spend(len(self._known) + sum(work * len(attributes.get(name, "")) for name, work in self._work.items()))
         violations = list(self._violations(attributes))
         if violations:
             raise InvalidInput(told(f"Message {index} attributes are not valid", violations))
@@ -68,7 +69,7 @@ def _read(part: Mapping[str, Any]) -> _Part:
 
 def _matcher(name: str, pattern: str) -> jsonschema_rs.Validator:
     try:
-        return jsonschema_rs.Draft7Validator({"pattern": pattern}, pattern_options=_PATTERNS, offline=True)
+        return patterns.matcher(pattern)
     except jsonschema_rs.ValidationError:
         text = f"Schema attributes are not valid: pattern of {quoted(name)} is no regular expression, or too large"
         raise InvalidInput(text) from None

@@ -10,10 +10,13 @@ from typing import Any
 from fastavro.schema import SchemaParseException, parse_schema
 
 from ams.errors import InvalidInput
+from ams.validation.budget import Budget
 from ams.validation.violations import quoted
 
 MAX_NESTING = 100
 """Records within records of a datum whose schema refers to itself."""
+_STEP = 4
+"""Units of work for one value."""
 _INT, _LONG = 32, 64
 """Bits."""
 
@@ -30,10 +33,13 @@ class AvroSchema:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         """Compile `schema`; raise `InvalidInput` with the compiler's text."""
-        self._walk = _compile(schema)
+        compiler = _Compiler()
+        self._walk = _compile(compiler, schema)
+        self._work = compiler.work
 
-    def check(self, index: int, data: bytes) -> None:
-        """Raise `InvalidInput` unless `data` is one datum of the schema and nothing else."""
+    def check(self, index: int, data: bytes, budget: Budget) -> None:
+        """Raise `InvalidInput` unless `data` is one datum of the schema and nothing else, `TooMuch` over the budget."""
+        budget.spend(self._work(len(data)))
         try:
             end = self._walk(data, 0, 0)
         except _Wrong as wrong:
@@ -42,9 +48,9 @@ class AvroSchema:
             raise InvalidInput(f"Message {index} is not valid.{len(data) - end} bytes left over after the datum")
 
 
-def _compile(schema: dict[str, Any]) -> Walk:
+def _compile(compiler: "_Compiler", schema: dict[str, Any]) -> Walk:
     try:
-        return _Compiler().walk(parse_schema(_described(schema)))
+        return compiler.walk(parse_schema(_described(schema)))
     except KeyError as error:
         raise InvalidInput(f"{error.args[0]} is required") from None
     except (SchemaParseException, ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -69,13 +75,27 @@ class _Compiler:
 
     def __init__(self) -> None:
         self._named: dict[str, Walk] = {}
+        self._parts = self._levels = 0
+        self._repeats = False
+
+    def work(self, size: int) -> int:
+        """Return the units of work (`ams.validation.budget`) that a datum of a size takes at most.
+
+        Every step uses up bytes, but for those into records; without lists, and types used twice, each step is made
+        once.
+        """
+        levels = min(self._levels, MAX_NESTING)
+        return _STEP * (size * levels if self._repeats else self._parts) + size // 16
 
     def walk(self, schema: Any) -> Walk:
+        self._parts += 1
         if isinstance(schema, str):
             return _PRIMITIVES.get(schema) or self._by_name(schema)
+        self._levels += 1
         if isinstance(schema, list):
             return _union([self.walk(each) for each in schema])
         kind = schema["type"]
+        self._repeats |= kind in ("array", "map")
         if kind == "array":
             return _blocks(self.walk(schema["items"]))
         if kind == "map":
@@ -87,6 +107,7 @@ class _Compiler:
     def _by_name(self, name: str) -> Walk:
         """Return what walks a named type; it may be still in the making, when it holds itself."""
         named = self._named
+        self._repeats = True
         if name not in named:
             raise ValueError(f"there is no type {name}")
 

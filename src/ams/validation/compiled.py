@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from ams.errors import InvalidInput
 from ams.messages import Message, decoded_data
 from ams.validation.attributes import AttributeRules
 from ams.validation.avro import AvroSchema
+from ams.validation.budget import EACH, Budget
 from ams.validation.json_schema import JsonSchema
 from ams.validation.limits import check_size
 
@@ -18,8 +21,8 @@ _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234
 class Payload(Protocol):
     """A compiled schema of payloads."""
 
-    def check(self, index: int, data: bytes) -> None:
-        """Raise `InvalidInput` with the text of contract 15.3 for message number `index`."""
+    def check(self, index: int, data: bytes, budget: Budget) -> None:
+        """Raise `InvalidInput` with the text of contract 15.3 for message number `index`, `TooMuch` over the budget."""
         ...
 
 
@@ -30,20 +33,24 @@ class Compiled:
     payload: Payload | None
     attributes: AttributeRules | None
 
-    def check(self, index: int, message: Message) -> None:
-        """Raise `InvalidInput` that names message number `index` and what is wrong with it."""
-        self.check_data(index, message.data)
+    def check(self, index: int, message: Message, budget: Budget) -> None:
+        """Raise `InvalidInput` that names message number `index` and what is wrong with it.
+
+        This and the others raise `TooMuch` when there is more to do than the budget allows.
+        """
+        self.check_data(index, message.data, budget)
         if self.attributes:
-            self.attributes.check(index, message.attributes)
+            self.attributes.check(index, message.attributes, budget)
 
-    def check_data(self, index: int, data: str) -> None:
+    def check_data(self, index: int, data: str, budget: Budget) -> None:
         """Check base64 text alone; raise `InvalidInput`."""
-        self.check_payload(index, decoded(index, data))
+        budget.spend(EACH + len(data) // 32)
+        self.check_payload(index, decoded(index, data), budget)
 
-    def check_payload(self, index: int, payload: bytes) -> None:
+    def check_payload(self, index: int, payload: bytes, budget: Budget) -> None:
         """Check decoded data alone; raise `InvalidInput`."""
         if self.payload:
-            self.payload.check(index, payload)
+            self.payload.check(index, payload, budget)
 
 
 def compile_schema(kind: str, schema: dict[str, Any] | None, attributes: Mapping[str, Any] | None) -> Compiled:
@@ -56,6 +63,16 @@ def compile_schema(kind: str, schema: dict[str, Any] | None, attributes: Mapping
     if schema is not None:
         payload = AvroSchema(schema) if kind == AVRO else JsonSchema(schema)
     return Compiled(payload, AttributeRules(attributes) if attributes is not None else None)
+
+
+def compile_stored(kind: str, schema: str | None, attributes: str | None) -> Compiled:
+    """Compile a revision of which the parts are JSON texts; raise as `compile_schema`, and `msgspec.DecodeError`."""
+    return compile_schema(kind, parsed(schema), parsed(attributes))
+
+
+def parsed(text: str | None) -> Any:
+    """Return stored JSON as a value."""
+    return None if text is None else msgspec.json.decode(text)
 
 
 def decoded(index: int, data: str) -> bytes:

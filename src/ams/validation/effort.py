@@ -1,10 +1,10 @@
-"""How often a schema looks at one place of a document, and so how long it takes.
+"""How often a schema looks at one place of a document, and what else it does there: so how long it takes.
 
 Most schemas look a few times. But two references to itself at each level look 2^depth times, and so does a chain of
 names that each mention the next one twice. Such schemas are told before they are used, by counting.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,43 +24,42 @@ Group = list[Any]
 
 @dataclass(slots=True)
 class _Around:
-    """What a schema says of one place: how many looks, and the schemas of what lies below it."""
+    """What a schema says of one place: the weight of what it does, and the schemas of what lies below it."""
 
-    looks: int = 0
+    weight: int = 0
     members: list[Group] = field(default_factory=list)
     items: list[Group] = field(default_factory=list)
 
 
 class Effort:
-    """Counts the looks of one schema; raises `InvalidInput` for references that only the engine could follow."""
+    """Counts what one schema does, each of its parts by a weight."""
 
-    def __init__(self, schema: Any) -> None:
-        self._root = schema
-        self._references = References(schema)
-        self._references.check()
+    def __init__(self, references: References, weigh: Callable[[dict[str, Any]], int]) -> None:
+        self._references = references
+        self._weigh = weigh
         self._around: dict[int, _Around] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._steps = 0
 
-    def looks(self, depth: int) -> int:
-        """Return how often a place is looked at, with all above it, that lies at most `depth` levels down."""
+    def at(self, depth: int) -> int:
+        """Return what is done at a place, with all above it, that lies at most `depth` levels down."""
         try:
-            return self._looks(self._root, depth)
+            return self._sum(self._references.root, depth)
         except RecursionError:
             return ENDLESS
 
-    def _looks(self, schema: Any, depth: int) -> int:
+    def _sum(self, schema: Any, depth: int) -> int:
         if depth < 0:
             return 0
         key = (id(schema), depth)
         if key not in self._known:
             around = self._all_around(schema)
             members, items = (self._below(groups, depth - 1) for groups in (around.members, around.items))
-            self._known[key] = min(around.looks + max(members, items), ENDLESS)  # a place holds the ones or the others
+            self._known[key] = min(around.weight + max(members, items), ENDLESS)  # a place holds the ones or the others
         return self._known[key]
 
     def _below(self, groups: list[Group], depth: int) -> int:
-        return sum(max(self._looks(each, depth) for each in group) for group in groups)
+        return sum(max(self._sum(each, depth) for each in group) for group in groups)
 
     def _all_around(self, schema: dict[str, Any]) -> _Around:
         if id(schema) not in self._around:
@@ -72,19 +71,24 @@ class Effort:
         """Add what a schema, and all that look at the same place, say; `above` are those that led here."""
         self._steps += 1
         if schema is NOWHERE or id(schema) in above or self._steps > _STEPS:
-            around.looks = ENDLESS
-        if not isinstance(schema, dict) or around.looks >= ENDLESS:
+            around.weight = ENDLESS
+        if not isinstance(schema, dict) or around.weight >= ENDLESS:
             return
-        around.looks += 1
         above |= {id(schema)}
         if "$ref" in schema:
+            around.weight += 1
             self._gather(self._references.target(schema["$ref"]), around, above)
             return
-        around.looks += len(_list(schema.get("enum")))
+        around.weight += self._weigh(schema)
         around.members += _members(schema)
         around.items += _items(schema)
         for each in _same_place(schema):
             self._gather(each, around, above)
+
+
+def looks_of(schema: dict[str, Any]) -> int:
+    """Return how often a part of a schema looks at a place by itself."""
+    return 1 + len(_list(schema.get("enum")))
 
 
 def _same_place(schema: dict[str, Any]) -> Iterator[Any]:

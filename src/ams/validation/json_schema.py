@@ -4,19 +4,20 @@ Formats are asserted. References lead within the schema only: nothing is fetched
 the text and not with its powers, which is why they may not look ahead or refer back.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import jsonschema_rs
 import msgspec
 
 from ams.errors import InvalidInput
-from ams.validation.effort import Effort, extent
-from ams.validation.references import ROOT_ONLY
-from ams.validation.violations import ROOT, Violation, quoted, told, violations_of
+from ams.validation.budget import Budget
+from ams.validation.drafts import compiled
+from ams.validation.effort import extent
+from ams.validation.load import Extent, Load, Loads
+from ams.validation.violations import MOST, ROOT, Violation, told, violations_of
 
-PATTERN_BYTES = 2**18
-"""What one compiled pattern may take; it also bounds the time for each character."""
 MAX_DEPTH = 64
 """Objects and lists within each other, in a document."""
 MAX_LOOKS = 10_000
@@ -24,15 +25,11 @@ MAX_LOOKS = 10_000
 _MOST_LOOKS = 50_000_000
 """How often at all places of one document together: a second or two."""
 _ALL, _FIRST = 10_000, 300_000
-"""The same, up to which all violations are collected, or the first: a second at worst."""
-_PATTERNS = jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES)
-
-_DRAFT_7 = jsonschema_rs.Draft7Validator
-_DRAFTS: Mapping[str, type[jsonschema_rs.Validator]] = {
-    "http://json-schema.org/draft-04/schema": jsonschema_rs.Draft4Validator,
-    "http://json-schema.org/draft-06/schema": jsonschema_rs.Draft6Validator,
-    "http://json-schema.org/draft-07/schema": _DRAFT_7,
-}
+"""Possible violations up to which all are collected, or the first: a second at worst."""
+_COPIED = 2**24
+"""Bytes that violations may hold: the engine makes all of them before it tells one."""
+_COPYING = 8
+"""Bytes copied for one unit of work."""
 
 
 class JsonSchema:
@@ -40,30 +37,39 @@ class JsonSchema:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         """Compile `schema`; raise `InvalidInput` with the compiler's text, or when it would take long to check."""
-        self._effort = Effort(schema)
-        self._validator = _compile(schema)
-        self._looks = self._effort.looks(MAX_DEPTH)
+        self._loads = Loads(schema)
+        self._validator = compiled(schema)
+        self._looks = self._loads.looks(MAX_DEPTH)
         if self._looks > MAX_LOOKS:
             raise InvalidInput("Schema would take too long to check: its parts refer to each other too often")
 
-    def check(self, index: int, data: bytes) -> None:
-        """Raise `InvalidInput` unless `data` is a JSON document that the schema allows."""
-        violations = self._violations(_document(index, data))
+    def check(self, index: int, data: bytes, budget: Budget) -> None:
+        """Raise `InvalidInput` unless `data` is a JSON document that the schema allows, `TooMuch` over the budget."""
+        budget.spend(_most_values(data) + len(data) // 16)
+        violations = self._violations(_document(index, data), data, budget)
         if violations:
             raise InvalidInput(told(f"Message {index} data is not valid", violations))
 
-    def _violations(self, document: Any) -> Sequence[Violation]:
+    def _violations(self, document: Any, data: bytes, budget: Budget) -> Sequence[Violation]:
         values, depth = extent(document)
         if depth > MAX_DEPTH:
             return [Violation(ROOT, f"Must not be nested deeper than {MAX_DEPTH} levels")]
         if values * self._looks > _MOST_LOOKS:
             return [Violation(ROOT, "Has too many values for so large a schema")]
-        if self._validator.is_valid(document):
-            return []
-        looks = values * self._effort.looks(depth)
-        if looks <= _ALL:
-            return [each for error in self._validator.iter_errors(document) for each in violations_of(error)]
-        return [self._first(document) if looks <= _FIRST else Violation(ROOT, "Does not match the schema")]
+        load = self._loads.of(Extent(len(data), values, data.count(b"{"), depth))
+        budget.spend(load.work)
+        return [] if self._validator.is_valid(document) else self._found(document, load, budget)
+
+    def _found(self, document: Any, load: Load, budget: Budget) -> Sequence[Violation]:
+        """Return as much of what is wrong as can be told without holding much memory."""
+        is_light = load.copied <= _COPIED
+        if load.findings <= _ALL and is_light:
+            budget.spend(load.copied // _COPYING)
+            errors = itertools.islice(self._validator.iter_errors(document), MOST)
+            return [each for error in errors for each in violations_of(error)]
+        if load.findings <= _FIRST and (is_light or not self._loads.branches):
+            return [self._first(document)]
+        return [Violation(ROOT, "Does not match the schema")]
 
     def _first(self, document: Any) -> Violation:
         try:
@@ -73,35 +79,9 @@ class JsonSchema:
         raise AssertionError("a document that is not valid has a violation")
 
 
-def _compile(schema: dict[str, Any]) -> jsonschema_rs.Validator:
-    """Compile a schema by its draft, without the names it gives itself: nothing may refer to them."""
-    said = schema.get("$schema")
-    schema = {key: value for key, value in schema.items() if key not in ROOT_ONLY}
-    draft = _DRAFTS.get(said.rstrip("#").replace("https:", "http:")) if isinstance(said, str) else None
-    try:
-        return _validator(draft or _DRAFT_7, schema)
-    except jsonschema_rs.ValidationError as error:
-        older = None if draft else _of_draft_4(schema)
-        if older is None:
-            raise InvalidInput(_reason(error)) from None
-        return older
-
-
-def _of_draft_4(schema: dict[str, Any]) -> jsonschema_rs.Validator | None:
-    """Compile what names no draft and is none of draft 7: draft 4 wrote some things otherwise (contract 15.1)."""
-    try:
-        return _validator(jsonschema_rs.Draft4Validator, schema)
-    except jsonschema_rs.ValidationError:
-        return None
-
-
-def _validator(draft: type[jsonschema_rs.Validator], schema: dict[str, Any]) -> jsonschema_rs.Validator:
-    return draft(schema, validate_formats=True, pattern_options=_PATTERNS, offline=True)
-
-
-def _reason(error: jsonschema_rs.ValidationError) -> str:
-    place = ".".join(str(step) for step in error.instance_path)
-    return f"{quoted(place)}: {quoted(error.message)}" if place else quoted(error.message)
+def _most_values(data: bytes) -> int:
+    """Return how many values a document has at most, without reading it."""
+    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def _document(index: int, data: bytes) -> Any:

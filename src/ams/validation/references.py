@@ -27,21 +27,22 @@ class References:
     """The references of one schema."""
 
     def __init__(self, schema: Any) -> None:
-        self._root = schema
+        self.root = schema
+        """The whole schema."""
         self._schemas = {id(part) for part in schemas_in(schema)}
 
     def target(self, reference: Any) -> Any:
         """Return the schema that a reference leads to, `NOWHERE` when there is none or it is no schema."""
         if not is_plain(reference):
             return NOWHERE
-        found = _follow(self._root, reference)
+        found = _follow(self.root, reference)
         return found if isinstance(found, bool) or id(found) in self._schemas else NOWHERE
 
     def check(self) -> None:
         """Raise `InvalidInput` for a name or a reference that only the engine could follow."""
-        _check_root(self._root)
-        for part in schemas_in(self._root):
-            if part is not self._root:
+        _check_root(self.root)
+        for part in schemas_in(self.root):
+            if part is not self.root:
                 _check_below(part)
             if "$ref" in part:
                 self._check_reference(part["$ref"])
@@ -49,7 +50,7 @@ class References:
     def _check_reference(self, reference: Any) -> None:
         if not is_plain(reference):
             raise InvalidInput(f'$ref must lead within the schema, as "#/definitions/site" does: {quoted(reference)}')
-        if _follow(self._root, reference) is not NOWHERE and self.target(reference) is NOWHERE:
+        if _follow(self.root, reference) is not NOWHERE and self.target(reference) is NOWHERE:
             raise InvalidInput(f"$ref must lead to a schema: {quoted(reference)}")
 
 

@@ -34,7 +34,10 @@ async def service(
         await put_in_order(settings, engines)
         made = assemble(settings, engines, roles, endpoints)
         async with _in_background(made.counting), _in_background(made.losses):
-            yield made
+            try:
+                yield made
+            finally:
+                await made.validators.close()
 
 
 @contextlib.asynccontextmanager

@@ -54,6 +54,8 @@ class Service:
     registry: Registry
     cursors: Cursors
     deliverer: Deliverer
+    validators: Validators
+    schemas: Schemas
     counting: Counting
     losses: LossTotal
     counts: Counts
@@ -82,11 +84,15 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, endpoints: 
     gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
     bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
-    table = _table(settings, engines, admission, roles, counting, validators, endpoints)
+    schemas = Schemas(registry, log, validators)
+    table = _table(settings, engines, admission, roles, counting, schemas, endpoints)
     api = App(gate, bodies, fast, table)
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
     losses = LossTotal(log, cursors)
-    return Service(settings, engines.folder, log, registry, cursors, deliverer, counting, losses, counts, api, app)
+    return Service(
+        settings, engines.folder, log, registry, cursors, deliverer, validators, schemas, counting, losses, counts, api,
+        app,
+    )  # fmt: skip
 
 
 def _table(
@@ -95,7 +101,7 @@ def _table(
     admission: Admission,
     roles: RoleTable,
     counting: Counting,
-    validators: Validators,
+    schemas: Schemas,
     endpoints: EndpointCheck | None,
 ) -> list[Row]:
     """Make the use cases behind all routes but the hot ones."""
@@ -107,7 +113,7 @@ def _table(
         members=Members(registry),
         topics=Topics(registry, log, counting, retention),
         subscriptions=Subscriptions(registry, log, cursors, pushing),
-        schemas=Schemas(registry, log, validators),
+        schemas=schemas,
         users=Users(registry, roles.roles),
         registrations=Registrations(registry),
         seeker=Seeker(registry, log, cursors),

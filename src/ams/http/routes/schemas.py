@@ -13,7 +13,8 @@ from ams.http.wire import Reader, Shape
 from ams.messages import Message, message
 from ams.names import schema_path
 from ams.registry import records
-from ams.validators import parsed
+from ams.validation import parsed
+from ams.validators import Candidate
 
 DEFAULT_DRY_RUN = 100
 """Messages a dry run looks at when the body does not say."""
@@ -155,7 +156,8 @@ class SchemaRoutes:
         count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
         if count < 1:
             raise InvalidInput("Invalid Dry Run Arguments")
-        done = await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count)
+        with call.watched() as gone:
+            done = await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
         return answers.encode(_result(done))
 
 
@@ -168,7 +170,7 @@ def _said(body: bytes) -> schemas.SchemaDetails:
     return schemas.SchemaDetails(said.name or "", said.type or "", said.schema, said.attributes)
 
 
-def _candidate(schema: records.Schema, body: bytes) -> schemas.Candidate:
+def _candidate(schema: records.Schema, body: bytes) -> Candidate:
     """Read what a schema is asked about: a message, if the schema speaks of attributes, else a payload (15.2).
 
     Raises `BadRequest`, or `InvalidInput` when the payload is missing.

@@ -1,0 +1,146 @@
+"""Checking apart, with the real process: it does what is done inline, and nothing that it does holds up anybody."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from ams.errors import InvalidInput, Overloaded
+from ams.messages import message
+from ams.validation.apart import MAX_WAITING, Apart
+from ams.validation.worker import DATA, MESSAGE, PAYLOAD, Checker, Piece, Refusal, Task
+
+ENDLESS = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{100}c"}] * 5000}}
+"""Every look is at all of a text."""
+LONG_TEXT = json.dumps(["ab" * 50_000] * 10).encode()
+
+
+def task(schema: dict[str, Any], *pieces: Piece, every: bool = True) -> Task:
+    return Task("json", json.dumps(schema), None, pieces, every)
+
+
+def payloads(*documents: object) -> Sequence[Piece]:
+    return [Piece(number, PAYLOAD, json.dumps(document).encode()) for number, document in enumerate(documents)]
+
+
+NUMBERS = task({"type": "number"}, *payloads(1, "a", 2, "b"))
+SLOW = task(ENDLESS, Piece(0, PAYLOAD, LONG_TEXT))
+
+
+@pytest.fixture
+async def apart() -> AsyncIterator[Apart]:
+    made = Apart(0.5)
+    yield made
+    await made.close()
+
+
+async def test_every_refused_piece_is_told_or_the_first(apart: Apart) -> None:
+    said = "data is not valid,(root): Invalid type. Expected: number, given: string"
+
+    assert await apart.check("P", NUMBERS) == [Refusal(1, f"Message 1 {said}"), Refusal(3, f"Message 3 {said}")]
+    assert await apart.check("P", task({"type": "number"}, *NUMBERS.pieces, every=False)) == [
+        Refusal(1, f"Message 1 {said}")
+    ]
+
+
+async def test_all_forms_of_pieces_are_checked() -> None:
+    whole = message("MQ==", {"site": "x"})
+    pieces = [Piece(0, DATA, b"MQ=="), Piece(1, PAYLOAD, b"1"), Piece(2, MESSAGE, whole.fragment)]
+    attributes = json.dumps({"required": ["site"], "closed": True})
+
+    assert Checker().check(Task("json", '{"type":"number"}', attributes, pieces, True)) == []
+    assert Checker().check(Task("json", None, '{"closed":true}', pieces, True)) == [
+        Refusal(2, "Message 2 attributes are not valid,site: is not allowed")
+    ]
+
+
+async def test_what_takes_too_long_is_refused_and_holds_up_nobody(apart: Apart) -> None:
+    await apart.check("P", NUMBERS)
+    longest = asyncio.ensure_future(_longest_pause())
+    started = time.monotonic()
+
+    with pytest.raises(InvalidInput) as refused:
+        await apart.check("P", SLOW)
+
+    assert refused.value.message == "Message 0 takes too long or too much memory to check against the schema"
+    assert time.monotonic() - started < 5
+    longest.cancel()
+    assert await longest < 0.3
+    assert len(await apart.check("P", NUMBERS)) == 2
+
+
+async def test_several_messages_are_named_by_the_first_and_the_last(apart: Apart) -> None:
+    await apart.check("P", NUMBERS)
+    pieces = [Piece(number, PAYLOAD, LONG_TEXT) for number in (3, 4, 5)]
+
+    with pytest.raises(InvalidInput, match="^Messages 3 to 5 take too long "):
+        await apart.check("P", task(ENDLESS, *pieces))
+
+
+async def test_who_leaves_ends_the_check(apart: Apart) -> None:
+    await apart.check("P", NUMBERS)
+    first = asyncio.ensure_future(apart.check("P", SLOW))
+    await asyncio.sleep(0.01)
+
+    first.cancel()
+
+    assert len(await apart.check("Q", NUMBERS)) == 2
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_a_project_with_many_tasks_waits_for_itself(apart: Apart) -> None:
+    order: list[str] = []
+
+    async def ask(project: str) -> None:
+        await apart.check(project, NUMBERS)
+        order.append(project)
+
+    outcomes = await asyncio.gather(*(ask(each) for each in "P" * (MAX_WAITING + 2) + "Q"), return_exceptions=True)
+
+    assert [type(each) for each in outcomes if each] == [Overloaded]
+    assert order.index("Q") <= 1
+
+
+async def test_a_process_that_was_ended_is_begun_again(apart: Apart) -> None:
+    await apart.check("P", NUMBERS)
+    (worker,) = _children()
+    os.kill(worker, signal.SIGKILL)
+    while _children() == [worker]:
+        await asyncio.sleep(0.01)
+
+    assert len(await apart.check("P", NUMBERS)) == 2
+
+
+async def test_a_stop_ends_what_is_under_way(apart: Apart) -> None:
+    await apart.check("P", NUMBERS)
+    first = asyncio.ensure_future(apart.check("P", SLOW))
+    await asyncio.sleep(0.01)
+
+    await apart.close()
+
+    with pytest.raises(Overloaded, match="^The service is stopping$"):
+        await first
+    with pytest.raises(Overloaded, match="^The service is stopping$"):
+        await apart.check("P", NUMBERS)
+    assert _children() == []
+
+
+async def _longest_pause() -> float:
+    longest, last = 0.0, time.monotonic()
+    while True:
+        try:
+            await asyncio.sleep(0.001)
+        except asyncio.CancelledError:
+            return longest
+        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+
+
+def _children() -> list[int]:
+    with open(f"/proc/self/task/{os.getpid()}/children") as children:
+        return [int(each) for each in children.read().split()]

@@ -1,5 +1,6 @@
 """Drafts of JSON Schema: which one a schema is of, and compiling it."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,7 +8,7 @@ import jsonschema_rs
 
 from ams.errors import InvalidInput
 from ams.validation import patterns
-from ams.validation.references import ROOT_ONLY
+from ams.validation.references import ROOT_ONLY, schemas_in
 from ams.validation.violations import quoted
 
 _DRAFT_7 = jsonschema_rs.Draft7Validator
@@ -18,29 +19,33 @@ _DRAFTS: Mapping[str, type[jsonschema_rs.Validator]] = {
 }
 
 
+_BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
+"""What draft 4 wrote as two keywords, the first of them true or false, and later drafts as one."""
+
+
 def compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     """Compile a schema by its draft, without the names it gives itself: nothing may refer to them.
 
-    Raises `InvalidInput` with the compiler's text.
+    A schema that names no draft is one of draft 7 that may write limits as draft 4 did (contract 15.1). Raises
+    `InvalidInput` with the compiler's text.
     """
     said = schema.get("$schema")
     draft = _DRAFTS.get(said.rstrip("#").replace("https:", "http:")) if isinstance(said, str) else None
     schema = {key: value for key, value in schema.items() if key not in ROOT_ONLY}
     try:
-        return _validator(draft or _DRAFT_7, schema)
+        return _validator(draft, schema) if draft else _validator(_DRAFT_7, _modern(schema))
     except jsonschema_rs.ValidationError as error:
-        older = None if draft else _of_draft_4(schema)
-        if older is None:
-            raise InvalidInput(_reason(error)) from None
-        return older
+        raise InvalidInput(_reason(error)) from None
 
 
-def _of_draft_4(schema: dict[str, Any]) -> jsonschema_rs.Validator | None:
-    """Compile what names no draft and is none of draft 7: draft 4 wrote some things otherwise (contract 15.1)."""
-    try:
-        return _validator(jsonschema_rs.Draft4Validator, schema)
-    except jsonschema_rs.ValidationError:
-        return None
+def _modern(schema: dict[str, Any]) -> dict[str, Any]:
+    """Write limits as draft 7 does; what has none to be exclusive of is left, and so refused."""
+    schema = copy.deepcopy(schema)
+    for part in schemas_in(schema):
+        for exclusive, limit in _BOUNDS.items():
+            if isinstance(part.get(exclusive), bool) and limit in part and part.pop(exclusive):
+                part[exclusive] = part.pop(limit)
+    return schema
 
 
 def _validator(draft: type[jsonschema_rs.Validator], schema: dict[str, Any]) -> jsonschema_rs.Validator:

@@ -1,0 +1,52 @@
+"""Which draft a schema is of, and what it means where drafts differ."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ams.errors import InvalidInput
+from ams.validation.budget import Budget
+from ams.validation.json_schema import JsonSchema
+
+DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)]
+
+
+def allows(schema: dict[str, Any], document: object) -> bool:
+    try:
+        JsonSchema(schema).check(0, json.dumps(document).encode(), Budget())
+    except InvalidInput as error:
+        assert error.message.startswith("Message 0 data is not valid,")
+        return False
+    return True
+
+
+@pytest.mark.parametrize("text", ["(?=[0-9])", r"(a)\1", "((a{0,1000}){0,1000}){0,1000}"])
+@pytest.mark.parametrize("mixed", [{}, {"minimum": 1, "exclusiveMinimum": True}])
+def test_a_pattern_of_names_is_compiled_or_refused_too(text: str, mixed: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match='is not a "regex"$'):
+        JsonSchema({"propertyNames": {"pattern": text}, **mixed})
+
+
+def test_without_a_draft_all_keywords_are_in_force_and_limits_may_be_written_either_way() -> None:
+    schema = {
+        "propertyNames": {"pattern": "^[0-9]+$"},
+        "additionalProperties": {"minimum": 1, "exclusiveMinimum": True},
+    }
+
+    assert allows(schema, {"1": 2})
+    assert not allows(schema, {"1": 1})
+    assert not allows(schema, {"a": 2})
+    assert allows({"maximum": 1, "exclusiveMaximum": False}, 1)
+    assert not allows({"exclusiveMaximum": 1}, 1)
+    assert allows({"const": {"minimum": 1, "exclusiveMinimum": True}}, {"minimum": 1, "exclusiveMinimum": True})
+
+
+def test_with_a_draft_its_own_way_is_the_only_one() -> None:
+    old = {"minimum": 1, "exclusiveMinimum": True}
+
+    assert not allows({"$schema": DRAFTS[0], **old}, 1)
+    with pytest.raises(InvalidInput):
+        JsonSchema({"$schema": DRAFTS[2], **old})
+    with pytest.raises(InvalidInput):
+        JsonSchema({"exclusiveMinimum": True})

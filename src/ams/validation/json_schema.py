@@ -24,6 +24,8 @@ MAX_LOOKS = 10_000
 """How often a schema may look at one place that lies as deep as that."""
 _MOST_LOOKS = 50_000_000
 """How often at all places of one document together: a second or two."""
+_LITTLE = 2000
+"""Units of work that are not worth an exact estimate."""
 _ALL, _FIRST = 10_000, 300_000
 """Possible violations up to which all are collected, or the first: a second at worst."""
 _COPIED = 2**24
@@ -45,18 +47,21 @@ class JsonSchema:
 
     def check(self, index: int, data: bytes, budget: Budget) -> None:
         """Raise `InvalidInput` unless `data` is a JSON document that the schema allows, `TooMuch` over the budget."""
-        budget.spend(_most_values(data) + len(data) // 16)
-        violations = self._violations(_document(index, data), data, budget)
+        most = _most(data)
+        budget.spend(most.values + most.bytes // 16)
+        violations = self._violations(_document(index, data), most, budget)
         if violations:
             raise InvalidInput(told(f"Message {index} data is not valid", violations))
 
-    def _violations(self, document: Any, data: bytes, budget: Budget) -> Sequence[Violation]:
-        values, depth = extent(document)
-        if depth > MAX_DEPTH:
-            return [Violation(ROOT, f"Must not be nested deeper than {MAX_DEPTH} levels")]
-        if values * self._looks > _MOST_LOOKS:
-            return [Violation(ROOT, "Has too many values for so large a schema")]
-        load = self._loads.of(Extent(len(data), values, data.count(b"{"), depth))
+    def _violations(self, document: Any, most: Extent, budget: Budget) -> Sequence[Violation]:
+        if most.depth > MAX_DEPTH or self._loads.of(most).work > _LITTLE:
+            values, depth = extent(document)
+            if depth > MAX_DEPTH:
+                return [Violation(ROOT, f"Must not be nested deeper than {MAX_DEPTH} levels")]
+            if values * self._looks > _MOST_LOOKS:
+                return [Violation(ROOT, "Has too many values for so large a schema")]
+            most = most._replace(values=values, depth=depth)
+        load = self._loads.of(most)
         budget.spend(load.work)
         return [] if self._validator.is_valid(document) else self._found(document, load, budget)
 
@@ -79,9 +84,10 @@ class JsonSchema:
         raise AssertionError("a document that is not valid has a violation")
 
 
-def _most_values(data: bytes) -> int:
-    """Return how many values a document has at most, without reading it."""
-    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
+def _most(data: bytes) -> Extent:
+    """Return how large a document is at most, without reading it."""
+    objects, lists = data.count(b"{"), data.count(b"[")
+    return Extent(len(data), 1 + data.count(b",") + objects + lists, objects, 1 + objects + lists)
 
 
 def _document(index: int, data: bytes) -> Any:

@@ -14,7 +14,7 @@ _READING = 4
 
 
 class Extent(NamedTuple):
-    """How large a document is."""
+    """How large a document is, or is at most."""
 
     bytes: int
     values: int

@@ -138,6 +138,18 @@ async def test_a_revision_is_compiled_once_for_all_who_ask(
         await validators.of(made.id, 2)
 
 
+async def test_of_a_schema_only_the_newest_revision_in_use_is_kept(
+    house: House, schemas: Schemas, validators: Validators
+) -> None:
+    made = await schemas.create(house.caller, X, OBJECTS)
+    old = await validators.of(made.id, 1)
+    await schemas.update(house.caller, X, lambda: NUMBERS)
+    new = await validators.of(made.id, 2)
+
+    assert await validators.of(made.id, 2) is new
+    assert await validators.of(made.id, 1) is not old
+
+
 async def test_12_2_a_stored_schema_that_cannot_be_used_stops_publishing(
     house: House, schemas: Schemas, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 """Validators: the compiled schemas that are in use, and checking messages without holding anybody up.
 
 A revision is compiled when it is first needed, and once; revisions never change, so nothing here ever has to be
-forgotten but to save memory.
+forgotten but to save memory: the longest unused first, and a revision when a newer one of its schema is needed.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from ams.validation.apart import Apart
 from ams.validation.budget import INLINE, Budget, TooMuch
 from ams.validation.worker import DATA, MESSAGE, PAYLOAD, Piece, Refusal, Task
 
-MAX_COMPILED = 1000
-"""Revisions kept compiled; one may take megabytes, most take kilobytes."""
+MAX_COMPILED = 2**26
+"""Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""
 
 Candidate = Message | str | bytes
 """What may be asked about: a message; base64 data alone; a payload alone."""
@@ -33,7 +33,7 @@ class Validators:
 
     def __init__(self, registry: Registry, apart: Apart | None = None) -> None:
         self._registry = registry
-        self._compiled: Cache[tuple[SchemaId, int], Compiled] = Cache(MAX_COMPILED)
+        self._compiled: Cache[tuple[SchemaId, int], Compiled] = Cache(MAX_COMPILED, lambda each: each.memory)
         self._one_compiles = asyncio.Lock()
         self._apart = apart or Apart()
 
@@ -94,6 +94,7 @@ class Validators:
         stored = await self._registry.schemas.revision(schema, revision)
         if stored is None:
             return None
+        self._compiled.discard_where(lambda key, _: key[0] == schema and key[1] < revision)
         try:
             return await compiled(stored.content)
         except (InvalidInput, msgspec.DecodeError):

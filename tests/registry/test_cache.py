@@ -110,3 +110,32 @@ def test_it_never_holds_more_than_its_size(keys: list[int], size: int) -> None:
             assert len(cache) <= size
 
     asyncio.run(walk())
+
+
+async def test_entries_are_kept_by_weight_and_the_newest_in_any_case() -> None:
+    cache: Cache[str, str] = Cache(10, len)
+    for value in ("aaaa", "bbbb", "cc"):
+        await cache.find(value, answer(value))
+
+    await cache.find("dddd", answer("dddd"))
+    assert len(cache) == 3
+    assert await cache.find("aaaa", answer(None)) is None
+
+    await cache.find("e" * 20, answer("e" * 20))
+    assert len(cache) == 1
+    cache.forget("e" * 20)
+    await cache.find("ffffffffff", answer("ffffffffff"))
+    assert await cache.find("ffffffffff", no_fill) == "ffffffffff"
+
+
+async def test_what_nobody_needs_goes_without_a_fill_being_dropped() -> None:
+    cache: Cache[str, str] = Cache(10)
+    await cache.find("a", answer("old"))
+
+    async def fill() -> str:
+        cache.discard_where(lambda _key, value: value == "old")
+        return "new"
+
+    assert await cache.find("b", fill) == "new"
+    assert await cache.find("b", no_fill) == "new"
+    assert len(cache) == 1

@@ -13,10 +13,15 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """At most `size` entries; the one not used for longest goes first. What does not exist is not remembered."""
+    """Entries of at most `size` together; the one not used for longest goes first. What is not there is not remembered.
 
-    def __init__(self, size: int) -> None:
+    Each entry counts as 1, or as `weigh` says; one too large for all is kept as long as it is the last.
+    """
+
+    def __init__(self, size: int, weigh: Callable[[V], int] = lambda _: 1) -> None:
         self._size = size
+        self._weigh = weigh
+        self._weight = 0
         self._entries: OrderedDict[K, V] = OrderedDict()
         self._forgotten = 0
 
@@ -38,16 +43,26 @@ class Cache(Generic[K, V]):
     def forget(self, key: K) -> None:
         """Drop an entry, and every fill that is under way."""
         self._forgotten += 1
-        self._entries.pop(key, None)
+        self._drop(key)
 
     def forget_where(self, condition: Callable[[K, V], bool]) -> None:
         """Drop all entries that meet a condition, and every fill that is under way."""
         self._forgotten += 1
+        self.discard_where(condition)
+
+    def discard_where(self, condition: Callable[[K, V], bool]) -> None:
+        """Drop all entries that meet a condition: they are right, but nobody needs them."""
         for key in [key for key, value in self._entries.items() if condition(key, value)]:
-            del self._entries[key]
+            self._drop(key)
 
     def _keep(self, key: K, value: V) -> None:
+        self._drop(key)
         self._entries[key] = value
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._size:
-            self._entries.popitem(last=False)
+        self._weight += self._weigh(value)
+        while self._weight > self._size and len(self._entries) > 1:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, key: K) -> None:
+        value = self._entries.pop(key, None)
+        if value is not None:
+            self._weight -= self._weigh(value)

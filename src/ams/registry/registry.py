@@ -32,7 +32,7 @@ class Registry:
         self._secrets = secrets
         self.users = UserRecords(database, secrets, clock, cache_size)
         self.topics = TopicRecords(database, clock, cache_size)
-        self.schemas = SchemaRecords(database, clock, cache_size, self.topics.forget_schema)
+        self.schemas = SchemaRecords(database, clock, self.topics.forget_schema)
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)
         self.projects = ProjectRecords(database, clock, cache_size)
         self.registrations = RegistrationRecords(database, clock, self.users)

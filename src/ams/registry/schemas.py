@@ -7,28 +7,27 @@ from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
 from ams.clock import Clock
 from ams.names import ProjectId, SchemaId, SchemaName, new_uuid
-from ams.registry.cache import Cache
 from ams.registry.database import Database
 from ams.registry.records import Schema, SchemaContent
 from ams.registry.tables import schema_revisions, schemas
 
 
 class SchemaRecords:
-    """Schemas by project and name, and their revisions by identity."""
+    """Schemas by project and name, and their revisions by identity.
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int, changed: Callable[[SchemaId], None]) -> None:
+    Nothing is kept of them: their texts are large, and what publishing needs of them is kept compiled.
+    """
+
+    def __init__(self, database: Database, clock: Clock, changed: Callable[[SchemaId], None]) -> None:
         """`changed` is told of every schema that changed or went, before anyone sees the outcome."""
         self._database = database
         self._clock = clock
         self._changed = changed
-        self._by_name: Cache[tuple[ProjectId, str], Schema] = Cache(cache_size)
 
     async def find(self, project: ProjectId, name: SchemaName) -> Schema | None:
-        """Return a schema at its newest revision, None when there is none; cached."""
+        """Return a schema at its newest revision, None when there is none."""
         condition = (schemas.c.project_id == project) & (schemas.c.name == name)
-        return await self._by_name.find(
-            (project, name), lambda: self._database.read(lambda connection: _one(connection, _NEWEST.where(condition)))
-        )
+        return await self._database.read(lambda connection: _one(connection, _NEWEST.where(condition)))
 
     async def all(self, project: ProjectId) -> Sequence[Schema]:
         """Return a project's schemas at their newest revisions, oldest first."""
@@ -71,13 +70,13 @@ class SchemaRecords:
                 self._add(connection, schema.id, revision, content)
             return _one(connection, _NEWEST.where(schemas.c.id == schema.id))
 
-        return await self._database.write(work, lambda: self._forget(schema.id))
+        return await self._database.write(work, lambda: self._changed(schema.id))
 
     async def delete(self, schema: SchemaId) -> bool:
         """Remove a schema and its revisions, and detach it from all topics; return whether it was there."""
         removal = delete(schemas).where(schemas.c.id == schema)
         return await self._database.write(
-            lambda connection: connection.execute(removal).rowcount > 0, lambda: self._forget(schema)
+            lambda connection: connection.execute(removal).rowcount > 0, lambda: self._changed(schema)
         )
 
     def _add(self, connection: Connection, schema: SchemaId, revision: int, content: SchemaContent) -> None:
@@ -86,10 +85,6 @@ class SchemaRecords:
             schema_id=schema, revision=revision, created_on=self._clock.wall(), **said
         )
         connection.execute(row)
-
-    def _forget(self, schema: SchemaId) -> None:
-        self._by_name.forget_where(lambda _, known: known.id == schema)
-        self._changed(schema)
 
 
 _SELECT: Select[Any] = select(

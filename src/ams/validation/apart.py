@@ -92,7 +92,7 @@ class Apart:
             raise
 
     async def _running(self) -> asyncio.subprocess.Process:
-        if self._process is not None and self._process.returncode is None:
+        if self._process is not None and _lives(self._process):
             return self._process
         await self._end()
         try:
@@ -123,6 +123,11 @@ async def _begun() -> asyncio.subprocess.Process:
         sys.executable, "-P", "-m", "ams.validation.worker", stdin=pipe, stdout=pipe, stderr=nowhere, env=known,
         limit=_LARGEST,
     )  # fmt: skip
+
+
+def _lives(process: asyncio.subprocess.Process) -> bool:
+    """Return whether a process can be asked; its output ends with it, even before anybody is told of its end."""
+    return process.returncode is None and process.stdout is not None and not process.stdout.at_eof()
 
 
 async def _exchange(process: asyncio.subprocess.Process, content: bytes) -> bytes:

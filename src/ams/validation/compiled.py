@@ -32,6 +32,8 @@ class Compiled:
 
     payload: Payload | None
     attributes: AttributeRules | None
+    memory: int = 0
+    """Bytes it takes at most."""
 
     def check(self, index: int, message: Message, budget: Budget) -> None:
         """Raise `InvalidInput` that names message number `index` and what is wrong with it.
@@ -58,11 +60,11 @@ def compile_schema(kind: str, schema: dict[str, Any] | None, attributes: Mapping
 
     Raises `InvalidInput` that says what is wrong with the schema.
     """
-    check_size([schema, attributes])
+    memory = check_size([schema, attributes])
     payload: Payload | None = None
     if schema is not None:
         payload = AvroSchema(schema) if kind == AVRO else JsonSchema(schema)
-    return Compiled(payload, AttributeRules(attributes) if attributes is not None else None)
+    return Compiled(payload, AttributeRules(attributes) if attributes is not None else None, memory)
 
 
 def compile_stored(kind: str, schema: str | None, attributes: str | None) -> Compiled:

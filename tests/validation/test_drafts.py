@@ -50,3 +50,39 @@ def test_with_a_draft_its_own_way_is_the_only_one() -> None:
         JsonSchema({"$schema": DRAFTS[2], **old})
     with pytest.raises(InvalidInput):
         JsonSchema({"exclusiveMinimum": True})
+
+
+@pytest.mark.parametrize("draft", [None, *DRAFTS])
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("uuid", "8f14e45f-ceea-467f-a34e-5d1f5f1f5d1f", "8f14e45f"),
+        ("duration", "P1DT2H", "1 day"),
+        ("idn-hostname", "παράδειγμα.example", "a b"),
+        ("iri", "http://a.example/é", "a b"),
+        ("iri-reference", "é/b", "a b"),
+        ("json-pointer", "/a/0", "a"),
+        ("relative-json-pointer", "1/a", "/a"),
+        ("uri-reference", "a/b", "a b"),
+        ("uri-template", "/a/{b}", "{"),
+        ("date-time", "2024-03-05T10:20:30Z", "yesterday"),
+        ("email", "a@b.example", "a"),
+        ("ipv4", "127.0.0.1", "127.0.0"),
+        ("regex", "a+", "("),
+    ],
+)
+def test_a_format_is_asserted_in_every_draft(draft: str | None, name: str, good: str, bad: str) -> None:
+    schema = {"format": name} if draft is None else {"$schema": draft, "format": name}
+
+    assert allows(schema, good)
+    assert allows(schema, 5)
+    assert not allows(schema, bad)
+
+
+def test_a_format_that_nobody_knows_says_nothing() -> None:
+    assert allows({"format": "color"}, "not at all")
+
+
+def test_the_text_of_a_format_does_not_depend_on_who_asserts_it() -> None:
+    with pytest.raises(InvalidInput, match=r"^Message 0 data is not valid,\(root\): Does not match format 'uuid'$"):
+        JsonSchema({"format": "uuid"}).check(0, b'"x"', Budget())

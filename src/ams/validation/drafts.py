@@ -19,8 +19,25 @@ _DRAFTS: Mapping[str, type[jsonschema_rs.Validator]] = {
 }
 
 
+_LATER = jsonschema_rs.Draft201909Validator
+_UNCHECKED: Mapping[type[jsonschema_rs.Validator], tuple[str, ...]] = {
+    _DRAFT_7: ("uuid", "duration"),
+    jsonschema_rs.Draft6Validator: (
+        "uuid", "duration", "idn-hostname", "iri", "iri-reference", "relative-json-pointer",
+    ),
+    jsonschema_rs.Draft4Validator: (
+        "uuid", "duration", "idn-hostname", "iri", "iri-reference", "relative-json-pointer", "json-pointer",
+        "uri-reference", "uri-template",
+    ),
+}  # fmt: skip
+"""Formats that a draft did not know yet, and the engine so lets pass: they are asserted as later drafts say."""
 _BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 """What draft 4 wrote as two keywords, the first of them true or false, and later drafts as one."""
+
+_FORMATS = {
+    name: _LATER({"format": name}, validate_formats=True, offline=True).is_valid
+    for name in _UNCHECKED[jsonschema_rs.Draft4Validator]
+}
 
 
 def compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
@@ -49,7 +66,8 @@ def _modern(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validator(draft: type[jsonschema_rs.Validator], schema: dict[str, Any]) -> jsonschema_rs.Validator:
-    return draft(schema, validate_formats=True, pattern_options=patterns.OPTIONS, offline=True)
+    formats = {name: _FORMATS[name] for name in _UNCHECKED[draft]}
+    return draft(schema, formats=formats, validate_formats=True, pattern_options=patterns.OPTIONS, offline=True)
 
 
 def _reason(error: jsonschema_rs.ValidationError) -> str:

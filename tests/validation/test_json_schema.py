@@ -98,6 +98,25 @@ def test_a_document_that_is_too_deep_is_told(data: bytes) -> None:
         JsonSchema({}).check(0, data, Budget())
 
 
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        (b'"\xff"', "invalid UTF-8"),
+        (b'{"\xed\xa0\x80": 1}', "invalid UTF-8"),
+        (b'"\\ud800"', "invalid surrogate pair"),
+        (b'{"\\ud800": 1}', "invalid surrogate pair"),
+        (b'{"a', "unexpected EOF"),
+        (b'"\\ud800', "unexpected EOF"),
+        (b" ", "EOF"),
+    ],
+)
+def test_data_that_is_no_json_is_told_in_words_of_its_own(data: bytes, detail: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        JsonSchema({}).check(0, data, Budget())
+
+    assert refused.value.message == f"Message 0 data is not valid JSON format,{detail}"
+
+
 @given(st.binary())
 def test_any_bytes_are_valid_or_refused(data: bytes) -> None:
     try:

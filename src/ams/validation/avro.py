@@ -7,7 +7,7 @@ of a billion nulls by five bytes, and a value inside a value by each byte.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fastavro.schema import SchemaParseException, parse_schema
+from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from ams.errors import InvalidInput
 from ams.validation.budget import Budget
@@ -65,8 +65,9 @@ def _described(schema: Any) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    if type(error).__name__ == "UnknownType":
-        return f'unknown type name: "{quoted(str(error))}"'
+    if isinstance(error, UnknownType):
+        name = error.name.get("type") if isinstance(error.name, dict) else error.name
+        return f'unknown type name: "{quoted(name)}"'
     return quoted(f"schema is not valid: {error}")
 
 

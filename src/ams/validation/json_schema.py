@@ -5,6 +5,7 @@ the text and not with its powers, which is why they may not look ahead or refer 
 """
 
 import itertools
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,4 +103,17 @@ def _detail(data: bytes, error: Exception) -> str:
         return "EOF"
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    return "unexpected EOF" if "truncated" in str(error) else str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return "invalid UTF-8"
+    if "truncated" not in str(error):
+        return str(error)
+    return "invalid surrogate pair" if _is_whole(data) else "unexpected EOF"
+
+
+def _is_whole(data: bytes) -> bool:
+    """Return whether data that looked cut off has all its brackets and quotes: then half a surrogate pair misled."""
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True

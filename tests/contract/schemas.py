@@ -160,6 +160,7 @@ def judged(says: str, document: object, text: str, schema: object = PERSON) -> R
 
 VALIDATED = [
     Row("15.2", "a JSON document as it is", ask({"name": "ann", "age": 3}), VALID, (A_SCHEMA,)),
+    Row("15.2", "a document larger than bodies of other requests", ask({"name": "a" * 1_200_000}), VALID, (A_SCHEMA,)),
     Row("15.2", "by an unknown schema, before the body", post(SCHEMA + ":validate", b"{"), NO_SCHEMA),
     Row("15.2", "an avro datum in base64", ask({"data": DATUM}), VALID, (AN_AVRO_SCHEMA,)),
     Row("15.2", "avro: no JSON", post(SCHEMA + ":validate", b"{"), BAD_MAP, (AN_AVRO_SCHEMA,)),

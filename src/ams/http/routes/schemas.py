@@ -110,6 +110,7 @@ class SchemaRoutes:
                 self.validate,
                 reads=CandidateBody,
                 answers=Validated,
+                most=None,
             ),
             Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, reads=DryRunBody, answers=DryRun),
             Row("POST", one, "schemas:create", self.create, reads=SchemaBody, answers=Schema),

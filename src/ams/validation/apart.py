@@ -54,8 +54,6 @@ class Apart:
         tasks, when no process can be begun, and after `close`.
         """
         async with self._turn(project), self._free:
-            if self._closed:
-                raise Overloaded("The service is stopping")
             return await self._ask(task)
 
     async def close(self) -> None:
@@ -78,23 +76,33 @@ class Apart:
                 del self._turns[project]
 
     async def _ask(self, task: Task) -> Sequence[Refusal]:
-        process = await self._running()
+        if self._process is not None:
+            with contextlib.suppress(EOFError, OSError):  # it was ended, perhaps long ago, by somebody else
+                return await self._answer(self._process, task)
+            await self._end()
+        try:
+            return await self._answer(await self._begin(), task)
+        except (EOFError, OSError):
+            await self._end()
+            raise self._failure(task) from None
+
+    async def _answer(self, process: asyncio.subprocess.Process, task: Task) -> Sequence[Refusal]:
         try:
             async with asyncio.timeout(self._seconds):
                 return _decode(await _exchange(process, _encode(task)))
-        except (TimeoutError, EOFError, OSError):
+        except TimeoutError:
             await self._end()
-            if self._closed:
-                raise Overloaded("The service is stopping") from None
-            raise InvalidInput(_too_long(task)) from None
-        except BaseException:  # nobody waits for the answer any more
+            raise self._failure(task) from None
+        except asyncio.CancelledError:  # nobody waits for the answer any more
             await self._end()
             raise
 
-    async def _running(self) -> asyncio.subprocess.Process:
-        if self._process is not None and _lives(self._process):
-            return self._process
-        await self._end()
+    def _failure(self, task: Task) -> InvalidInput | Overloaded:
+        return Overloaded("The service is stopping") if self._closed else InvalidInput(_too_long(task))
+
+    async def _begin(self) -> asyncio.subprocess.Process:
+        if self._closed:
+            raise Overloaded("The service is stopping")
         try:
             self._process = await _begun()
             async with asyncio.timeout(_START_SECONDS):
@@ -102,7 +110,7 @@ class Apart:
         except (OSError, EOFError, TimeoutError):
             await self._end()
             raise Overloaded("Messages that need a long check cannot be checked now") from None
-        except BaseException:
+        except asyncio.CancelledError:
             await self._end()
             raise
         return self._process
@@ -123,11 +131,6 @@ async def _begun() -> asyncio.subprocess.Process:
         sys.executable, "-P", "-m", "ams.validation.worker", stdin=pipe, stdout=pipe, stderr=nowhere, env=known,
         limit=_LARGEST,
     )  # fmt: skip
-
-
-def _lives(process: asyncio.subprocess.Process) -> bool:
-    """Return whether a process can be asked; its output ends with it, even before anybody is told of its end."""
-    return process.returncode is None and process.stdout is not None and not process.stdout.at_eof()
 
 
 async def _exchange(process: asyncio.subprocess.Process, content: bytes) -> bytes:

@@ -1,6 +1,9 @@
 """What a schema does at one place of a document, in work that is counted before it is done."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+import msgspec
 
 from ams.validation import patterns
 from ams.validation.effort import Effort, looks_of
@@ -30,6 +33,8 @@ class Load(NamedTuple):
     """Names looked up in an object."""
     reading: int
     """How often a text is read, patterns and formats by their work."""
+    quoted: int
+    """Bytes of the largest value of the schema that a violation is told with."""
     extent: Extent
 
     @property
@@ -39,8 +44,8 @@ class Load(NamedTuple):
 
     @property
     def copied(self) -> int:
-        """Bytes that its violations hold at most: each has a copy of the value it is about."""
-        return (self.looks + self.names) * self.extent.depth * self.extent.bytes
+        """Bytes its violations hold at most: each has a copy of the value it is about, and of what that should be."""
+        return (self.looks + self.names) * self.extent.depth * self.extent.bytes + self.findings * self.quoted
 
     @property
     def work(self) -> int:
@@ -58,6 +63,7 @@ class Loads:
         self._looks, self._names, self._reading = (
             Effort(references, weigh) for weigh in (looks_of, _names_of, _reading_of)
         )
+        self._quoted = max((len(msgspec.json.encode(each)) for each in _quoted(schema)), default=0)
         self.branches = any(key in part for part in schemas_in(schema) for key in _BRANCHES)
         """Whether one violation can hold many others."""
 
@@ -68,12 +74,23 @@ class Loads:
     def of(self, extent: Extent) -> Load:
         """Return the load of a document."""
         depth = extent.depth
-        return Load(self._looks.at(depth), self._names.at(depth), self._reading.at(depth), extent)
+        return Load(self._looks.at(depth), self._names.at(depth), self._reading.at(depth), self._quoted, extent)
+
+
+def _quoted(schema: dict[str, Any]) -> Iterator[object]:
+    for part in schemas_in(schema):
+        yield from (part[key] for key in ("const", "enum", "pattern", "format") if key in part)
+        names = [part.get("required"), *_values(part.get("dependencies"))]
+        yield from (name for each in names if isinstance(each, list) for name in each)
+
+
+def _values(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else []
 
 
 def _names_of(schema: dict[str, Any]) -> int:
     dependencies = schema.get("dependencies")
-    lists = dependencies.values() if isinstance(dependencies, dict) else ()
+    lists = _values(dependencies)
     return sum(_size(each) for each in (schema.get("required"), schema.get("properties"), dependencies, *lists))
 
 

@@ -7,7 +7,7 @@ import pytest
 from ams.clock import Milliseconds
 from ams.errors import InvalidInput, TooLarge
 from ams.http import messages
-from ams.http.messages import BIG_BODY, MAX_MESSAGES, MessageReader
+from ams.http.messages import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES, MessageReader
 from ams.messages import Stored, message
 from ams.names import Offset
 
@@ -73,6 +73,19 @@ async def test_a_body_of_more_messages_than_may_be_is_too_large_before_it_is_rea
         await read(b'{"%b":[' % name + b"{}," * MAX_MESSAGES + b"{}]}")
 
 
+@pytest.mark.parametrize("pair", [b'"%d":""', b'{"key":"%d"}'], ids=["object", "list"])
+async def test_a_message_may_have_so_many_attributes_and_no_more(pair: bytes) -> None:
+    start, end = (b"[", b"]") if pair.startswith(b"{") else (b"{", b"}")
+
+    def body(count: int) -> bytes:
+        pairs = b",".join(pair % number for number in range(count))
+        return b'{"messages":[{"attributes":' + start + pairs + end + b"}]}"
+
+    assert len((await read(body(MAX_ATTRIBUTES)))[0][1]) == MAX_ATTRIBUTES
+    with pytest.raises(TooLarge):
+        await read(body(MAX_ATTRIBUTES + 1))
+
+
 async def test_as_many_messages_as_may_be_are_read() -> None:
     sent = b'{"data":"QUJD"},' * (MAX_MESSAGES - 1) + b'{"data":"QUJD"}'
 
@@ -89,8 +102,10 @@ async def test_braces_and_commas_within_texts_are_no_messages() -> None:
     "body",
     [b'{"messages":[0' + b",0" * MAX_MESSAGES + b"]}", b'{"messages":[null' + b",null" * MAX_MESSAGES + b"]}",
      b'{"messages":7,"x":[0' + b",0" * MAX_MESSAGES + b"]}", b'{"messages":[' + b"[" * BIG_BODY,
+     b'{"messages":[{"attributes":[0' + b",0" * BIG_BODY + b"]}]}",
+     b'{"messages":[{"attributes":"' + b"," * BIG_BODY + b'"}]}',
      b'{"messages":[{"data":"aGk="},{"data":"' + b"*" * BIG_BODY + b'"}]}'],
-    ids=range(5),
+    ids=range(7),
 )  # fmt: skip
 async def test_a_big_body_that_holds_anything_else_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidInput, match="^Invalid Message Arguments$"):

@@ -58,7 +58,7 @@ def _folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
     What is unknown is passed over as text: whatever it holds, nothing is made of it.
     """
     if len(memoryview(body)) > _FEW_BYTES:
-        _count_members(body)
+        count_members(body, MAX_MEMBERS)
     fields = _fields(shape)
     found = {}
     for name, member in (_members(body) or {}).items():
@@ -68,9 +68,9 @@ def _folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
     return shape(**found)
 
 
-def _count_members(body: bytes | msgspec.Raw) -> None:
-    """Raise `ValueError` as soon as there is a member too many, before anything is made of them."""
-    numbers = iter(range(MAX_MEMBERS))
+def count_members(body: bytes | msgspec.Raw, most: int) -> None:
+    """Raise `ValueError` as soon as an object has a member too many, before anything is made of them."""
+    numbers = iter(range(most))
 
     class Name(enum.Enum):
         ANY = ""

@@ -7,7 +7,8 @@ import pytest
 from ams.clock import Milliseconds
 from ams.errors import InvalidInput, TooLarge
 from ams.http import messages
-from ams.http.messages import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES, MessageReader
+from ams.http.big import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES
+from ams.http.messages import MessageReader
 from ams.messages import Stored, message
 from ams.names import Offset
 

@@ -2,30 +2,22 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import msgspec
 import pybase64
 
 from ams.clock import Milliseconds, publish_time
-from ams.errors import InvalidInput, TooLarge
-from ams.http.wire import Reader, Shape, count_members
+from ams.errors import InvalidInput
+from ams.http import big
+from ams.http.wire import Reader, Shape
 from ams.messages import Message, Stored, decoded_data, message
 from ams.names import ack_offset
 
-BIG_BODY = 256 * 1024
-"""Bodies above this are decoded one at a time, letting other requests in between."""
-MAX_MESSAGES = 100_000
-"""In a request; small ones cost more to read than to send."""
-MAX_ATTRIBUTES = 100_000
-"""Of a message, likewise."""
 _KEY = re.compile(rb"[ -~]{1,255}")
 """What may be an idempotency key, blanks around it cut off by the parser."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_BREATH = 256
-_BREATH_BYTES = 512 * 1024
-"""Messages of a big body that are read between two breaths, and how much of it."""
 _BREATH_IDS = 4096
 """Ack ids of a big body that are read between two breaths."""
 
@@ -50,21 +42,6 @@ class PublishBody(Shape):
     """Messages to publish, in order."""
 
     messages: list[PublishedMessage | None] | None = None
-
-
-class BigPublishBody(Shape):
-    """A big `PublishBody`, its messages left as they came."""
-
-    messages: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class BigMessage(Shape, rename="camel"):
-    """A big `PublishedMessage`, its fields left as they came."""
-
-    data: msgspec.Raw = msgspec.Raw(b"null")
-    attributes: msgspec.Raw = msgspec.Raw(b"null")
-    message_id: msgspec.Raw = msgspec.Raw(b"null")
-    publish_time: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class PullBody(Shape, rename="camel"):
@@ -109,10 +86,7 @@ class Received(msgspec.Struct, rename="camel"):
 
 
 _publish = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
-_big_publish = Reader(BigPublishBody, lambda: InvalidInput("Invalid Message Arguments"))
 _one = Reader(PublishedMessage, lambda: InvalidInput("Invalid Message Arguments"))
-_big_message = Reader(BigMessage, lambda: InvalidInput("Invalid Message Arguments"))
-_each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 _pull = Reader(PullBody, lambda: InvalidInput("Invalid Pull Parameters Arguments"))
 _acknowledge = Reader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
 
@@ -130,18 +104,16 @@ class MessageReader:
     async def read(self, body: bytes, *, lenient: bool = False) -> list[Message]:
         """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments".
 
-        Raises `TooLarge` for more than `MAX_MESSAGES` of them, or `MAX_ATTRIBUTES` of one.
+        Raises `TooLarge` for more than `big.MAX_MESSAGES` of them, or `big.MAX_ATTRIBUTES` of one.
 
         `lenient` leaves data that is not base64 to be refused by the topic's schema, with its text (contract 15.3).
         """
         lenient = lenient or self._lenient
-        if len(body) <= BIG_BODY:
+        if len(body) <= big.BIG_BODY:
             return [_message(each, lenient) for each in _publish.read(body).messages or ()]
         async with self._one_at_a_time:
             messages: list[Message] = []
-            whole = _big_publish.read(body).messages
-            await asyncio.sleep(0)
-            for slice_ in _slices(_split(whole)):
+            for slice_ in big.slices(body):
                 await asyncio.sleep(0)
                 messages += [_message(_read_one(each), lenient) for each in slice_]
             return messages
@@ -151,67 +123,16 @@ class MessageReader:
 
         Of a big one only the largest id is left, or nothing when one of them is invalid.
         """
-        if len(body) <= BIG_BODY:
+        if len(body) <= big.BIG_BODY:
             return ack_ids(body)
         async with self._one_at_a_time:
             ids = ack_ids(body)
             return ids and await _largest(prefix, ids)
 
 
-def _split(messages: msgspec.Raw) -> list[msgspec.Raw]:
-    """Split a list of messages; raise `TooLarge` when there are too many."""
-    try:
-        if bytes(messages).count(b",") >= MAX_MESSAGES:  # perhaps too many; commas stand in texts too
-            _count(messages, MAX_MESSAGES)
-        return _each(messages) or []
-    except (ValueError, RecursionError):
-        raise InvalidInput("Invalid Message Arguments") from None
-
-
-def _count(items: msgspec.Raw, most: int) -> None:
-    """Raise `TooLarge` as soon as a list has an object too many, before anything is made of them."""
-    numbers = iter(range(most))
-
-    class Counted(msgspec.Struct):
-        def __post_init__(self) -> None:
-            if next(numbers, None) is None:
-                raise TooLarge
-
-    msgspec.json.decode(items, type=list[Counted] | None)
-
-
 def _read_one(raw: msgspec.Raw) -> PublishedMessage:
-    """Read a message of a big body; one that is big itself may hold very many attributes."""
-    if len(memoryview(raw)) > BIG_BODY:
-        try:
-            _count_attributes(_big_message.read(raw).attributes)
-        except ValueError:  # no object of texts and no list of pairs
-            raise InvalidInput("Invalid Message Arguments") from None
+    big.check(raw)
     return _one.read(raw)
-
-
-def _count_attributes(attributes: msgspec.Raw) -> None:
-    text = bytes(attributes)
-    if text.count(b",") < MAX_ATTRIBUTES:
-        return
-    if text.startswith(b"["):
-        _count(attributes, MAX_ATTRIBUTES)
-    elif text.startswith(b"{"):
-        try:
-            count_members(attributes, MAX_ATTRIBUTES)
-        except ValueError:
-            raise TooLarge from None
-
-
-def _slices(messages: Sequence[msgspec.Raw]) -> Iterator[Sequence[msgspec.Raw]]:
-    """Yield the messages in slices that take a moment to read."""
-    start = size = 0
-    for number, each in enumerate(messages):
-        size += len(memoryview(each))
-        if number - start >= _BREATH or size >= _BREATH_BYTES:
-            yield messages[start : number + 1]
-            start, size = number + 1, 0
-    yield messages[start:]
 
 
 async def _largest(prefix: str, ids: list[str]) -> list[str] | None:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from ams.delivering import Deliverer, Gone
-from ams.errors import AckTimeout, Conflict, InvalidInput, NotFound
+from ams.errors import AckTimeout, Conflict, InvalidInput, NotFound, SubscriptionGone
 from ams.log.embedded import LogOptions
 from ams.names import SubscriptionName
+from ams.subscriptions import Subscriptions
 from tests.support.house import SUB, TOPIC, House, open_house
 
 
@@ -136,7 +137,43 @@ async def test_a_topic_deleted_while_a_pull_waits_ends_the_wait(house: House) ->
 
     await house.engines.topics.delete(house.caller, TOPIC)
 
-    assert await asyncio.wait_for(waiting, 1) == []
+    with pytest.raises(Conflict, match="^Subscription's topic doesn't exist$"):
+        await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_topic_made_again_while_a_pull_waits_goes_on_with_the_new_one(house: House) -> None:
+    waiting = asyncio.ensure_future(pulled(house, wait=True))
+    await asyncio.sleep(0.05)
+    topic = await house.publisher.topic(house.caller, TOPIC)
+    await house.engines.registry.topics.delete(topic)
+    await house.engines.topics.create(house.caller, TOPIC)
+    await house.engines.log.drop(topic.id)
+    await house.publish(1)
+
+    assert await asyncio.wait_for(waiting, 1) == [0]
+
+
+async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_others(house: House) -> None:
+    deliverer = house.deliverer(wait_seconds=60)
+    engines = house.engines
+    subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, deleted=deliverer.wake)
+    other = await subscriptions.create(house.caller, SubscriptionName("other"), "projects/P/topics/t")
+    deleted = await deliverer.subscription(house.caller, SUB)
+    waiting, others = (
+        [asyncio.ensure_future(deliverer.pull(each, 1, wait=True)) for _ in range(3)] for each in (deleted, other)
+    )
+    async with asyncio.timeout(5):
+        while deliverer.waiting < 6:
+            await asyncio.sleep(0.01)
+
+    await subscriptions.delete(house.caller, SUB)
+
+    for each in waiting:
+        with pytest.raises(SubscriptionGone, match="^Subscription doesn't exist$"):
+            await asyncio.wait_for(each, 1)
+    assert not any(each.done() for each in others)
+    await house.publish(1)
+    assert [len(each) for each in await asyncio.gather(*others)] == [1, 1, 1]
 
 
 async def test_a_pull_racing_with_a_seek_does_not_undo_it(house: House) -> None:

@@ -18,7 +18,7 @@ from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Log
 from ams.losses import follow
 from ams.messages import Stored
-from ams.names import Offset, SubscriptionName, TopicId
+from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
 
@@ -40,7 +40,7 @@ class Deliverer:
     push_enabled: bool = False
     """Whether workers may pull what is to be pushed (contract 10.3)."""
     counts: Counts = field(default_factory=Counts)
-    _waiting: set[asyncio.Task[bool]] = field(default_factory=set)
+    _waiting: dict[asyncio.Task[None], SubscriptionId] = field(default_factory=dict)
     _stopping: bool = False
 
     async def subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
@@ -75,7 +75,8 @@ class Deliverer:
                 break
             if left is None and gone is not None:
                 left = gone()
-            if not await self._woken(topic.id, end, seconds, left):
+            await self._wait(subscription.id, topic.id, end, seconds, left)
+            if self._stopping or (left is not None and left.done()) or loop.time() >= give_up:
                 break
             if again is not None:
                 subscription = await again()
@@ -99,6 +100,11 @@ class Deliverer:
         """End every waiting pull with what it has: nothing; from now on none waits. For an orderly stop."""
         self._stopping = True
         for task in tuple(self._waiting):
+            task.cancel()
+
+    def wake(self, subscription: SubscriptionId) -> None:
+        """Let the pulls that wait on a subscription look again: it was deleted."""
+        for task in [task for task, each in self._waiting.items() if each == subscription]:
             task.cancel()
 
     @property
@@ -149,19 +155,22 @@ class Deliverer:
         """Follow retention, or pass what is damaged: never silently (design law 3)."""
         await follow(self.cursors, subscription, position, to)
 
-    async def _woken(self, topic: TopicId, end: Offset, seconds: float, gone: Gone | None) -> bool:
-        """Wait for a message after `end`; False when time, the client or the service ended the wait."""
+    async def _wait(
+        self, subscription: SubscriptionId, topic: TopicId, end: Offset, seconds: float, gone: Gone | None
+    ) -> None:
+        """Wait for a message after `end`, or until time, the client, the service, or a deletion ends the wait."""
         waiting = asyncio.ensure_future(self._grown(topic, end, seconds))
-        self._waiting.add(waiting)
+        self._waiting[waiting] = subscription
         if gone is not None:
             gone.add_done_callback(lambda _: waiting.cancel())
         try:
             await asyncio.wait({waiting})
         finally:
-            self._waiting.discard(waiting)
+            del self._waiting[waiting]
             waiting.cancel()
-        return not waiting.cancelled() and waiting.result()
+        if not waiting.cancelled():
+            waiting.result()
 
-    async def _grown(self, topic: TopicId, end: Offset, seconds: float) -> bool:
+    async def _grown(self, topic: TopicId, end: Offset, seconds: float) -> None:
         with no_topic_is_a_conflict():
-            return await self.log.wait(topic, end, seconds)
+            await self.log.wait(topic, end, seconds)

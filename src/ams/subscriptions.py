@@ -1,6 +1,6 @@
 """Administration of subscriptions (HTTP contract 9)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -34,11 +34,21 @@ logger = structlog.get_logger("ams.subscriptions")
 class Subscriptions:
     """What can be done with the subscriptions of the caller's project."""
 
-    def __init__(self, registry: Registry, log: Log, cursors: Cursors, pushing: Pushing | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        log: Log,
+        cursors: Cursors,
+        pushing: Pushing | None = None,
+        *,
+        deleted: Callable[[SubscriptionId], None] = lambda _: None,
+    ) -> None:
+        """`deleted` is told of each subscription that was deleted."""
         self._registry = registry
         self._log = log
         self._cursors = cursors
         self._pushing = pushing or Pushing(registry)
+        self._deleted = deleted
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Subscription]:
         """Return a page of subscriptions, newest first; a consumer sees those whose access list holds it (3.5).
@@ -100,6 +110,7 @@ class Subscriptions:
             raise SubscriptionGone
         await Losses(self._registry, self._log, self._cursors).settle(removed)
         await self._cursors.drop(removed.id)
+        self._deleted(removed.id)
         return await self._pushing.deleted(caller.here.name, removed)
 
     async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> None:

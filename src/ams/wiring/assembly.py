@@ -85,7 +85,7 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, endpoints: 
     bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
     schemas = Schemas(registry, log, validators)
-    table = _table(settings, engines, admission, roles, counting, schemas, endpoints)
+    table = _table(settings, engines, admission, roles, counting, deliverer, schemas, endpoints)
     api = App(gate, bodies, fast, table)
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
     losses = LossTotal(log, cursors)
@@ -101,6 +101,7 @@ def _table(
     admission: Admission,
     roles: RoleTable,
     counting: Counting,
+    deliverer: Deliverer,
     schemas: Schemas,
     endpoints: EndpointCheck | None,
 ) -> list[Row]:
@@ -112,7 +113,7 @@ def _table(
         projects=Projects(registry, log, cursors),
         members=Members(registry),
         topics=Topics(registry, log, counting, retention),
-        subscriptions=Subscriptions(registry, log, cursors, pushing),
+        subscriptions=Subscriptions(registry, log, cursors, pushing, deleted=deliverer.wake),
         schemas=schemas,
         users=Users(registry, roles.roles),
         registrations=Registrations(registry),

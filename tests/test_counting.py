@@ -438,7 +438,7 @@ async def test_a_deleted_topic_is_no_figure_any_more(house: House) -> None:
     counting = house.engines.counting
     counting.figures.by_topic.update({("P", TOPIC): 1, ("P", "other"): 2})
 
-    async with counting.last_tally(await topic_of(house)):
+    async with counting.last_days(await topic_of(house)):
         pass
 
     assert counting.figures.by_topic == {("P", "other"): 2}

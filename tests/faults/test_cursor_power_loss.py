@@ -47,8 +47,8 @@ class Recorded:
         self._folder = folder
         store = sqlite._store
 
-        def storing(connection: sqlite3.Connection, rows: Mapping[SubscriptionId, Any]) -> None:
-            store(connection, rows)
+        def storing(connection: sqlite3.Connection, *changes: Any) -> None:
+            store(connection, *changes)
             self.commits.append({name: (folder / name).read_bytes() for name in (DATABASE, WAL)})
 
         monkeypatch.setattr(sqlite, "_store", storing)

@@ -135,8 +135,11 @@ async def ask(service: Served, request: Request) -> Reply:
     """Give the application a request as the server would."""
     sent: list[dict[str, Any]] = []
 
+    coming = iter([{"type": "http.request", "body": request.body}])
+
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": request.body}
+        event = next(coming, None)
+        return event or await asyncio.get_running_loop().create_future()  # the client stays
 
     async def send(event: Any) -> None:
         sent.append(dict(event))

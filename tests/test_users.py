@@ -321,36 +321,38 @@ async def test_the_last_administrator_may_go_but_that_is_said(users: Users, regi
 
 
 @pytest.fixture
-async def helper(registry: Registry) -> Caller:
+async def helpdesk(registry: Registry) -> Caller:
     """Somebody whom a roles file lets manage users, without being a service_admin."""
-    user = await make_user(registry, "helper", None, "helpdesk")
+    user = await make_user(registry, "desk", None, "helpdesk")
     assert user.token is not None
     permissions = dict.fromkeys(["users:list"], frozenset({"helpdesk"}))
     return await Admission(registry, permissions=permissions).admit("users:list", user.token)
 
 
-async def test_17_3_u3_only_a_service_admin_gives_service_roles(users: Users, helper: Caller, root: Caller) -> None:
+async def test_17_3_u3_only_a_service_admin_gives_service_roles(users: Users, helpdesk: Caller, root: Caller) -> None:
     await users.create(root, ANNA, NOTHING)
 
     for role in ("service_admin", "helpdesk"):
         with pytest.raises(InvalidInput, match=f"^invalid role: {role}$"):
-            await users.create(helper, UserName("evil"), UserDetails(service_roles=(role,)))
+            await users.create(helpdesk, UserName("evil"), UserDetails(service_roles=(role,)))
         with pytest.raises(InvalidInput, match=f"^invalid role: {role}$"):
-            await users.update(helper, ANNA, UserDetails(service_roles=(role,)))
+            await users.update(helpdesk, ANNA, UserDetails(service_roles=(role,)))
 
-    assert (await users.create(helper, UserName("bert"), NOTHING)).token is not None
-    assert (await users.refresh_token(helper, ANNA)).token is not None
+    assert (await users.create(helpdesk, UserName("bert"), NOTHING)).token is not None
+    assert (await users.refresh_token(helpdesk, ANNA)).token is not None
 
 
-async def test_17_3_u3_nobody_takes_over_a_user_with_service_roles(users: Users, helper: Caller, root: Caller) -> None:
-    for name in (UserName("root"), UserName("helper")):
+async def test_17_3_u3_nobody_takes_over_a_user_with_service_roles(
+    users: Users, helpdesk: Caller, root: Caller
+) -> None:
+    for name in (UserName("root"), UserName("desk")):
         before = await users.show(root, name)
         for attempt in (
-            users.update(helper, name, UserDetails(email="x@site.example")),
-            users.refresh_token(helper, name),
-            users.delete(helper, name),
+            users.update(helpdesk, name, UserDetails(email="x@site.example")),
+            users.refresh_token(helpdesk, name),
+            users.delete(helpdesk, name),
         ):
             with pytest.raises(NotAllowed):
                 await attempt
         assert await users.show(root, name) == before
-        assert (await users.show(helper, name)).token is None
+        assert (await users.show(helpdesk, name)).token is None

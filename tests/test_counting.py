@@ -423,14 +423,16 @@ async def test_what_is_gone_is_forgotten_before_it_is_too_much(house: House) -> 
     counts, counting = house.engines.counts, house.engines.counting
     there = (await subscription_of(house)).id
     counts.note_pull(there, [])
+    counts.note_acknowledgement(there)
     for number in range(FEWEST):
         counts.note_pull(SubscriptionId(f"gone {number}"), [])
+        counts.note_acknowledgement(SubscriptionId(f"gone {number}"))
         counting.figures.by_topic["P", f"gone {number}"] = 1
     counting.figures.by_topic["P", TOPIC] = 1
 
     await counting.round()
 
-    assert list(counts.pulled) == [there]
+    assert list(counts.pulled) == list(counts.acknowledged) == [there]
     assert counting.figures.by_topic == {("P", TOPIC): 1}
 
 

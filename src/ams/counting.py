@@ -244,13 +244,13 @@ class Counting:
     async def _forget(self) -> None:
         """Forget what is gone, each time when twice as much is kept as was left the last time."""
         named = self.figures.by_topic
-        if len(self._counts.pulled) + len(named) <= self._most:
+        if self._counts.kept + len(named) <= self._most:
             return
-        self._counts.forget_looks(await self._registry.subscriptions.ids())
+        self._counts.forget_gone(await self._registry.subscriptions.ids())
         there = {(each.project, each.name) for each in await self._registry.tallies.all()} if named else set()
         for gone in named.keys() - there:
             del named[gone]
-        self._most = max(2 * (len(self._counts.pulled) + len(named)), FEWEST)
+        self._most = max(2 * (self._counts.kept + len(named)), FEWEST)
 
 
 def _rate(stored: Rate, note: PublishNote | None) -> Rate:

@@ -90,9 +90,15 @@ class Counts:
             del self.pulled[subscription]
         return taken
 
-    def forget_looks(self, existing: Set[SubscriptionId]) -> None:
-        """Forget mere looks at subscriptions that are gone."""
+    def forget_gone(self, existing: Set[SubscriptionId]) -> None:
+        """Forget subscriptions that are gone, but for what they handed out and nobody stored yet."""
         self.pulled = {each: pulls for each, pulls in self.pulled.items() if pulls.messages or each in existing}
+        self.acknowledged = {each: when for each, when in self.acknowledged.items() if each in existing}
+
+    @property
+    def kept(self) -> int:
+        """How many notes are kept."""
+        return len(self.pulled) + len(self.acknowledged)
 
     def give_back(self, published: dict[TopicId, PublishNote], pulled: dict[SubscriptionId, Pulls]) -> None:
         """Take notes again that could not be stored."""

@@ -44,6 +44,9 @@ MAX_RETENTION_SECONDS = 365 * 86_400
 MAX_PULL_WAIT = 8
 """Seconds; clients of old give up at ten (clients.md A14)."""
 
+MAX_DRAIN = 60
+"""Seconds; whoever stops a service ends it by force if it takes long."""
+
 _SIZE = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZE |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _DURATION = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -59,9 +62,34 @@ class Settings:
     """Everything that can be set, with its default and what it is for."""
 
     data: str = _setting("./ams-data", "Folder that holds everything: log, registry, cursors, keys.")
+    log: str = _setting(
+        "embedded", "Where messages are kept: in the data folder, or on Kafka.", choices=("embedded", "kafka")
+    )  # fmt: skip
+    registry: str = _setting(
+        "sqlite",
+        "Where the registry and the cursors are kept: sqlite, in the data folder, or postgresql://USER@HOST/DATABASE.",
+    )
+    registry_password: str = _setting(
+        "", "Password of the user at PostgreSQL; empty = none, or as libpq finds it.", secret=True
+    )
+    kafka_servers: str = _setting("", "Brokers to begin with: host:port, or several with commas.")
+    kafka_prefix: str = _setting("ams", "What the names of our topics on Kafka begin with; another for each service.")
+    kafka_replication: int = _setting(3, "Brokers that keep each message.")
+    kafka_min_isr: int = _setting(2, "Brokers that must have a message before it counts as stored.")
+    kafka_tls: bool = _setting(False, "Speak TLS to the brokers.")
+    kafka_ca_file: str = _setting("", "CA certificates (PEM) the brokers are checked by; empty = the system's.")
+    kafka_sasl: str = _setting(
+        "scram-sha-512", "How kafka_user logs in.", choices=("plain", "scram-sha-256", "scram-sha-512")
+    )  # fmt: skip
+    kafka_user: str = _setting("", "User at the brokers; empty = none.")
+    kafka_password: str = _setting("", "Password of that user.", secret=True)
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8080, "Port of the API; 0 takes a free one.")
-    ops_port: int = _setting(8081, "Port of /healthz, /readyz and /metrics, on loopback; 0 takes a free one.")
+    ops_host: str = _setting("127.0.0.1", "Address of /healthz, /readyz and /metrics: what they tell is not secret.")
+    ops_port: int = _setting(8081, "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
+    drain_seconds: Seconds = _setting(
+        Seconds(0.0), "How long a service told to stop serves on while /readyz fails, so that a proxy turns away first."
+    )
     tls_self_signed: bool = _setting(False, "Serve https with a local CA and certificate made in the data folder.")
     cert: str = _setting("", "Certificate chain (PEM) to serve https with; read again on change and on SIGHUP.")
     key: str = _setting("", "Private key (PEM) of the certificate.")
@@ -311,6 +339,24 @@ def _check(settings: Settings) -> None:
     if settings.token_key and not re.fullmatch(r"[0-9a-fA-F]{64}", settings.token_key):
         raise BadSettings("token_key must be 64 hex digits")
     _check_push(settings)
+    _check_cluster(settings)
+
+
+def _check_cluster(settings: Settings) -> None:
+    if (settings.log == "kafka") != bool(settings.kafka_servers):
+        raise BadSettings("log = kafka and kafka_servers go together")
+    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", settings.kafka_prefix):
+        raise BadSettings("kafka_prefix has 1 to 64 letters, digits, dashes or underscores")
+    if not 1 <= settings.kafka_min_isr <= settings.kafka_replication:
+        raise BadSettings("kafka_min_isr is from 1 to kafka_replication")
+    if bool(settings.kafka_user) != bool(settings.kafka_password):
+        raise BadSettings("kafka_user and kafka_password go together")
+    if settings.registry != "sqlite" and not settings.registry.startswith(("postgresql://", "postgres://")):
+        raise BadSettings("registry is sqlite or postgresql://USER@HOST:PORT/DATABASE")
+    if re.match(r"[^/]*//[^/]*:[^/]*@", settings.registry):  # what is not secret is shown
+        raise BadSettings("registry must not hold a password; it goes into registry_password")
+    if settings.drain_seconds > MAX_DRAIN:
+        raise BadSettings(f"drain_seconds must not be over {MAX_DRAIN}")
 
 
 def _check_push(settings: Settings) -> None:

@@ -44,7 +44,7 @@ class Topics:
         if await self._registry.topics.find(caller.here.id, name) is not None:
             raise AlreadyExists("Topic already exists")
         identity = new_topic_id()
-        await self._log.create(identity, caller.here.retention)
+        await self._log.create(identity, caller.here.retention, label=f"{caller.here.name}.{name}")
         try:
             topic = await self._registry.topics.create(identity, caller.here.id, name, attached)
             await self._retention.of_new_topic(caller, identity)

@@ -52,10 +52,11 @@ class Totals(NamedTuple):
 class Log(Protocol):
     """An ordered log of messages per topic; the module's docstring is its promise."""
 
-    async def create(self, topic: TopicId, retention: Milliseconds | None = None) -> None:
+    async def create(self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "") -> None:
         """Make room for a topic, durably; `retention` is its messages' age limit, absent = the log's default.
 
-        Creating a topic that exists changes nothing. An identity is used once: a dropped one is never created again.
+        `label` is what people call the topic, for a log that others look into. Creating a topic that exists changes
+        nothing. An identity is used once: a dropped one is never created again.
         """
         ...
 

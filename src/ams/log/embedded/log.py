@@ -98,8 +98,8 @@ class EmbeddedLog:
         log._background = asyncio.create_task(log._upkeep.run(), name="ams-log-upkeep")
         return log
 
-    async def create(self, topic: TopicId, retention: Milliseconds | None = None) -> None:
-        """Make room for a topic (`Log.create`). An identity is used once: never create one that was dropped."""
+    async def create(self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "") -> None:
+        """Make room for a topic (`Log.create`); a label is not kept. Never create one that was dropped."""
         self._check_open()
         if topic in self._holdings.topics:
             return

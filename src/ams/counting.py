@@ -87,8 +87,10 @@ class Counting:
         """Count what no round saw before the service ended. To be called before anything is published."""
         async with self._turn:
             known = await self._registry.tallies.all()
-            behind = [each for each in known if await self._end(each.id) != each.tally.messages]
-            lost = {each.id for each in behind if await self._end(each.id) < each.tally.messages}
+            ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
+            # A topic without a log has nothing that could be counted.
+            behind = [each for each in known if ends.get(each.id, each.tally.messages) != each.tally.messages]
+            lost = {each.id for each in behind if ends[each.id] < each.tally.messages}
             if lost:
                 # The log was lost, or is older than the registry: these topics count from what the log has.
                 await self._registry.tallies.restart(lost)
@@ -223,9 +225,6 @@ class Counting:
         known = await self._registry.tallies.of(published)
         projects = {each.id: each.project_id for each in known}
         return [(projects[each.topic], each.days) for each in await self._advances(known, published)]
-
-    async def _end(self, topic: TopicId) -> int:
-        return (await self._log.totals(topic)).messages
 
     def _figure(
         self, known: Sequence[TopicTally], advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Pulls]

@@ -22,8 +22,6 @@ logger = structlog.get_logger("ams.losses")
 
 LOOK_SECONDS = 15.0
 """About as often as the total is asked for. A look at 10,000 topics takes a tenth of a second, in small pieces."""
-BREATH = 64
-"""Topics looked at between two breaths of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +81,8 @@ class LossTotal:
         self.messages = max(self.messages, found)
 
     async def _oldest(self) -> dict[TopicId, Offset]:
-        found: dict[TopicId, Offset] = {}
-        for number, topic in enumerate(await self._log.topics(), 1):
-            found |= await _oldest(self._log, topic)
-            if number % BREATH == 0:
-                await asyncio.sleep(0)
-        return found
+        bounds = await self._log.all_bounds()
+        return {topic: each.oldest for topic, each in bounds.items() if each.oldest}
 
     async def _run(self) -> None:
         while True:

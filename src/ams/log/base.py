@@ -15,7 +15,7 @@ is `KeyReused`; more than one append may hold is `TooLarge`, before anything is 
 and are never served.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
@@ -113,6 +113,10 @@ class Log(Protocol):
         """Return the oldest kept offset and the end."""
         ...
 
+    async def all_bounds(self) -> Mapping[TopicId, Bounds]:
+        """Return the bounds of every topic: for many this costs far less than `bounds` of each."""
+        ...
+
     async def totals(self, topic: TopicId) -> Totals:
         """Return what was ever published to the topic; it never shrinks, and survives what messages survive."""
         ...
@@ -126,6 +130,24 @@ class Log(Protocol):
 
         Ends early (False) when the topic is dropped or the log closes. Costs nothing while idle.
         """
+        ...
+
+    @property
+    def refusal(self) -> str | None:
+        """Why appends are refused now, to all topics; None while they are not."""
+        ...
+
+    @property
+    def away(self) -> str | None:
+        """Why nothing can be asked of the log now; None while it can, as always when it is in this process."""
+        ...
+
+    async def weak(self) -> Mapping[TopicId, str]:
+        """Return the topics whose messages are kept less safely than promised, so that they are refused, and why."""
+        ...
+
+    async def name_of(self, topic: TopicId) -> str:
+        """Return what a topic is called where the log keeps it, for operators; raise `TopicGone`."""
         ...
 
     async def close(self) -> None:

@@ -21,6 +21,7 @@ from ams.http.limits import Bodies
 from ams.http.routes import rows
 from ams.http.routing import Row
 from ams.http.tracing import Traced
+from ams.log.base import Log
 from ams.log.embedded import EmbeddedLog
 from ams.losses import Losses, LossTotal
 from ams.members import Members
@@ -50,7 +51,9 @@ class Service:
 
     settings: Settings
     folder: Folder
-    log: EmbeddedLog
+    log: Log
+    embedded: EmbeddedLog | None
+    """The log, when it is in the data folder."""
     registry: Registry
     cursors: Cursors
     deliverer: Deliverer
@@ -90,8 +93,8 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, endpoints: 
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
     losses = LossTotal(log, cursors)
     return Service(
-        settings, engines.folder, log, registry, cursors, deliverer, validators, schemas, counting, losses, counts, api,
-        app,
+        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,
+        losses, counts, api, app,
     )  # fmt: skip
 
 

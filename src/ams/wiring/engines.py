@@ -11,6 +11,7 @@ from ams.cursors.base import Cursors
 from ams.cursors.sqlite import SqliteCursors
 from ams.files import Files
 from ams.folder import Folder
+from ams.log.base import Log
 from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.names import Offset, TopicId, topic_id_text
 from ams.registry.database import sqlite_url
@@ -28,9 +29,11 @@ class Engines:
 
     clock: Clock
     folder: Folder
-    log: EmbeddedLog
+    log: Log
     registry: Registry
     cursors: Cursors
+    embedded: EmbeddedLog | None
+    """The log, when it is in the data folder: then this process is the only one, and may put things in order."""
 
 
 @contextlib.asynccontextmanager
@@ -48,7 +51,7 @@ async def open_engines(settings: Settings, clock: Clock, files: Files) -> AsyncI
         ends = await _ends(log)
         cursors = await SqliteCursors.open(folder.cursors, ends=ends, clock=clock, on_full=log.release_reserve)
         stack.push_async_callback(cursors.close)
-        yield Engines(clock, folder, log, registry, cursors)
+        yield Engines(clock, folder, log, registry, cursors, log)
 
 
 def _log_options(settings: Settings, folder: Folder) -> LogOptions:
@@ -65,15 +68,15 @@ def _log_options(settings: Settings, folder: Folder) -> LogOptions:
     )
 
 
-async def _make_missing_logs(log: EmbeddedLog, registry: Registry) -> None:
+async def _make_missing_logs(log: Log, registry: Registry) -> None:
     """Give topics that lost their log an empty one; only a log folder that was lost or set aside leaves them behind."""
     for topic in await registry.topics.ids() - await log.topics():
         await log.create(topic)
         logger.warning("topic.log_lost", topic=topic_id_text(topic))
 
 
-async def _ends(log: EmbeddedLog) -> dict[TopicId, Offset]:
-    return {topic: (await log.bounds(topic)).end for topic in await log.topics()}
+async def _ends(log: Log) -> dict[TopicId, Offset]:
+    return {topic: bounds.end for topic, bounds in (await log.all_bounds()).items()}
 
 
 async def _token_key(settings: Settings, folder: Folder, files: Files) -> bytes:

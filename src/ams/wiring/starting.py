@@ -16,11 +16,16 @@ logger = structlog.get_logger("ams")
 
 
 async def put_in_order(settings: Settings, engines: Engines) -> None:
-    """Bring engines in step with the registry, and see that there is an administrator and, for push, a worker."""
+    """Bring engines in step with the registry, and see that there is an administrator and, for push, a worker.
+
+    What looks left over is touched only by a service that is alone: where there are others, one of them may just be
+    making it. There `ams doctor` names it.
+    """
     registry, log, cursors = engines.registry, engines.log, engines.cursors
-    await Projects(registry, log, cursors).sweep()
+    if engines.embedded:
+        await Projects(registry, log, cursors).sweep()
+        await Subscriptions(registry, log, cursors).give_cursors()
     await Retention(registry, log).settle()
-    await Subscriptions(registry, log, cursors).give_cursors()
     await _first_start(registry, engines.folder)
     await _push_worker(settings, registry)
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -32,7 +32,7 @@ from ams.log.embedded.upkeep import Upkeep
 from ams.log.embedded.work import Append, Control, Outcome
 from ams.log.embedded.writer import Writer
 from ams.messages import Message, Stored, data_bytes
-from ams.names import Offset, TopicId
+from ams.names import Offset, TopicId, topic_id_text
 
 logger = structlog.get_logger("ams.log")
 
@@ -41,6 +41,8 @@ MAX_KEY = 255
 MAX_APPEND_BYTES = 256 * MIB
 """Fragments of one append: an append never crosses a segment, and a segment's positions are 32 bits."""
 _INDEX_MEMORY = 64 * MIB
+_BREATH = 64
+"""Topics looked at between two breaths of the event loop."""
 _MAX_AGE_CHECK_MS = 1000
 """A topic's age is looked at no more often than this."""
 
@@ -184,6 +186,16 @@ class EmbeddedLog:
         state = await self._aged(topic)
         return Bounds(min(state.oldest, state.end), state.end)
 
+    async def all_bounds(self) -> Mapping[TopicId, Bounds]:
+        """Return the bounds of every topic (`Log.all_bounds`), with breaths of the event loop in between."""
+        found: dict[TopicId, Bounds] = {}
+        for number, topic in enumerate(await self.topics(), 1):
+            with contextlib.suppress(TopicGone):  # dropped meanwhile
+                found[topic] = await self.bounds(topic)
+            if number % _BREATH == 0:
+                await asyncio.sleep(0)
+        return found
+
     async def totals(self, topic: TopicId) -> Totals:
         """Return what was ever published to the topic (`Log.totals`)."""
         tail = self._topic(topic).tail
@@ -241,6 +253,19 @@ class EmbeddedLog:
     def refusal(self) -> str | None:
         """Why appends are refused now; None while they are not."""
         return self._committer.refusal
+
+    @property
+    def away(self) -> str | None:
+        """None: the log is in this process."""
+        return None
+
+    async def weak(self) -> Mapping[TopicId, str]:
+        """Return nothing: all topics are kept alike."""
+        return {}
+
+    async def name_of(self, topic: TopicId) -> str:
+        """Return a topic's identity as text: it has no other name here."""
+        return topic_id_text(self._topic(topic).id)
 
     @property
     def damaged(self) -> int:

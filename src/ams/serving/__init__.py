@@ -7,8 +7,9 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -17,8 +18,9 @@ from ams.clock import Clock
 from ams.http import tls
 from ams.http.operations import Operations
 from ams.http.protocol import limited
-from ams.http.server import Server, listen, server, until_started
-from ams.observing import Figure, figure, metrics_of
+from ams.http.server import listen, server, until_started
+from ams.observing import metrics_of
+from ams.serving.state import State
 from ams.settings import Settings, is_plain_to_others
 from ams.wiring import Service, service
 
@@ -36,9 +38,6 @@ GARBAGE_THRESHOLDS = (50_000, 20, 100)
 """Requests leave no cycles behind: looking for them every 700 objects, Python's default, was a tenth of all work."""
 
 
-_LOST = "Messages that retention took before subscriptions had acknowledged them, ever."
-
-
 @dataclass(frozen=True, slots=True)
 class Running:
     """A service that answers."""
@@ -48,87 +47,72 @@ class Running:
     operations_url: str
 
 
-@dataclass(slots=True)
-class _State:
-    """What `/readyz` and `/metrics` look at."""
-
-    service: Service
-    stopping: bool = False
-
-    def why_not_ready(self) -> str | None:
-        return "stopping" if self.stopping else None
-
-    def gauges(self) -> Iterator[Figure]:
-        log = self.service.log
-        yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", self.service.deliverer.waiting)
-        yield figure("ams_log_bytes", "Bytes of the log on disk.", log.usage())
-        yield figure(
-            "ams_publishing_refused", "1 while publishing is refused (disk full, failed sync).", bool(log.refusal)
-        )
-
-    def counters(self) -> Iterator[Figure]:
-        made, counted = self.service, self.service.counting.figures
-        yield figure("ams_published_messages", "Messages published.", counted.messages)
-        yield figure("ams_published_bytes", "Bytes of data published.", counted.bytes)
-        yield figure("ams_delivered_messages", "Messages handed out by pulls, with repeats.", counted.delivered)
-        yield figure("ams_acknowledgements", "Acknowledgements taken.", made.counts.acknowledgements)
-        yield figure("ams_lost_messages", _LOST, made.losses.messages)
-        classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
-        yield Figure("ams_requests", "Requests answered, by class of status.", classes)
-        if self.service.settings.metrics_labels:
-            topics = [({"project": each[0], "topic": each[1]}, n) for each, n in counted.by_topic.items()]
-            yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)
-
-
 @contextlib.asynccontextmanager
 async def running(settings: Settings, *, clock: Clock | None = None) -> AsyncIterator[Running]:
     """Serve until the block ends, then stop in order.
 
-    Order of the stop: take no new connections, end waiting pulls and dry runs, finish requests in flight, then close
-    the engines, each after those that use it. Under ten seconds.
+    The operations port answers first and last: a start that waits for something says there what for. Order of the
+    stop: serve on for `drain_seconds` while `/readyz` fails, take no new connections, end waiting pulls and dry runs,
+    finish requests in flight, then close the engines, each after those that use it. Under ten seconds and the drain.
     """
-    api = listen(settings.host, settings.port, "port")
-    with contextlib.closing(api):
-        operations = listen("127.0.0.1", settings.ops_port, "operations port")
-        with contextlib.closing(operations):
-            async with (
-                service(settings, clock=clock) as made,
-                answering(made.folder.path, made.log),
-                _served(settings, made, api, operations) as urls,
-            ):
-                yield Running(made, *urls)
+    state = State()
+    async with contextlib.AsyncExitStack() as stack:
+        api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
+        aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
+        await stack.enter_async_context(_operations(state, aside))
+        made = await stack.enter_async_context(service(settings, clock=clock))
+        await stack.enter_async_context(_backups(made))
+        base_url = await stack.enter_async_context(_served(settings, made, api))
+        state.service = made
+        try:
+            yield Running(made, base_url, _url("http", aside))
+        finally:
+            state.draining = True
+            await asyncio.sleep(settings.drain_seconds)
 
 
 @contextlib.asynccontextmanager
-async def _served(
-    settings: Settings, made: Service, api: socket.socket, operations: socket.socket
-) -> AsyncIterator[tuple[str, str]]:
-    state = _State(made)
+async def _operations(state: State, sock: socket.socket) -> AsyncIterator[None]:
+    """Answer on the operations port until the block ends."""
+    aside = server(Operations(state.why_not_ready, metrics_of(state)))
+    task = asyncio.create_task(aside.serve([sock]))
+    try:
+        await until_started(aside, task)
+        yield
+    finally:
+        aside.should_exit = True
+        await task
+
+
+@contextlib.asynccontextmanager
+async def _backups(made: Service) -> AsyncIterator[None]:
+    """Answer those who copy the data folder, if there is more in it than keys."""
+    if made.embedded is None:
+        yield
+        return
+    async with answering(made.folder.path, made.embedded):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _served(settings: Settings, made: Service, sock: socket.socket) -> AsyncIterator[str]:
+    """Serve the API until the block ends; gives its URL."""
     certificate = _certificate(settings, made)
     protocol = limited(settings.max_header_bytes, _connections(settings), settings.request_seconds)
     context = certificate.context if certificate else None
     main = server(made.app, http=protocol, context=context, keep_alive=settings.keep_alive_seconds)
-    aside = server(Operations(state.why_not_ready, metrics_of(state)))
-    tasks = [asyncio.create_task(main.serve([api])), asyncio.create_task(aside.serve([operations]))]
+    task = asyncio.create_task(main.serve([sock]))
     watch = asyncio.create_task(_follow(certificate)) if certificate else None
     try:
-        await until_started(main, tasks[0])
-        await until_started(aside, tasks[1])
-        yield _url("https" if certificate else "http", api), _url("http", operations)
+        await until_started(main, task)
+        yield _url("https" if certificate else "http", sock)
     finally:
-        state.stopping = True
         if watch:
             watch.cancel()
-        await _stop(made, main, aside, tasks)
-
-
-async def _stop(made: Service, main: Server, aside: Server, tasks: list["asyncio.Task[None]"]) -> None:
-    main.should_exit = True
-    made.deliverer.stop_waiting()
-    made.schemas.stop()
-    await tasks[0]
-    aside.should_exit = True
-    await tasks[1]
+        main.should_exit = True
+        made.deliverer.stop_waiting()
+        made.schemas.stop()
+        await task
 
 
 def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
@@ -166,11 +150,27 @@ async def serve(settings: Settings) -> None:
     # Asks for the certificate to be read again; without one there is nothing to do, and no reason to end.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     logger.info("open_files", limit=_raise_open_files())
-    async with running(settings) as run:
+    async with contextlib.AsyncExitStack() as stack:
+        run = await _unless(stop, stack.enter_async_context(running(settings)))
+        if run is None:
+            logger.info("stopped", reason="told to before it was ready")
+            return
         _announce(settings, run)
         await stop.wait()
         logger.info("stopping")
     logger.info("stopped", data=run.service.folder.path)
+
+
+async def _unless(stop: asyncio.Event, start: Coroutine[Any, Any, Running]) -> Running | None:
+    """Return what `start` makes; None when the stop came first, and the start has been undone."""
+    starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting})
+        return None
+    return await starting
 
 
 def _tune() -> None:

@@ -1,0 +1,59 @@
+"""What the operations port looks at: whether clients may come, and the figures of the service."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ams.observing import Figure, figure
+from ams.wiring import Service
+
+_LOST = "Messages that retention took before subscriptions had acknowledged them, ever."
+
+
+@dataclass(slots=True)
+class State:
+    """A service from the first moment to the last; `service` is None until its engines are open."""
+
+    service: Service | None = None
+    waiting_for: str = ""
+    """What a start waits for."""
+    draining: bool = False
+
+    def tell(self, waiting_for: str) -> None:
+        """Note what the start waits for; empty for nothing."""
+        self.waiting_for = waiting_for
+
+    def why_not_ready(self) -> str | None:
+        """Return why clients should be sent elsewhere; None while they are welcome."""
+        if self.draining:
+            return "stopping"
+        if self.service is None:
+            return f"starting: {self.waiting_for}" if self.waiting_for else "starting"
+        return None
+
+    def gauges(self) -> Iterator[Figure]:
+        """Yield what goes up and down."""
+        if self.service is None:
+            return
+        made = self.service
+        yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", made.deliverer.waiting)
+        if made.embedded:
+            yield figure("ams_log_bytes", "Bytes of the log on disk.", made.embedded.usage())
+        yield figure(
+            "ams_publishing_refused", "1 while publishing is refused (disk full, failed sync).", bool(made.log.refusal)
+        )
+
+    def counters(self) -> Iterator[Figure]:
+        """Yield what only grows while the service runs."""
+        if self.service is None:
+            return
+        made, counted = self.service, self.service.counting.figures
+        yield figure("ams_published_messages", "Messages published.", counted.messages)
+        yield figure("ams_published_bytes", "Bytes of data published.", counted.bytes)
+        yield figure("ams_delivered_messages", "Messages handed out by pulls, with repeats.", counted.delivered)
+        yield figure("ams_acknowledgements", "Acknowledgements taken.", made.counts.acknowledgements)
+        yield figure("ams_lost_messages", _LOST, made.losses.messages)
+        classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
+        yield Figure("ams_requests", "Requests answered, by class of status.", classes)
+        if made.settings.metrics_labels:
+            topics = [({"project": each[0], "topic": each[1]}, n) for each, n in counted.by_topic.items()]
+            yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)

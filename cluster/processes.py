@@ -1,0 +1,236 @@
+"""Child processes that can be killed, frozen and started again, and that never outlive who started them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+LOOK = 0.02
+"""Seconds between two looks at what is waited for."""
+LAST_LINES = 15
+
+
+class DidNotStart(Exception):
+    """A part ended before it was ready or took too long; the text has the last lines of its log."""
+
+
+class Process:
+    """One program: its command, its log file, and its running process if there is one.
+
+    `user` is whom it runs as, when not as ourselves. The log is appended to, so that it tells of every start.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        user: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        stop_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        self.name = name
+        self.command = list(command)
+        self.log = log
+        self._user = user
+        self._environment = dict(environment or {})
+        self._stop_signal = stop_signal
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+        self._watched = False
+
+    @property
+    def pid(self) -> int:
+        """Return the id of the running process; raise `ProcessLookupError` when none is."""
+        if self._process is None:
+            raise ProcessLookupError(f"{self.name} does not run")
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether the process runs (a frozen one does)."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the program in a session of its own, so that a Ctrl-C in the terminal does not reach it."""
+        assert not self.alive, f"{self.name} runs already"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd="/",
+                user=self._user,
+                group=self._user,
+                extra_groups=[] if self._user else None,
+                env={**os.environ, **self._environment},
+            )
+        _reaper.watch(self._process.pid)
+        self._watched = True
+
+    def wait_said(self, words: str, seconds: float) -> None:
+        """Return when the log has these words since the last start; raises `DidNotStart` as `wait_until`."""
+        self.wait_until(lambda: self.said(words), seconds)
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Return when `ready` says so; raise `DidNotStart` when the process ends first or takes longer."""
+        give_up = time.monotonic() + seconds
+        while not ready():
+            if not self.alive:
+                raise DidNotStart(f"{self.name} ended before it was ready:\n{self.last_lines()}")
+            if time.monotonic() > give_up:
+                raise DidNotStart(f"{self.name} was not ready after {seconds:.0f} seconds:\n{self.last_lines()}")
+            time.sleep(LOOK)
+
+    def said(self, words: str) -> bool:
+        """Tell whether the log has these words since the last start."""
+        return words.encode() in self._said()
+
+    def last_lines(self) -> str:
+        """Return the end of what the process wrote since its last start."""
+        return "\n".join(self._said().decode(errors="replace").splitlines()[-LAST_LINES:])
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, if it runs."""
+        if self.alive:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it and its children at once, as a power cut does."""
+        if not self.alive:
+            return
+        family = [self.pid, *descendants(self.pid)]
+        for pid in family:
+            _kill(pid)
+        self._wait()
+        wait_gone(family)
+
+    def freeze(self) -> None:
+        """Stop it and its children without ending them: they hold their connections and answer nothing."""
+        for pid in [self.pid, *descendants(self.pid)]:
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it and its children go on."""
+        for pid in [self.pid, *descendants(self.pid)]:
+            os.kill(pid, signal.SIGCONT)
+
+    def stop(self, seconds: float = 15.0) -> int | None:
+        """Ask it to end and wait; kill it when it takes longer. Return its exit code, None when it did not run."""
+        if self._process is None:
+            return None
+        if self.alive:
+            self.send(self._stop_signal)
+            self.send(signal.SIGCONT)
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return self._wait()
+
+    def _wait(self) -> int:
+        assert self._process is not None
+        code = self._process.wait()
+        if self._watched:
+            _reaper.forget(self._process.pid)
+            self._watched = False
+        return code
+
+    def _said(self) -> bytes:
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read()
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of the children of a process, and of theirs."""
+    children: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as listed:
+                children += map(int, listed.read().split())
+    return [each for child in children for each in [child, *descendants(child)]]
+
+
+def wait_gone(pids: Sequence[int], seconds: float = 5.0) -> None:
+    """Wait until none of these processes runs any more (one that nobody has waited for counts as gone)."""
+    give_up = time.monotonic() + seconds
+    while any(map(_runs, pids)) and time.monotonic() < give_up:
+        time.sleep(0.005)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+class _Reaper:
+    """A tiny shell process that kills what we started when we are gone, however we went.
+
+    It reads `+ pid` and `- pid` from a pipe; the pipe's end means that this process has ended.
+    (The kernel's own PR_SET_PDEATHSIG is sent when the starting THREAD ends, which is too early for us.)
+    """
+
+    SCRIPT = """
+        pids=
+        while read -r sign pid; do
+            case $sign in
+            +) pids="$pids $pid " ;;
+            -) pids="${pids%%" $pid "*} ${pids#*" $pid "}" ;;
+            esac
+        done
+        for pid in $pids; do kill -9 -- "-$pid" 2>/dev/null; kill -9 "$pid" 2>/dev/null; done
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pipe: int | None = None
+        self._owner = 0
+
+    def watch(self, pid: int) -> None:
+        """Kill this process, and its group, when we are gone."""
+        self._tell(f"+ {pid}\n")
+
+    def forget(self, pid: int) -> None:
+        """Leave this process alone: it has ended, and its id may be another's soon."""
+        self._tell(f"- {pid}\n")
+
+    def _tell(self, line: str) -> None:
+        with self._lock:
+            if self._pipe is None or self._owner != os.getpid():
+                self._pipe = self._start()
+                self._owner = os.getpid()
+            os.write(self._pipe, line.encode())
+
+    def _start(self) -> int:
+        reading, writing = os.pipe()
+        shell = subprocess.Popen(
+            ["/bin/sh", "-c", self.SCRIPT],
+            stdin=reading,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        os.close(reading)
+        shell.returncode = 0  # it ends after us: nobody will wait for it, and that is no fault to warn of
+        return writing
+
+
+_reaper = _Reaper()

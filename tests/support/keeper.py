@@ -1,0 +1,53 @@
+"""The process that keeps one shared part running as long as a test process of the run uses it: `keeper PART FOLDER`."""
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from cluster.kafka import Brokers
+from cluster.postgres import Postgres
+
+
+@contextmanager
+def kafka(folder: Path) -> Iterator[str]:
+    """Run one broker; yields its address."""
+    with Brokers(folder / "kafka") as brokers:
+        yield brokers.servers
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[str]:
+    """Run one PostgreSQL that syncs nothing; yields its URL up to the name of the database."""
+    with Postgres(folder / "postgres", careless=True, settings={"max_connections": "300"}) as server:
+        yield server.url("")
+
+
+PARTS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {"kafka": kafka, "postgres": postgres}
+
+
+def main(part: str, folder: Path) -> None:
+    """Start the part, say where it is, wait until its last user has ended, and stop it."""
+    state = folder / f"{part}.json"
+    with PARTS[part](folder) as address:
+        written = folder / f"{part}.json.new"
+        written.write_text(json.dumps({"keeper": os.getpid(), "address": address}))
+        written.rename(state)
+        with (folder / f"{part}.used").open("rb+") as used:
+            fcntl.flock(used, fcntl.LOCK_EX)
+            state.unlink()  # a worker that comes only now starts another
+    _tidy(folder)
+
+
+def _tidy(folder: Path) -> None:
+    """Remove the folder when no other part is kept there."""
+    if not list(folder.glob("*.json")):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,131 @@
+"""One Kafka broker and one PostgreSQL for all tests of a run, whichever worker needs them first.
+
+They are started by a process of their own (`tests.support.keeper`) and end with it when the last test process of the
+run has ended, however it ended. Tests that need neither pay nothing.
+"""
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+from psycopg import sql
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 120
+_numbers = itertools.count(1)
+
+
+class Shared(NamedTuple):
+    """A part that runs: the keeper's process id, and the address to reach the part at."""
+
+    keeper: int
+    address: str
+
+
+def kafka_servers() -> str:
+    """Return `host:port` of the broker that all tests of this run share."""
+    return _address("kafka")
+
+
+def kafka_prefix() -> str:
+    """Return a prefix for Kafka topics that no other test of this run uses."""
+    return f"test-{os.getpid()}-{next(_numbers)}"
+
+
+@contextlib.contextmanager
+def scratch_database(template: str = "template1") -> Iterator[str]:
+    """Make a fresh database on the PostgreSQL that all tests of this run share; drop it at the end.
+
+    Yields its URL, `postgresql://user:password@host:port/name`.
+    """
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    words = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
+    _execute(words)
+    try:
+        yield _url(name)
+    finally:
+        _execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def template_database(name: str, prepare: Callable[[str], None]) -> str:
+    """Return `name`, a template for `scratch_database`, made once a run: `prepare` gets its URL and fills it."""
+    with _locked(_folder() / "template"):
+        if not _execute(sql.SQL("SELECT 1 FROM pg_database WHERE datname = {}").format(name)):
+            unfinished = f"{name}_unfinished"
+            _execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(unfinished)))
+            _execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(unfinished)))
+            prepare(_url(unfinished))
+            rename = sql.SQL("ALTER DATABASE {} RENAME TO {}")
+            _execute(rename.format(sql.Identifier(unfinished), sql.Identifier(name)))
+    return name
+
+
+def _url(database: str) -> str:
+    return _address("postgres") + database
+
+
+def _execute(words: sql.Composed) -> int:
+    """Execute one statement outside any transaction; return how many rows it gave or changed."""
+    with contextlib.closing(psycopg.connect(_url("postgres"), autocommit=True)) as connection:
+        return connection.execute(words).rowcount
+
+
+@cache
+def _address(part: str) -> str:
+    """Return where a part is, and start it if no process of this run has."""
+    with _locked(_folder() / f"{part}.starting"):
+        _use(_folder() / f"{part}.used")
+        state = _folder() / f"{part}.json"
+        if not state.exists():
+            _start_keeper(part, state)
+        return Shared(**json.loads(state.read_text())).address
+
+
+def _folder() -> Path:
+    """Return the folder this run shares: workers of pytest-xdist have the run's id in their environment."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process-{os.getpid()}")
+    folder = Path(tempfile.gettempdir()) / f"ams-parts-{run}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _use(file: Path) -> None:
+    """Hold a shared lock until this process ends; the keeper waits until nobody holds one."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+
+def _start_keeper(part: str, state: Path) -> None:
+    with (state.parent / f"{part}.keeper.log").open("ab") as log:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.keeper", part, str(state.parent)],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    give_up = time.monotonic() + START_SECONDS
+    while not state.exists():
+        assert keeper.poll() is None, f"{part} did not start: {(state.parent / f'{part}.keeper.log').read_text()}"
+        assert time.monotonic() < give_up, f"{part} did not start within {START_SECONDS} s"
+        time.sleep(0.02)
+    keeper.returncode = 0  # it ends after us, and nobody waits for it

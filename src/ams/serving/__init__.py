@@ -60,7 +60,7 @@ async def running(settings: Settings, *, clock: Clock | None = None) -> AsyncIte
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
         await stack.enter_async_context(_operations(state, aside))
-        made = await stack.enter_async_context(service(settings, clock=clock))
+        made = await stack.enter_async_context(service(settings, clock=clock, tell=state.tell))
         await stack.enter_async_context(_backups(made))
         base_url = await stack.enter_async_context(_served(settings, made, api))
         state.service = made

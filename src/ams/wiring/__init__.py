@@ -16,21 +16,27 @@ from ams.push.guard import Guard, networks, trust
 from ams.settings import Settings
 from ams.wiring.assembly import Service, assemble
 from ams.wiring.engines import open_engines
+from ams.wiring.patience import Tell
 from ams.wiring.starting import put_in_order
 
 __all__ = ["Service", "service"]
 
 
+def _nobody(_: str) -> None:
+    return None
+
+
 @contextlib.asynccontextmanager
 async def service(
-    settings: Settings, *, clock: Clock | None = None, files: Files | None = None
+    settings: Settings, *, clock: Clock | None = None, files: Files | None = None, tell: Tell = _nobody
 ) -> AsyncIterator[Service]:
-    """Open everything in the data folder, and close it in order at the end.
+    """Open everything, and close it in order at the end.
 
-    Raises `Unusable` with one line when a setting, the folder or what is in it cannot be used.
+    What is on other machines and does not answer is waited for; `tell` is told what for. Raises `Unusable` with one
+    line when a setting, the folder or what is in it cannot be used.
     """
     roles, endpoints = role_table(settings.roles_file), _endpoint_check(settings)
-    async with open_engines(settings, clock or SystemClock(), files or Disk()) as engines:
+    async with open_engines(settings, clock or SystemClock(), files or Disk(), tell) as engines:
         await put_in_order(settings, engines)
         made = assemble(settings, engines, roles, endpoints)
         async with _in_background(made.counting), _in_background(made.losses):

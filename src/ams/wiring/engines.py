@@ -19,6 +19,7 @@ from ams.registry.registry import Registry
 from ams.registry.rotation import settle
 from ams.registry.secrets import key_file, parse_key
 from ams.settings import Settings
+from ams.wiring.patience import Tell
 
 logger = structlog.get_logger("ams")
 
@@ -37,7 +38,7 @@ class Engines:
 
 
 @contextlib.asynccontextmanager
-async def open_engines(settings: Settings, clock: Clock, files: Files) -> AsyncIterator[Engines]:
+async def open_engines(settings: Settings, clock: Clock, files: Files, tell: Tell) -> AsyncIterator[Engines]:
     """Open everything in the data folder; raise `Unusable` with one line when something cannot be used."""
     async with contextlib.AsyncExitStack() as stack:
         folder = Folder.take(settings.data)

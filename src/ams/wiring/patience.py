@@ -1,0 +1,42 @@
+"""Waiting at a start for what is on other machines: it comes back by itself, so a start does not give up."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from ams.errors import Unavailable
+
+T = TypeVar("T")
+Tell = Callable[[str], None]
+"""Is told what a start waits for; an empty text when it does not wait any more."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
+"""Seconds between two tries: each pause is twice the one before."""
+
+logger = structlog.get_logger("ams")
+
+
+async def patiently(what: str, attempt: Callable[[], Awaitable[T]], tell: Tell) -> T:
+    """Return what `attempt` opens; while it raises `Unavailable`, try again.
+
+    The first failure is logged, and every one that says something else.
+    """
+    pause, said = FIRST_PAUSE, ""
+    while True:
+        try:
+            opened = await attempt()
+            break
+        except Unavailable as error:
+            reason = str(error.__cause__ or error)
+        if reason != said:
+            logger.warning("start.waiting", what=what, reason=reason)
+            tell(f"{what}: {reason}")
+            said = reason
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+    if said:
+        logger.info("start.going_on", what=what)
+        tell("")
+    return opened

@@ -91,6 +91,10 @@ class Folder:
         """Write the first administrator's token, durably, where only the owner can read it."""
         write_whole(Disk(), self.admin_token, f"{token}\n".encode())
 
+    def forget_admin_token(self) -> None:
+        """Remove a token that is nobody's."""
+        Disk().unlink(self.admin_token)
+
     def release(self) -> None:
         """Let the next process have it."""
         if self._lock is not None:

@@ -155,17 +155,21 @@ class Users:
         return project.id
 
 
-async def first_admin(registry: Registry, keep: Callable[[str], None]) -> bool:
+async def first_admin(registry: Registry, keep: Callable[[str], None], forget: Callable[[], None]) -> bool:
     """Make the user `admin` with role service_admin when there is no user at all; return whether it was made.
 
     `keep` stores the token durably, before the user exists: a crash in between must not leave an administrator whose
-    token nobody knows.
+    token nobody knows. `forget` removes it when another service at the same registry was quicker.
     """
     if await registry.users.exist():
         return False
     token = new_token()
     await asyncio.to_thread(keep, token)
-    await registry.users.create(FIRST_ADMIN, UserDetails(service_roles=(SERVICE_ADMIN,)), {}, None, token=token)
+    try:
+        await registry.users.create(FIRST_ADMIN, UserDetails(service_roles=(SERVICE_ADMIN,)), {}, None, token=token)
+    except AlreadyExists:
+        await asyncio.to_thread(forget)
+        return False
     return True
 
 

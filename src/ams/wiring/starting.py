@@ -32,7 +32,7 @@ async def put_in_order(settings: Settings, engines: Engines) -> None:
 
 async def _first_start(registry: Registry, folder: Folder) -> None:
     """Make the first administrator, its token in a file only the owner can read."""
-    if await first_admin(registry, folder.keep_admin_token):
+    if await first_admin(registry, folder.keep_admin_token, folder.forget_admin_token):
         logger.info("first_start", user="admin", token_file=folder.admin_token)
 
 

@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo setup system test check fmt openapi docs faults fuzz mutants bench soak dist clean
+.PHONY: help run demo kafka setup system test check fmt openapi docs faults fuzz mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -12,13 +12,16 @@ BIN := .venv/bin
 export PYTHON
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 run: .venv/core ## Start the service, run the main job against it, keep serving (PORT=8080 DATA=ams-data)
 	@$(BIN)/python -m demo --keep-serving --port $(PORT) --data $(DATA)
 
 demo: .venv/core ## The same, but end by itself; the exit code tells whether all went well
 	@$(BIN)/python -m demo --port $(PORT) --data $(DATA)
+
+kafka: .venv/dev ## Start one Kafka broker for developers and say where it is; Ctrl-C stops it
+	@$(BIN)/python -m cluster kafka
 
 test: ## Everything that must hold: style, types, layers, tests (what is missing is listed first)
 	@scripts/test

@@ -196,7 +196,7 @@ class _Reaper:
             -) pids="${pids%%" $pid "*} ${pids#*" $pid "}" ;;
             esac
         done
-        for pid in $pids; do kill -9 -- "-$pid" 2>/dev/null; kill -9 "$pid" 2>/dev/null; done
+        for pid in $pids; do kill -9 "-$pid" 2>/dev/null; done
     """
 
     def __init__(self) -> None:

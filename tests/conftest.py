@@ -7,6 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
+MARKS = {"kafka_servers": "kafka", "postgres_url": "postgres"}
+"""Fixtures, and how tests that use them are marked; by these marks `make test` leaves out what the machine lacks."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    assert isinstance(item, pytest.Function)
+    for fixture in MARKS.keys() & set(item.fixturenames):
+        item.add_marker(MARKS[fixture])
+
 
 @pytest.fixture
 def kafka_servers() -> str:

@@ -61,8 +61,8 @@ def test_every_status_of_an_error_has_its_row_in_the_reference() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_make_target_named_exists(page: Path) -> None:
-    named = set(re.findall(r"`make ([a-z]+)", page.read_text()))
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)", page.read_text()))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
     assert named - targets == set()
 

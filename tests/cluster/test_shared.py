@@ -20,6 +20,7 @@ async def test_a_topic_can_be_made_and_written(kafka_servers: str, kafka_prefix:
     assert written.offset == 0
 
 
+@pytest.mark.kafka
 def test_prefixes_differ_and_the_broker_stays() -> None:
     assert kafka_prefix() != kafka_prefix()
     assert kafka_servers() == kafka_servers()
@@ -31,6 +32,7 @@ def test_a_database_is_fresh(postgres_url: str, attempt: int) -> None:
         connection.execute("CREATE TABLE t (n int)")
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("attempt", range(2))
 def test_a_database_has_what_its_template_has(attempt: int) -> None:
     def prepare(url: str) -> None:

@@ -1,0 +1,120 @@
+"""A link between two machines that can be cut and held up: a small TCP proxy between two ports on loopback."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine, Iterator
+from types import TracebackType
+from typing import Self
+
+from cluster.ports import LOOPBACK, free_port
+
+CHUNK = 2**16
+
+
+class Link:
+    """Passes connections to `port` on to `target`, until it is cut or held.
+
+    It works in a thread and an event loop of its own: a busy test does not slow it, and it may be used from anywhere.
+    """
+
+    def __init__(self, target: int, port: int | None = None) -> None:
+        self.target = target
+        self.port = port or free_port()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"link {self.port}", daemon=True)
+        self._whole = True
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self._ends: set[asyncio.StreamWriter] = set()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    def start(self) -> None:
+        """Listen; connections to the target are made one for one with those that come in."""
+        self._thread.start()
+        self._do(self._listen())
+
+    def stop(self) -> None:
+        """Break all connections and stop listening."""
+        self._do(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def cut(self) -> None:
+        """Break all connections, and each new one at once: both sides notice."""
+        self._do(self._cut())
+
+    def hold(self) -> None:
+        """Let nothing through any more, and break nothing: neither side hears anything, as when a cable is pulled."""
+        self._loop.call_soon_threadsafe(self._passing.clear)
+
+    def restore(self) -> None:
+        """Let everything through again; what was held up arrives late, as TCP's repeats do."""
+        self._whole = True
+        self._loop.call_soon_threadsafe(self._passing.set)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _do(self, work: Coroutine[None, None, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._connected, LOOPBACK, self.port)
+
+    async def _close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self._cut()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _cut(self) -> None:
+        self._whole = False
+        for end in self._ends:
+            end.transport.abort()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            with self._counted(writer), contextlib.suppress(OSError):
+                await self._join(reader, writer)
+        finally:
+            self._connections.discard(task)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._passing.wait()
+        if not self._whole:
+            return
+        far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self.target)
+        with self._counted(far_writer):
+            await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
+
+    @contextlib.contextmanager
+    def _counted(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        self._ends.add(writer)
+        try:
+            yield
+        finally:
+            self._ends.discard(writer)
+            writer.transport.abort()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass bytes on in one direction; an end that was closed is closed on the other side, without a half way."""
+        while data := await reader.read(CHUNK):
+            await self._passing.wait()
+            writer.write(data)
+            await writer.drain()
+        await self._passing.wait()
+        writer.close()

@@ -21,7 +21,8 @@ class DidNotStart(Exception):
 class Process:
     """One program: its command, its log file, and its running process if there is one.
 
-    `user` is whom it runs as, when not as ourselves. The log is appended to, so that it tells of every start.
+    `user` is whom it runs as, when not as ourselves; `environment` is added to ours at the next start. The log is
+    appended to, so that it tells of every start.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Process:
         self.command = list(command)
         self.log = log
         self._user = user
-        self._environment = dict(environment or {})
+        self.environment = dict(environment or {})
         self._stop_signal = stop_signal
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
@@ -72,7 +73,7 @@ class Process:
                 user=self._user,
                 group=self._user,
                 extra_groups=[] if self._user else None,
-                env={**os.environ, **self._environment},
+                env={**os.environ, **self.environment},
             )
         _reaper.watch(self._process.pid)
         self._watched = True

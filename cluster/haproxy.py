@@ -1,0 +1,116 @@
+"""haproxy before nodes on loopback, with the configuration that `deploy/` has for real machines."""
+
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from cluster.ports import LOOPBACK, free_port, listening
+from cluster.processes import DidNotStart, Process
+
+START_SECONDS = 10.0
+DEPLOYED = Path(__file__).parents[1] / "deploy" / "haproxy" / "haproxy.cfg"
+
+
+class Backend(NamedTuple):
+    """A node as haproxy sees it."""
+
+    name: str
+    port: int
+    ops_port: int
+
+
+class Haproxy:
+    """haproxy on a free port, https with `certificate` (a PEM file with key and chain), its log in `haproxy.log`."""
+
+    def __init__(self, folder: Path, nodes: Sequence[Backend], certificate: Path) -> None:
+        self.folder = folder.absolute()
+        self.port = free_port()
+        self._nodes = tuple(nodes)
+        self._certificate = certificate
+        self._file = self.folder / "haproxy.cfg"
+        self._socket = self.folder / "haproxy.sock"
+        command = [program(), "-W", "-db", "-f", str(self._file)]
+        self.process = Process("haproxy", command, self.folder / "haproxy.log")
+
+    @property
+    def endpoint(self) -> str:
+        """Return `host:port`, the form the official library takes."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Return the base URL of the service."""
+        return f"https://{self.endpoint}"
+
+    def start(self) -> None:
+        """Write the configuration, start, and return when connections are taken; raises `DidNotStart`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(self._configuration())
+        check(self._file)
+        self.process.start()
+        self.process.wait_until(lambda: listening(self.port), START_SECONDS)
+
+    def reload(self) -> None:
+        """Read the configuration again: a new process takes over, the old one ends what it has begun."""
+        self.process.send(signal.SIGUSR2)
+
+    def stop(self) -> None:
+        """End it at once."""
+        self.process.kill()
+
+    def states(self) -> Mapping[str, str]:
+        """Return by node what the health checks say: `UP`, `DOWN`, or on the way between them."""
+        fields = [line.split(",") for line in self._ask("show stat").splitlines() if line.startswith("ams_nodes,")]
+        return {row[1]: row[17] for row in fields if row[1] != "BACKEND"}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _ask(self, command: str) -> str:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self._socket))
+            connection.sendall(f"{command}\n".encode())
+            with connection.makefile() as answer:
+                return answer.read()
+
+    def _configuration(self) -> str:
+        """Return the deployed configuration for our addresses, and without what belongs to an installed service."""
+        text = DEPLOYED.read_text()
+        text = text.replace("log /dev/log local0", "log stdout format raw local0")
+        text = text.replace("/run/haproxy/admin.sock", str(self._socket))
+        text = text.replace("maxconn 20000", "maxconn 2000")  # each takes two open files, of which there may be few
+        text = re.sub(r"^ +(user|group) .*\n", "", text, flags=re.MULTILINE)
+        text = text.replace("bind :443", f"bind {self.endpoint}").replace(
+            "/etc/haproxy/ams.pem", str(self._certificate)
+        )
+        servers = "".join(
+            f"    server {name} {LOOPBACK}:{port} port {ops_port}\n" for name, port, ops_port in self._nodes
+        )
+        return re.sub(r"(^ +server .*\n)+", lambda _: servers, text, flags=re.MULTILINE)
+
+
+def program() -> str:
+    """Return haproxy's path; Debian keeps it where not every user's PATH leads."""
+    found = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise DidNotStart("haproxy is missing (the Debian package haproxy)")
+    return found
+
+
+def check(configuration: Path) -> None:
+    """Let haproxy look at a configuration; raise `DidNotStart` with its words when it objects or warns."""
+    run = subprocess.run([program(), "-c", "-f", str(configuration)], capture_output=True, text=True, timeout=20)
+    if run.returncode or "WARNING" in run.stderr:
+        raise DidNotStart(f"haproxy does not take {configuration}:\n{run.stderr}")

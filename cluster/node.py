@@ -1,0 +1,108 @@
+"""One node of a cluster: `ams serve` as a process of its own, on fixed ports, that can be killed and started again."""
+
+import contextlib
+import sys
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster.ports import LOOPBACK, free_port
+from cluster.processes import Process
+
+START_SECONDS = 60.0
+DRAIN_SECONDS = 2.0
+"""How long a node that was told to stop serves on; haproxy notices within one."""
+STOP_SECONDS = 15.0 + DRAIN_SECONDS
+ROOT = Path(__file__).parents[1]
+
+
+class Node:
+    """A node: its data folder in `folder/NAME`, its log in `folder/NAME.log`.
+
+    `settings` are those of the service by name; they go by the environment, where no list of processes shows secrets.
+    `clock_off` is by how many seconds its time of day is wrong.
+    """
+
+    def __init__(self, name: str, folder: Path, settings: Mapping[str, str], *, clock_off: float = 0.0) -> None:
+        self.name = name
+        self.data = folder.absolute() / name
+        self.port, self.ops_port = free_port(), free_port()
+        self.process = Process(name, self._command(clock_off), folder.absolute() / f"{name}.log")
+        self.set(settings)
+
+    @property
+    def url(self) -> str:
+        """Return the base URL of the API."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def token_file(self) -> Path:
+        """Return where the administrator's token stands, if this node made the first administrator."""
+        return self.data / "admin.token"
+
+    def set(self, settings: Mapping[str, str]) -> None:
+        """Choose the settings it has from its next start on."""
+        chosen = {
+            "data": str(self.data),
+            "host": LOOPBACK,
+            "port": str(self.port),
+            "ops_port": str(self.ops_port),
+            "drain_seconds": f"{DRAIN_SECONDS:g}s",
+            **settings,
+        }
+        variables = {f"AMS_{name.upper()}": value for name, value in chosen.items()}
+        self.process.environment = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": f"{ROOT}/src:{ROOT}", **variables}
+
+    def start(self) -> None:
+        """Start it and return when it takes requests; raises `DidNotStart`."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start it and do not wait."""
+        self.process.start()
+
+    def wait_ready(self, seconds: float = START_SECONDS) -> None:
+        """Return when it takes requests; raises `DidNotStart`."""
+        self.process.wait_until(self.ready, seconds)
+
+    def ready(self) -> bool:
+        """Tell whether `/readyz` is 200."""
+        with contextlib.suppress(OSError):
+            return self.operation("readyz")[0] == 200
+        return False
+
+    def operation(self, path: str) -> tuple[int, str]:
+        """Return status and body of a page of the operations port; raises `OSError` when nobody answers."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _AnyStatus())
+        with opener.open(f"http://{LOOPBACK}:{self.ops_port}/{path}", timeout=2) as answer:
+            return answer.status, answer.read().decode()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+
+    def freeze(self) -> None:
+        """Stop it without ending it."""
+        self.process.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self.process.thaw()
+
+    def drain(self) -> int | None:
+        """Tell it to stop and wait until it has: it turns away, ends what it has begun, and goes. Return its code."""
+        return self.process.stop(STOP_SECONDS)
+
+    def _command(self, clock_off: float) -> list[str]:
+        if clock_off:
+            return [sys.executable, "-m", "cluster.off_clock", f"{clock_off:g}"]
+        return [sys.executable, "-m", "ams.cli.main", "serve"]
+
+
+class _AnyStatus(urllib.request.HTTPErrorProcessor):
+    """Hands out answers of every status as they are."""
+
+    def http_response(self, request: object, response: object) -> object:
+        """Return the answer."""
+        return response

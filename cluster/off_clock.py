@@ -1,0 +1,42 @@
+"""A node whose time of day is wrong: `python -m cluster.off_clock SECONDS`, settings from the environment."""
+
+import asyncio
+import os
+import signal
+import sys
+
+from ams.clock import Milliseconds, SystemClock
+from ams.observing import configure_logs
+from ams.serving import running
+from ams.settings import load
+
+
+class OffClock:
+    """The machine's clocks, the time of day off by a fixed time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._off = round(seconds * 1000)
+        self._right = SystemClock()
+
+    def wall(self) -> Milliseconds:
+        """Return the wrong time of day."""
+        return Milliseconds(self._right.wall() + self._off)
+
+    def monotonic(self) -> Milliseconds:
+        """Return the machine's monotonic clock: a wrong time of day does not touch it."""
+        return self._right.monotonic()
+
+
+async def serve(seconds: float) -> None:
+    """Serve until SIGTERM with a clock so many seconds off."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    settings = load({}, os.environ, print)
+    configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
+    async with running(settings, clock=OffClock(seconds)) as run:
+        print(f"ready {run.base_url}", flush=True)
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(float(sys.argv[1])))

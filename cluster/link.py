@@ -21,8 +21,8 @@ class Link:
     def __init__(self, target: int, port: int | None = None) -> None:
         self.target = target
         self.port = port or free_port()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"link {self.port}", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._whole = True
         self._passing = asyncio.Event()
         self._passing.set()
@@ -32,15 +32,20 @@ class Link:
 
     def start(self) -> None:
         """Listen; connections to the target are made one for one with those that come in."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"link {self.port}", daemon=True)
         self._thread.start()
         self._do(self._listen())
 
     def stop(self) -> None:
-        """Break all connections and stop listening."""
+        """Break all connections and stop listening, if it was started."""
+        if self._loop is None or self._thread is None:
+            return
         self._do(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._loop = self._thread = None
 
     def cut(self) -> None:
         """Break all connections, and each new one at once: both sides notice."""
@@ -48,12 +53,11 @@ class Link:
 
     def hold(self) -> None:
         """Let nothing through any more, and break nothing: neither side hears anything, as when a cable is pulled."""
-        self._loop.call_soon_threadsafe(self._passing.clear)
+        self._do(self._hold())
 
     def restore(self) -> None:
         """Let everything through again; what was held up arrives late, as TCP's repeats do."""
-        self._whole = True
-        self._loop.call_soon_threadsafe(self._passing.set)
+        self._do(self._restore())
 
     def __enter__(self) -> Self:
         self.start()
@@ -65,6 +69,7 @@ class Link:
         self.stop()
 
     def _do(self, work: Coroutine[None, None, None]) -> None:
+        assert self._loop is not None, "the link was not started"
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _listen(self) -> None:
@@ -77,6 +82,13 @@ class Link:
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _hold(self) -> None:
+        self._passing.clear()
+
+    async def _restore(self) -> None:
+        self._whole = True
+        self._passing.set()
 
     async def _cut(self) -> None:
         self._whole = False

@@ -69,15 +69,24 @@ class Postgres:
         self._ports = {number: free_port() for number in self.numbers}
         self._user = _unprivileged()
         self._data = Path(tempfile.gettempdir()) / f"ams-postgres-{secrets.token_hex(6)}"
+        self._home = {"HOME": str(self._data)}  # where its user may look for certificates of its own
         self._processes = {number: self._process(number) for number in self.numbers}
 
     def url(self, database: str = DATABASE) -> str:
-        """Return the address of a database, password included: of all servers, and the client finds the primary."""
-        hosts = ",".join(f"{LOOPBACK}:{self._ports[number]}" for number in self.numbers)
-        words = [] if len(self.numbers) == 1 else ["target_session_attrs=read-write"]
+        """Return the address of a database with the password in it."""
+        return self.address(database).replace(f"//{USER}@", f"//{USER}:{self.password}@")
+
+    def address(self, database: str = DATABASE, ports: Sequence[int] | None = None) -> str:
+        """Return the address of a database, without a password: of all servers, and the client finds the primary.
+
+        `ports` are those to go by instead of the servers' own: of links.
+        """
+        chosen = list(self._ports.values()) if ports is None else ports
+        hosts = ",".join(f"{LOOPBACK}:{port}" for port in chosen)
+        words = [] if len(self.numbers) == 1 else ["target_session_attrs=read-write", "connect_timeout=2"]
         if self._authority:
             words += ["sslmode=verify-full", f"sslrootcert={quote(str(self._authority.ca), safe='/')}"]
-        return f"postgresql://{USER}:{self.password}@{hosts}/{database}" + ("?" + "&".join(words) if words else "")
+        return f"postgresql://{USER}@{hosts}/{database}" + ("?" + "&".join(words) if words else "")
 
     def port(self, number: int) -> int:
         """Return the port of a server."""
@@ -193,6 +202,7 @@ class Postgres:
             [program, "-D", str(self._folder(number))],
             log,
             user=self._user,
+            environment=self._home,
             stop_signal=signal.SIGINT,
         )
 
@@ -285,6 +295,7 @@ class Postgres:
             capture_output=True,
             text=True,
             cwd="/",
+            env={**os.environ, **self._home},
             user=self._user,
             group=self._user,
             extra_groups=[] if self._user else None,

@@ -1,0 +1,141 @@
+"""What all who speak to PostgreSQL share: how to connect, how long to wait, and which errors pass.
+
+Whoever keeps something there (registry, cursors) makes its own connections and its own promise; here is what must be
+the same for all of them, so that a lost primary looks the same from everywhere: noticed within seconds, and behind us
+within `CALL_SECONDS`. The driver is loaded when something is asked for: without PostgreSQL nobody needs it.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+    from psycopg.rows import TupleRow
+
+    Connection = AsyncConnection[TupleRow]
+
+CALL_SECONDS = 8.0
+"""How long a call waits for PostgreSQL to come back, in all: clients give up at 10."""
+CONNECT_SECONDS = 2
+"""How long one server may take to let us in, before the next one of the list is asked; the driver takes no less."""
+STATEMENT_SECONDS = 3.0
+"""How long a statement may take. Ours take milliseconds, so a server that is silent for this long is stopped or cut
+off, and there is time left to find another."""
+
+_DEFAULTS = {
+    "application_name": "ams",
+    "connect_timeout": str(CONNECT_SECONDS),
+    "gssencmode": "disable",
+    "target_session_attrs": "read-write",  # of several servers the one that is the primary now
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "3000",
+}
+
+_PASSING_STATES = frozenset(
+    {
+        "25006",  # read_only_sql_transaction: the primary became a standby under us
+        "40001",  # serialization_failure
+        "40P01",  # deadlock_detected
+        "53300",  # too_many_connections
+        "55P03",  # lock_not_available
+        "57014",  # query_canceled: it took longer than `STATEMENT_SECONDS`
+        "57P01",  # admin_shutdown
+        "57P02",  # crash_shutdown
+        "57P03",  # cannot_connect_now: starting, stopping or recovering
+        "57P05",  # idle_session_timeout
+    }
+)
+_PASSING_CLASS = "08"
+"""Class of SQLSTATEs: connection exceptions."""
+_KEEPS_CONNECTION = frozenset({"40001", "40P01", "55P03", "57014"})
+
+_SESSION = """
+SELECT set_config('statement_timeout', %s, false),
+    CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+        THEN set_config('synchronous_commit', 'on', false) END
+"""
+
+
+def conninfo(url: str, password: str = "") -> str:
+    """Return the connection string for a `postgresql://` URL, which may name several servers, one of them the primary.
+
+    What the URL says of timeouts and the rest stays. Raises `ValueError` for a URL that cannot be read; its text
+    holds nothing of the URL.
+    """
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    try:
+        given = {name: value for name, value in conninfo_to_dict(url).items() if value is not None}
+        return make_conninfo("", **_DEFAULTS | given | ({"password": password} if password else {}))
+    except ProgrammingError as error:
+        raise ValueError("not a PostgreSQL URL: postgresql://USER@HOST:PORT/DATABASE") from error
+
+
+async def connect(to: str) -> "Connection":
+    """Connect once, in autocommit; each statement is cut off after `STATEMENT_SECONDS`, each commit is waited for.
+
+    A server configured to answer commits before they are on disk, or on the disk of the standby where one is
+    synchronous, is told not to for this connection. Raises `psycopg.Error`; see `is_passing`.
+    """
+    from psycopg import AsyncConnection
+
+    connection = await AsyncConnection.connect(to, autocommit=True)
+    try:
+        with limited(connection, CONNECT_SECONDS):
+            await connection.execute(_SESSION, (str(round(STATEMENT_SECONDS * 1000)),))
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def limited(connection: "Connection", seconds: float) -> Iterator[None]:
+    """Give what is done on a connection so long; then the connection is gone, and whoever waits is told by an error.
+
+    Nothing is cancelled: a cancelled commit that waits for its standby would be reported as done.
+    """
+    timer = asyncio.get_running_loop().call_later(seconds, abort, connection)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def abort(connection: "Connection") -> None:
+    """End a connection at once, whatever it does and however silent the server is."""
+    if connection.closed:
+        return
+    with socket.socket(fileno=os.dup(connection.fileno())) as own, contextlib.suppress(OSError):
+        own.shutdown(socket.SHUT_RDWR)
+
+
+def is_passing(error: BaseException | None) -> bool:
+    """Say whether the same may well work in a moment, here or on another connection.
+
+    What the statement did before such an error is not known: the connection may have been lost with the answer.
+    """
+    from psycopg import InterfaceError, OperationalError
+
+    state = getattr(error, "sqlstate", None)
+    if state is None:
+        return isinstance(error, (OperationalError, InterfaceError))
+    return state in _PASSING_STATES or state.startswith(_PASSING_CLASS)
+
+
+def keeps_connection(error: BaseException) -> bool:
+    """Say whether a connection is as good as before after an error that passes, and nothing was done."""
+    return getattr(error, "sqlstate", None) in _KEEPS_CONNECTION
+
+
+def reason(error: BaseException | None) -> str:
+    """Return what the driver said, in one line; it never holds a password."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from ams.postgresql import conninfo, connect, is_passing, keeps_connection, limited, reason
+from ams.postgresql import connect, conninfo, is_passing, keeps_connection, limited, reason
 
 
 def test_of_several_servers_the_primary_is_looked_for_with_little_patience() -> None:

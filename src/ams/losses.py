@@ -73,12 +73,9 @@ class LossTotal:
 
     async def look(self) -> None:
         """Bring the total up to date. Raises what the engines raise; the next look then finds it all again."""
-        found = await self._cursors.lost_in_all(await self._oldest())
-        if found < self.messages:
-            # Acknowledged after retention had taken it, or its topic is gone: it was told, and a total that falls is
-            # taken for one that began anew.
-            await self._cursors.keep_lost(self.messages - found)
-        self.messages = max(self.messages, found)
+        # What was acknowledged after retention had taken it, or whose topic is gone, was told: a total that falls is
+        # taken for one that began anew.
+        self.messages = await self._cursors.lost_in_all(await self._oldest(), self.messages)
 
     async def _oldest(self) -> dict[TopicId, Offset]:
         bounds = await self._log.all_bounds()

@@ -253,6 +253,15 @@ async def test_what_a_cursor_had_lost_outlives_it(store: Store) -> None:
         await store.cursors.drop(SUB)
 
     assert await store.cursors.lost_in_all({}) == 14
-    await store.cursors.keep_lost(3)
-    assert await store.cursors.lost_in_all({}) == 17
-    assert await (await store.restart()).lost_in_all({}) == 17
+    assert await (await store.restart()).lost_in_all({}) == 14
+
+
+async def test_a_total_that_was_told_stays_and_is_counted_once_however_many_were_told_it(store: Store) -> None:
+    await store.cursors.retain(SUB, 0, Offset(7))
+
+    assert await store.cursors.lost_in_all({TOPIC: Offset(10)}) == 10
+    assert await asyncio.gather(*(store.cursors.lost_in_all({}, 10) for _ in range(5))) == [10] * 5
+
+    cursors = await store.restart()
+    assert await cursors.lost_in_all({}, 4) == 10
+    assert await cursors.lost_in_all({TOPIC: Offset(9)}) == 12

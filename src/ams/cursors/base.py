@@ -59,12 +59,12 @@ class Cursors(Protocol):
         """Return how many messages retention took before they were acknowledged, ever (state.lost); moves nothing."""
         ...
 
-    async def lost_in_all(self, oldest: Oldest) -> int:
-        """Return the same of all subscriptions together, with what those that are gone had lost, and `keep_lost`."""
-        ...
+    async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
+        """Return the same of all subscriptions together, with what those that are gone had lost.
 
-    async def keep_lost(self, messages: int) -> None:
-        """Count more messages as lost for good, durably: those that no cursor would tell of any more."""
+        It is never under `least`, which somebody was told before: what no cursor tells of any more is then counted for
+        good, durably and in one step, so that several who were told the same count it once.
+        """
         ...
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:

@@ -182,15 +182,12 @@ class SqliteCursors:
         """Return what retention took before it was acknowledged."""
         return state.lost(self._entry(subscription).cursor, oldest)
 
-    async def lost_in_all(self, oldest: Oldest) -> int:
-        """Return the sum over all subscriptions, those that are gone included."""
-        return self._gone + sum([state.lost(entry.cursor, oldest) for entry in self._entries.values()])
-
-    async def keep_lost(self, messages: int) -> None:
-        """Count more messages as lost, durably."""
-        self._group.lost += messages
-        await self._joined()
-        self._gone += messages
+    async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
+        """Return the sum over all subscriptions, those that are gone included; at least `least`."""
+        found = self._gone + sum([state.lost(entry.cursor, oldest) for entry in self._entries.values()])
+        if found < least:
+            await self._keep_lost(least - found)
+        return max(found, least)
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
@@ -237,6 +234,16 @@ class SqliteCursors:
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         self._connection.close()
+
+    async def _keep_lost(self, messages: int) -> None:
+        """Count more messages as lost for good; at once, so that nobody else counts the same, and then durably."""
+        self._gone += messages
+        self._group.lost += messages
+        try:
+            await self._joined()
+        except CursorsUnavailable:
+            self._gone -= messages
+            raise
 
     def _entry(self, subscription: SubscriptionId) -> _Entry:
         entry = self._entries.get(subscription)

@@ -8,6 +8,7 @@ import pytest
 
 from ams.clock import ManualClock, Milliseconds
 from ams.cursors.base import Cursors
+from ams.cursors.postgres import DatabaseTime, PostgresCursors
 from ams.cursors.sqlite import SqliteCursors
 from ams.errors import AckTimeout, InvalidInput, SubscriptionGone
 from ams.names import Offset, SubscriptionId, TopicId
@@ -38,12 +39,26 @@ class Store:
         return await self.open()
 
 
-@pytest.fixture(params=["sqlite"])
+class StandingTime(DatabaseTime):
+    """Deadlines go by a clock of ours, as nobody can move the database's."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self._passing = clock
+
+    def now(self) -> Milliseconds:
+        return self._passing.monotonic()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     async def sqlite(clock: ManualClock) -> Cursors:
         return await SqliteCursors.open(str(tmp_path / "cursors.db"), ends={TOPIC: END}, clock=clock)
 
-    made = Store({"sqlite": sqlite}[request.param])
+    async def postgresql(clock: ManualClock) -> Cursors:
+        return await PostgresCursors.open(request.getfixturevalue("postgres_url"), time=StandingTime(clock))
+
+    made = Store({"sqlite": sqlite, "postgresql": postgresql}[request.param])
     await made.open()
     await made.cursors.create(SUB, TOPIC, Offset(0))
     yield made

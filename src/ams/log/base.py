@@ -5,7 +5,7 @@ A log holds the messages of each topic in order. Every engine promises:
 1. When `append` returns, its messages survive `kill -9` of every process of ours at once.
 2. All messages of an append are stored, or none; their offsets are consecutive, in the order given, and are the
    offsets readers see. Offsets of a topic start at 0 and are never given twice.
-3. `read` gives messages in offset order, without holes within `bounds`.
+3. `read` gives messages in offset order, without holes within `bounds` but for those that were loaded or damaged.
 4. Publish times are whole milliseconds and never go backwards within a topic.
 5. `append` with a key already seen for the topic, and the same content, returns the first answer and stores nothing.
 6. Cancelling any call leaves the log whole.
@@ -15,7 +15,7 @@ is `KeyReused`; more than one append may hold is `TooLarge`, before anything is 
 and are never served.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
@@ -49,14 +49,38 @@ class Totals(NamedTuple):
     """Publish time of the last message; None: there was none."""
 
 
+class Origin(NamedTuple):
+    """What a topic that was kept elsewhere before begins with here."""
+
+    first: Offset = Offset(0)
+    """The offset of the first message that is loaded, or the next one to be given when none is."""
+    bytes: int = 0
+    """Data bytes ever published to it, those of the messages that will be loaded too: loading counts none."""
+
+
+NEW = Origin()
+"""Of a topic that was nowhere before."""
+
+
 class Log(Protocol):
     """An ordered log of messages per topic; the module's docstring is its promise."""
 
-    async def create(self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "") -> None:
+    async def create(
+        self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW
+    ) -> None:
         """Make room for a topic, durably; `retention` is its messages' age limit, absent = the log's default.
 
         `label` is what people call the topic, for a log that others look into. Creating a topic that exists changes
         nothing. An identity is used once: a dropped one is never created again.
+        """
+        ...
+
+    async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
+        """Store messages with the offsets and publish times they had in another log; durable when it returns.
+
+        Only for a topic nobody publishes to or reads. Offsets grow, from the topic's end on; those left out are holes,
+        and stay so. Times never go backwards. Raises `InvalidInput` where this is not so. Whatever ends it early leaves
+        the messages up to some batch: the rest can be loaded by another call.
         """
         ...
 

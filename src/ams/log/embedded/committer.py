@@ -19,7 +19,7 @@ from ams.clock import Clock, Milliseconds
 from ams.log.embedded.classes import RetentionClass, class_of
 from ams.log.embedded.options import LogOptions
 from ams.log.embedded.packing import pack
-from ams.log.embedded.record import Header, Kind, encode, retention_body
+from ams.log.embedded.record import Header, Kind, create_body, encode, retention_body
 from ams.log.embedded.segment import seed_of
 from ams.log.embedded.space import Space
 from ams.log.embedded.topic import TopicState
@@ -230,8 +230,7 @@ class Committer:
         return control.topic.kind
 
     def _control_record(self, writer: Writer, control: Control, now: Milliseconds) -> bytes:
-        body = retention_body(control.retention) if control.kind in (Kind.CREATE, Kind.RETENTION) else b""
-        return self._record(writer, control.kind, control.topic.id, body, now, control.oldest)
+        return self._record(writer, control.kind, control.topic.id, _control_body(control), now, control.oldest)
 
     def _make_ready(self, writer: Writer, size: int, now: Milliseconds, outcome: Outcome) -> None:
         """Have an open segment with room for `size` bytes of fragments."""
@@ -352,6 +351,12 @@ class Committer:
             self._commit += 1
             writer.write(self._record(writer, Kind.MARK, _NO_TOPIC, b"", self._clock.wall()), sync=True)
             segment.marked = segment.length
+
+
+def _control_body(control: Control) -> bytes:
+    if control.kind == Kind.CREATE:
+        return create_body(control.retention, control.topic.tail.published)
+    return retention_body(control.retention) if control.kind == Kind.RETENTION else b""
 
 
 def _open(writer: Writer) -> Open:

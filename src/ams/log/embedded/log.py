@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -11,13 +11,14 @@ import structlog
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.errors import InvalidInput, KeyReused, LogUnavailable, TooLarge, TopicGone
 from ams.files import Disk, Files
-from ams.log.base import Appended, Bounds, Totals
-from ams.log.embedded.classes import CLASSES, class_of
+from ams.log.base import NEW, Appended, Bounds, Origin, Totals
+from ams.log.embedded.classes import class_of
 from ams.log.embedded.committer import Committer
 from ams.log.embedded.entries import Answered
 from ams.log.embedded.findings import Recovery
 from ams.log.embedded.holdings import Holdings
 from ams.log.embedded.keys import content_hash, is_content, key_hash
+from ams.log.embedded.loading import loads
 from ams.log.embedded.options import MIB, LogOptions
 from ams.log.embedded.pages import Pages
 from ams.log.embedded.parts import Part
@@ -25,12 +26,11 @@ from ams.log.embedded.places import Places
 from ams.log.embedded.reader import DamageBook, Reader
 from ams.log.embedded.record import Kind
 from ams.log.embedded.recovery import Restored, recover
-from ams.log.embedded.sequences import Sequences
 from ams.log.embedded.space import Space
 from ams.log.embedded.topic import TopicState
 from ams.log.embedded.upkeep import Upkeep
 from ams.log.embedded.work import Append, Control, Outcome
-from ams.log.embedded.writer import Writer
+from ams.log.embedded.writer import writers
 from ams.messages import Message, Stored, data_bytes
 from ams.names import Offset, TopicId, topic_id_text
 
@@ -66,8 +66,8 @@ class EmbeddedLog:
         self._book = DamageBook()
         for damage in restored.report.damage:
             self._book.note(damage)
-        writers = _writers(restored, folder, files, options)
-        self._committer = Committer(writers, self._space, clock, options, restored.commit, self._tell)
+        by_class = writers(restored.open, restored.sequence, folder, files, options)
+        self._committer = Committer(by_class, self._space, clock, options, restored.commit, self._tell)
         self._thread = threading.Thread(target=self._committer.run, name="ams-log-committer", daemon=True)
         self._upkeep = Upkeep(self._holdings, self._committer, files, clock, options, self._book)
         self._reader = Reader(places, self._book, self._upkeep.look_up)
@@ -100,7 +100,9 @@ class EmbeddedLog:
         log._background = asyncio.create_task(log._upkeep.run(), name="ams-log-upkeep")
         return log
 
-    async def create(self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "") -> None:
+    async def create(
+        self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW
+    ) -> None:
         """Make room for a topic (`Log.create`); a label is not kept. Never create one that was dropped."""
         self._check_open()
         if topic in self._holdings.topics:
@@ -108,8 +110,16 @@ class EmbeddedLog:
         creating = self._holdings.creating.get(topic)
         if creating is None:
             state = TopicState(topic, retention, class_of(retention or self._options.retention))
+            state.begin_at(*origin)
             creating = self._holdings.creating[topic] = self._control(Kind.CREATE, state, retention)
         await asyncio.shield(creating)
+
+    async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
+        """Store messages with the offsets and times they had elsewhere (`Log.load`)."""
+        state = self._topic(topic)
+        async for batch in batches:
+            state.age_due = Milliseconds(0)
+            await asyncio.gather(*map(self._stored, list(loads(state, batch, self._loop.create_future))))
 
     async def drop(self, topic: TopicId) -> None:
         """Forget a topic (`Log.drop`); its space goes with its segments."""
@@ -199,7 +209,7 @@ class EmbeddedLog:
     async def totals(self, topic: TopicId) -> Totals:
         """Return what was ever published to the topic (`Log.totals`)."""
         tail = self._topic(topic).tail
-        return Totals(tail.end, tail.published, tail.time if tail.end else None)
+        return Totals(tail.end, tail.published, tail.time if tail.commit else None)
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
@@ -412,13 +422,3 @@ class EmbeddedLog:
         for each in done:
             if not each.done():
                 each.set_result(None)
-
-
-def _writers(restored: Restored, folder: str, files: Files, options: LogOptions) -> dict[int, Writer]:
-    sequences = Sequences(restored.sequence)
-    writers = {}
-    for kind in CLASSES:
-        writer = Writer(kind, folder, files, sequences, options.segment_bytes, options.segment_keys)
-        writer.open = restored.open.get(kind.code)
-        writers[kind.code] = writer
-    return writers

@@ -37,47 +37,59 @@ class Share(NamedTuple):
     last: bool
 
 
+class Run(NamedTuple):
+    """Appends of one topic that follow each other without a hole and have one publish time."""
+
+    first: Offset
+    time: Milliseconds
+    appends: Sequence[Append]
+
+
 def pack(topics: Mapping[TopicState, Sequence[Append]], segment: Open, commit: int, now: Milliseconds) -> Packed:
     """Give the appends of a group their offsets and time, and make their records; nothing is changed yet."""
     packed = Packed()
     position = segment.length
     for topic, appends in topics.items():
-        time = max(now, topic.tail.time)
-        _answer(topic, appends, time, commit, packed)
-        position = _pack_topic(topic, appends, time, position, segment, commit, packed)
+        tail = topic.tail
+        for run in _runs(topic, appends, now):
+            tail = _answer(run, tail, commit, packed)
+            position = _pack_run(topic, run, position, segment, commit, packed)
+        packed.tails.append((topic, tail))
     return packed
 
 
-def _answer(topic: TopicState, appends: Sequence[Append], time: Milliseconds, commit: int, packed: Packed) -> None:
-    """Note the answers of a topic's appends and where they bring its tail."""
-    first, published = topic.tail.end, topic.tail.published
+def _runs(topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> Iterator[Run]:
+    """Yield the appends of a topic by where they go: to its end, now, or each where it was in another log."""
+    if appends[0].given is None:
+        yield Run(topic.tail.end, max(now, topic.tail.time), appends)
+        return
     for append in appends:
+        assert append.given is not None, "nobody publishes to a topic that is being loaded"
+        yield Run(*append.given, (append,))
+
+
+def _answer(run: Run, tail: Tail, commit: int, packed: Packed) -> Tail:
+    """Note the answers of a run's appends; return where they bring the topic's tail."""
+    first, published = run.first, tail.published
+    for append in run.appends:
         count = len(append.fragments)
-        packed.answers.append((append, Appended(first, count, time)))
+        packed.answers.append((append, Appended(first, count, run.time)))
         first = Offset(first + count)
         published += append.data_bytes
-    packed.tails.append((topic, Tail(first, time, published, commit)))
+    return Tail(first, run.time, published, commit)
 
 
-def _pack_topic(
-    topic: TopicState,
-    appends: Sequence[Append],
-    time: Milliseconds,
-    position: int,
-    segment: Open,
-    commit: int,
-    packed: Packed,
-) -> int:
-    """Make a topic's records; return the position after them."""
-    first, seed = topic.tail.end, seed_of(segment.sequence)
-    for requests, fragments, last in shares(appends, first):
+def _pack_run(topic: TopicState, run: Run, position: int, segment: Open, commit: int, packed: Packed) -> int:
+    """Make the records of a run; return the position after them."""
+    first, seed = run.first, seed_of(segment.sequence)
+    for requests, fragments, last in shares(run.appends, first):
         messages = len(fragments)
         header = Header(
-            Kind.MESSAGES, last, topic.id, first, time, commit, segment.durable, messages, len(requests)
+            Kind.MESSAGES, last, topic.id, first, run.time, commit, segment.durable, messages, len(requests)
         )  # fmt: skip
         record = encode(header, messages_body(requests, fragments), seed)
         packed.parts.append(record)
-        packed.records.append(Placed(topic, first, time, messages, position, len(record)))
+        packed.records.append(Placed(topic, first, run.time, messages, position, len(record)))
         position += len(record)
         first = Offset(first + messages)
     return position

@@ -9,7 +9,7 @@ segment's sequence number, so that bytes of one segment never pass for bytes of 
        8    4  body length        in bytes
       12    4  body checksum      over the body
       16   16  topic              uuid
-      32    8  first              offset of the first message; for set retention and oldest: the oldest offset kept
+      32    8  first              offset of the first message; for kinds 2, 4 and 6: the oldest offset kept
       40    8  time               publish time of all messages, milliseconds since the epoch
       48    8  commit             number of the group commit, growing over all segments of the log
       56    4  durable            bytes of this segment known to be on stable storage when the record was written
@@ -28,7 +28,8 @@ The body of a messages record:
     fragments       one after the other
 
 The body of create and set retention is the topic's own retention in milliseconds (8), 0 for the log's default; drop,
-mark and oldest have none. A mark says only, by `durable`, that everything before it is on stable storage. An oldest
+mark and oldest have none. The create of a topic that was kept elsewhere before goes on with the data bytes ever
+published to it there (8). A mark says only, by `durable`, that everything before it is on stable storage. An oldest
 says what retention took of a topic that has messages in several retention classes.
 """
 
@@ -54,7 +55,7 @@ _HEADER = struct.Struct("<4sIII16sQQQIIHBB")
 _CHECKED_FROM = 8
 _REQUEST = struct.Struct("<IIHH")
 _NOTE = struct.Struct("<QI16s")
-_RETENTION = struct.Struct("<Q")
+_RETENTION = _PUBLISHED = struct.Struct("<Q")
 _LAST = 1
 _SLICE = 5 * 1024
 
@@ -173,6 +174,16 @@ def messages_body(requests: Sequence[Request], fragments: Sequence[Fragment]) ->
 def retention_body(retention: Milliseconds | None) -> bytes:
     """Return the body of a create or set-retention record."""
     return _RETENTION.pack(retention or 0)
+
+
+def create_body(retention: Milliseconds | None, published: int) -> bytes:
+    """Return the body of a create record; `published` data bytes were published to the topic elsewhere."""
+    return retention_body(retention) + (_PUBLISHED.pack(published) if published else b"")
+
+
+def published_of(body: bytes) -> int:
+    """Read from the body of a create record what was published elsewhere."""
+    return int.from_bytes(body[_RETENTION.size :], "little")
 
 
 def retention_of(body: bytes) -> Milliseconds | None:

@@ -299,7 +299,8 @@ class _Recovering:
         if control.kind == Kind.DROP:
             topics.pop(control.topic, None)
         elif control.kind == Kind.CREATE:
-            topics.setdefault(control.topic, self._new_topic(control.topic, control.retention))
+            state = topics.setdefault(control.topic, self._new_topic(control.topic, control.retention))
+            state.begin_at(control.oldest, control.published)
         elif control.topic in topics:
             topic = topics[control.topic]
             topic.oldest = max(topic.oldest, control.oldest)

@@ -23,6 +23,7 @@ from ams.log.embedded.record import (
     checksum,
     data_bytes_and_notes,
     decode_header,
+    published_of,
     retention_of,
 )
 from ams.log.embedded.segment import HEAD_BYTES, seed_of
@@ -40,6 +41,8 @@ class Control:
     topic: TopicId
     retention: Milliseconds | None
     oldest: Offset
+    published: int = 0
+    """Data bytes published to a topic before it was created here."""
 
 
 @dataclass(slots=True)
@@ -219,7 +222,8 @@ class Scanner:
         elif header.kind != Kind.MARK:
             found.content.note_time(header.time)
             retention = retention_of(body) if body else None
-            found.controls.append(Control(header.commit, header.kind, header.topic, retention, header.first))
+            control = Control(header.commit, header.kind, header.topic, retention, header.first, published_of(body))
+            found.controls.append(control)
 
     def _take_messages(self, header: Header, position: int, body: bytes) -> None:
         found, topic, first = self._found, header.topic, header.first

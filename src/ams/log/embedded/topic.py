@@ -58,6 +58,11 @@ class TopicState:
         self.held: asyncio.Future[None] | None = None
         """While nothing may be appended; completes when something may again."""
 
+    def begin_at(self, first: Offset, published: int) -> None:
+        """Go on where a topic ended that was kept elsewhere."""
+        self.oldest = self.end = first
+        self.tail = Tail(first, published=published)
+
     def wake(self) -> None:
         """Let those that wait look again."""
         if self.waiter is not None:

@@ -14,6 +14,13 @@ from ams.messages import Fragment
 from ams.names import Offset
 
 
+class Given(NamedTuple):
+    """Where messages are that have their offsets and publish time from another log."""
+
+    first: Offset
+    time: Milliseconds
+
+
 @dataclass(slots=True, eq=False)
 class Append:
     """An append on its way through the committer."""
@@ -30,6 +37,8 @@ class Append:
     """`key_hash` of the key."""
     content: bytes = b""
     """`content_hash` of the messages when there is a key."""
+    given: Given | None = None
+    """None: the end of the topic, and now."""
 
 
 @dataclass(slots=True, eq=False)

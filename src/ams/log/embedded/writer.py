@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ams.clock import Milliseconds
 from ams.files import FileHandle, Files
-from ams.log.embedded.classes import SEAL_PART, RetentionClass
+from ams.log.embedded.classes import CLASSES, SEAL_PART, RetentionClass
+from ams.log.embedded.options import LogOptions
 from ams.log.embedded.segment import HEAD_BYTES, Cut, SegmentHead, encode_head, log_path
 from ams.log.embedded.sequences import Sequences
 
@@ -139,3 +141,15 @@ class Writer:
         """Close a file nothing more is expected of: all that counts was synced, or has failed already."""
         with contextlib.suppress(OSError):
             self._files.close(handle)
+
+
+def writers(
+    open_segments: Mapping[int, Open], sequence: int, folder: str, files: Files, options: LogOptions
+) -> dict[int, Writer]:
+    """Return a writer for each class, by its code; `open_segments` go on, `sequence` is the last number given."""
+    sequences = Sequences(sequence)
+    made = {}
+    for kind in CLASSES:
+        made[kind.code] = Writer(kind, folder, files, sequences, options.segment_bytes, options.segment_keys)
+        made[kind.code].open = open_segments.get(kind.code)
+    return made

@@ -1,18 +1,19 @@
 """How many there are of what, for metrics: few statements whatever the numbers are (HTTP contract 14; 17.4, O11)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
+    Column,
     ColumnElement,
     CompoundSelect,
     Connection,
     Select,
     Table,
     bindparam,
+    cast,
     exists,
     func,
     literal,
@@ -23,6 +24,7 @@ from sqlalchemy import (
 from ams.clock import DAY, day_number
 from ams.names import ProjectId, TopicName, UserName
 from ams.registry.database import Database
+from ams.registry.given import among
 from ams.registry.tables import (
     memberships,
     project_days,
@@ -107,11 +109,10 @@ def _listed(connection: Connection, resources: Table, access: Table, project: Pr
     counts = {row.user_id: row.lists for row in connection.execute(counted)}
     if not counts:
         return []
-    ids = select(func.json_each(json.dumps(list(counts))).table_valued("value").c.value)
     names = (
         select(users.c.id, users.c.name)
         .join(memberships, memberships.c.user_id == users.c.id)
-        .where(memberships.c.project_id == project, users.c.id.in_(ids))
+        .where(memberships.c.project_id == project, users.c.id.in_(among(connection, counts)))
         .order_by(memberships.c.number)
     )
     return [(name, counts[user]) for user, name in connection.execute(names)]
@@ -128,7 +129,7 @@ def _activity() -> CompoundSelect[Any]:
     # Those outside a window are few as a rule: far fewer look-ups than one for each member.
     outside = select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
     members = select(literal("users"), memberships.c.project_id, func.count()).group_by(memberships.c.project_id)
-    messages = select(literal("messages"), project_days.c.project_id, func.sum(project_days.c.messages))
+    messages = select(literal("messages"), project_days.c.project_id, _sum(project_days.c.messages))
     days = project_days.c.day.between(bindparam("first_day"), bindparam("last_day"))
     return union_all(
         created(topics),
@@ -136,6 +137,11 @@ def _activity() -> CompoundSelect[Any]:
         members.where(memberships.c.user_id.not_in(outside)),
         messages.where(days).group_by(project_days.c.project_id),
     )
+
+
+def _sum(numbers: Column[int]) -> ColumnElement[int]:
+    """Return the sum as a whole number: PostgreSQL makes a decimal one of it."""
+    return cast(func.sum(numbers), BigInteger)
 
 
 _ACTIVITY = _activity()

@@ -1,18 +1,14 @@
-"""Counters in the registry: what was published by topic, project and day, and what subscriptions handed out.
+"""Counters in the registry: what was published by topic, project and day, and what subscriptions handed out."""
 
-Many at a time are given to a statement as one JSON text: a statement for each would give up the interpreter each time,
-and a busy service is slow to give it back.
-"""
-
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, delete, func, select, text
+from sqlalchemy import Connection, Row, Select, delete, select
 
 from ams.clock import Milliseconds
 from ams.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, topic_id, topic_id_text
 from ams.registry.database import Database
+from ams.registry.given import ByRows, among
 from ams.registry.tables import daily_messages, project_days, projects, subscription_tallies, topic_tallies, topics
 
 Days = Mapping[str, int]
@@ -73,13 +69,17 @@ class TallyRecords:
 
     async def of(self, identities: Iterable[TopicId]) -> Sequence[TopicTally]:
         """Return the topics among these that exist, with their tallies."""
-        given = json.dumps([topic_id_text(each) for each in identities])
-        wanted = select(func.json_each(given).table_valued("value").c.value)
-        return await self._read(_TALLIES.where(topics.c.id.in_(wanted)))
+        texts = [topic_id_text(each) for each in identities]
+
+        def work(connection: Connection) -> Sequence[TopicTally]:
+            rows = connection.execute(_TALLIES.where(topics.c.id.in_(among(connection, texts))))
+            return [_topic_tally(row) for row in rows]
+
+        return await self._database.read(work)
 
     async def all(self) -> Sequence[TopicTally]:
         """Return all topics with their tallies."""
-        return await self._read(_TALLIES)
+        return await self._database.read(lambda connection: [_topic_tally(row) for row in connection.execute(_TALLIES)])
 
     async def topic(self, topic: TopicId, newest: int) -> tuple[TopicTally | None, Days]:
         """Return a topic with its tally, None when it is gone, and the newest days on which it was published to."""
@@ -116,12 +116,12 @@ class TallyRecords:
 
         def work(connection: Connection) -> None:
             if advances:
-                days = json.dumps(_day_rows(advances))
-                connection.execute(_ADD_PROJECT_DAYS, {"rows": days})
-                connection.execute(_ADD_DAYS, {"rows": days})
-                connection.execute(_MOVE, {"rows": json.dumps(_tally_rows(advances))})
+                days = _day_rows(advances)
+                _ADD_PROJECT_DAYS.run(connection, days)
+                _ADD_DAYS.run(connection, days)
+                _MOVE.run(connection, _tally_rows(advances))
             if pulled:
-                connection.execute(_ADD_PULLED, {"rows": json.dumps(_pull_rows(pulled))})
+                _ADD_PULLED.run(connection, _pull_rows(pulled))
 
         await self._database.write(work)
 
@@ -131,18 +131,15 @@ class TallyRecords:
 
         def work(connection: Connection) -> None:
             for table in (topic_tallies, daily_messages):
-                connection.execute(delete(table).where(table.c.topic_id.in_(texts)))
+                connection.execute(delete(table).where(table.c.topic_id.in_(among(connection, texts))))
 
         await self._database.write(work)
-
-    async def _read(self, query: Select[Any]) -> Sequence[TopicTally]:
-        return await self._database.read(lambda connection: [_topic_tally(row) for row in connection.execute(query)])
 
 
 def add_to_project(connection: Connection, project: ProjectId, days: Sequence[DayCount]) -> None:
     """Add to a project's days what was published to a topic that goes."""
     if days:
-        connection.execute(_ADD_TO_PROJECT, {"rows": json.dumps([(project, *each) for each in days])})
+        _ADD_TO_PROJECT.run(connection, [(project, *each) for each in days])
 
 
 _TALLIES: Select[Any] = (
@@ -163,10 +160,10 @@ _TALLIES: Select[Any] = (
 )
 
 _OF_TOPICS = """
-    FROM json_each(:rows) AS given
-    JOIN topics ON topics.id = given.value ->> 0
+    FROM {given}
+    JOIN topics ON topics.id = text(0)
     LEFT JOIN topic_tallies AS known ON known.topic_id = topics.id
-    WHERE coalesce(known.messages, 0) = given.value ->> 1
+    WHERE coalesce(known.messages, 0) = number(1)
 """
 """Rows of a topic, the messages counted of it when they were made, and more; those out of date are left out."""
 _ONTO_PROJECT_DAYS = """
@@ -174,10 +171,10 @@ _ONTO_PROJECT_DAYS = """
         messages = project_days.messages + excluded.messages, bytes = project_days.bytes + excluded.bytes
 """
 
-_ADD_DAYS = text(
+_ADD_DAYS = ByRows(
     """
     INSERT INTO daily_messages (topic_id, day, messages, bytes)
-    SELECT topics.id, given.value ->> 2, given.value ->> 3, given.value ->> 4
+    SELECT topics.id, text(2), number(3), number(4)
     """
     + _OF_TOPICS
     + """
@@ -185,30 +182,30 @@ _ADD_DAYS = text(
         messages = daily_messages.messages + excluded.messages, bytes = daily_messages.bytes + excluded.bytes
     """
 )
-_ADD_PROJECT_DAYS = text(
+_ADD_PROJECT_DAYS = ByRows(
     """
     INSERT INTO project_days (project_id, day, messages, bytes)
-    SELECT topics.project_id, given.value ->> 2, sum(given.value ->> 3), sum(given.value ->> 4)
+    SELECT topics.project_id, text(2), sum(number(3)), sum(number(4))
     """
     + _OF_TOPICS
     + """
-    GROUP BY topics.project_id, given.value ->> 2
+    GROUP BY topics.project_id, text(2)
     """
     + _ONTO_PROJECT_DAYS
 )
-_ADD_TO_PROJECT = text(
+_ADD_TO_PROJECT = ByRows(
     """
     INSERT INTO project_days (project_id, day, messages, bytes)
-    SELECT projects.id, given.value ->> 1, given.value ->> 2, given.value ->> 3
-    FROM json_each(:rows) AS given JOIN projects ON projects.id = given.value ->> 0
+    SELECT projects.id, text(1), number(2), number(3)
+    FROM {given} JOIN projects ON projects.id = text(0)
     WHERE true
     """  # noqa: S608 - nothing but constants is joined
     + _ONTO_PROJECT_DAYS
 )
-_MOVE = text(
+_MOVE = ByRows(
     """
     INSERT INTO topic_tallies (topic_id, messages, bytes, last_messages, last_publish, previous_publish)
-    SELECT topics.id, given.value ->> 2, given.value ->> 3, given.value ->> 4, given.value ->> 5, given.value ->> 6
+    SELECT topics.id, number(2), number(3), number(4), number(5), number(6)
     """
     + _OF_TOPICS
     + """
@@ -217,12 +214,11 @@ _MOVE = text(
         last_publish = excluded.last_publish, previous_publish = excluded.previous_publish
     """
 )
-_ADD_PULLED = text(
+_ADD_PULLED = ByRows(
     """
     INSERT INTO subscription_tallies (subscription_id, messages, bytes, last_messages, last_pull, previous_pull)
-    SELECT subscriptions.id, given.value ->> 1, given.value ->> 2, given.value ->> 3, given.value ->> 4,
-        given.value ->> 5
-    FROM json_each(:rows) AS given JOIN subscriptions ON subscriptions.id = given.value ->> 0
+    SELECT subscriptions.id, number(1), number(2), number(3), number(4), number(5)
+    FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
     WHERE true
     ON CONFLICT (subscription_id) DO UPDATE SET
         messages = subscription_tallies.messages + excluded.messages,

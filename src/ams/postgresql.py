@@ -39,6 +39,7 @@ _DEFAULTS = {
 
 _PASSING_STATES = frozenset(
     {
+        "25P03",  # idle_in_transaction_session_timeout: this process stood still
         "25006",  # read_only_sql_transaction: the primary became a standby under us
         "40001",  # serialization_failure
         "40P01",  # deadlock_detected

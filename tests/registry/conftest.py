@@ -1,11 +1,14 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from ams.clock import ManualClock
+from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
-from tests.support.administration import open_registry
+from tests.support.administration import KEY, open_registry_at
+
+ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
 
 
 @pytest.fixture
@@ -13,7 +16,19 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+@pytest.fixture(params=ENGINES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty registry, on each engine."""
+    if request.param == "sqlite":
+        yield sqlite_url(str(tmp_path / "registry.db"))
+        return
+    from tests.support.databases import postgres_registry
+
+    with postgres_registry(KEY) as made:
+        yield made
+
+
 @pytest.fixture
-async def registry(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Registry]:
-    async with open_registry(tmp_path, clock) as opened:
+async def registry(url: str, clock: ManualClock) -> AsyncIterator[Registry]:
+    async with open_registry_at(url, clock) as opened:
         yield opened

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, insert, select
 from ams.errors import AlreadyExists, NotFound, RegistryUnavailable, Unusable
 from ams.registry import preparing
 from ams.registry.database import Database, sqlite_url
+from ams.registry.invalidation import Forget
 from ams.registry.tables import keys, projects, topics
 
 
@@ -105,16 +106,18 @@ async def test_reads_do_not_wait_for_a_write_under_way(database: Database, tmp_p
 
 async def test_caches_forget_before_anyone_sees_the_outcome(database: Database) -> None:
     told: list[str] = []
+    database.invalidations.on("letter", told.append)
 
-    await database.write(count_projects, lambda: told.append("then"))
+    await database.write(count_projects, Forget("letter", ("a",)), Forget("letter", ("b",)))
     told.append("caller")
 
-    assert told == ["then", "caller"]
+    assert told == ["a", "b", "caller"]
 
 
 async def test_caches_forget_also_when_the_caller_has_left(database: Database) -> None:
     forgotten = asyncio.Event()
-    writing = asyncio.create_task(database.write(lambda connection: add_project("P", connection), forgotten.set))
+    database.invalidations.on("letter", forgotten.set)
+    writing = asyncio.create_task(database.write(lambda connection: add_project("P", connection), Forget("letter", ())))
     await asyncio.sleep(0)
 
     writing.cancel()

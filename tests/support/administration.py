@@ -19,7 +19,14 @@ SERVICE_TOKEN = "service-token"
 @contextlib.asynccontextmanager
 async def open_registry(folder: Path, clock: Clock | None = None) -> AsyncIterator[Registry]:
     """Open the registry kept in a folder, and close it at the end."""
-    registry = await Registry.open(sqlite_url(str(folder / "registry.db")), KEY, clock=clock or ManualClock())
+    async with open_registry_at(sqlite_url(str(folder / "registry.db")), clock) as registry:
+        yield registry
+
+
+@contextlib.asynccontextmanager
+async def open_registry_at(url: str, clock: Clock | None = None) -> AsyncIterator[Registry]:
+    """Open the registry at a URL, and close it at the end."""
+    registry = await Registry.open(url, KEY, clock=clock or ManualClock())
     try:
         yield registry
     finally:

@@ -1,15 +1,29 @@
 """What requests need again and again, so that the hot paths never touch the database.
 
 Filled on a miss, emptied entry by entry by whoever writes. A fill is dropped when anything was forgotten since its
-query began: the query may have read what stood there before.
+query began: the query may have read what stood there before. Where others write too, entries are believed only while
+this process surely hears of that; else the database is asked each time.
 """
 
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+FOREVER = math.inf
+
+
+class Trust:
+    """Until when entries may be believed, as a moment of `time.monotonic`; for ever where nobody else writes."""
+
+    __slots__ = ("until",)
+
+    def __init__(self, until: float = FOREVER) -> None:
+        self.until = until
 
 
 class Cache(Generic[K, V]):
@@ -18,8 +32,9 @@ class Cache(Generic[K, V]):
     Each entry counts as 1, or as `weigh` says; one too large for all is kept as long as it is the last.
     """
 
-    def __init__(self, size: int, weigh: Callable[[V], int] = lambda _: 1) -> None:
+    def __init__(self, size: int, weigh: Callable[[V], int] = lambda _: 1, trust: Trust | None = None) -> None:
         self._size = size
+        self._trust = trust or Trust()
         self._weigh = weigh
         self._weight = 0
         self._entries: OrderedDict[K, V] = OrderedDict()
@@ -29,7 +44,10 @@ class Cache(Generic[K, V]):
         return len(self._entries)
 
     async def find(self, key: K, fill: Callable[[], Awaitable[V | None]]) -> V | None:
-        """Return the entry, without suspending when it is there; else ask `fill`."""
+        """Return the entry, without suspending when it is there and to be believed; else ask `fill`."""
+        until = self._trust.until
+        if until < FOREVER and time.monotonic() >= until:
+            return await fill()
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)

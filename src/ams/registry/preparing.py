@@ -10,9 +10,10 @@ import structlog
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
 from ams.errors import Unusable
+from ams.registry.shared_tables import SHARED
 from ams.registry.tables import METADATA
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest migration."""
 
 logger = structlog.get_logger("ams.registry")
@@ -43,6 +44,8 @@ def prepare(connection: Connection) -> None:
 def create(connection: Connection) -> None:
     """Make all tables in an empty database."""
     METADATA.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        SHARED.create_all(connection, checkfirst=False)
     _VERSION.create(connection)
     connection.execute(insert(_VERSION).values(version_num=HEAD))
 

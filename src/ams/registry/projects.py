@@ -9,6 +9,7 @@ from ams.clock import Clock, Milliseconds
 from ams.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
 from ams.registry.cache import Cache
 from ams.registry.database import Database
+from ams.registry.invalidation import PROJECT, Forget
 from ams.registry.records import Project
 from ams.registry.tables import projects, subscriptions, topics, users
 
@@ -26,7 +27,8 @@ class ProjectRecords:
     def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
         self._database = database
         self._clock = clock
-        self._by_name: Cache[str, Project] = Cache(cache_size)
+        self._by_name: Cache[str, Project] = database.invalidations.new_cache(cache_size)
+        database.invalidations.on(PROJECT, self._forget)
 
     async def find(self, name: str) -> Project | None:
         """Return a project, None when there is none; cached."""
@@ -67,7 +69,7 @@ class ProjectRecords:
             connection.execute(change)
             return _one(connection, projects.c.id == project)
 
-        return await self._database.write(work, lambda: self._forget(project))
+        return await self._database.write(work, Forget(PROJECT, (project,)))
 
     async def set_retention(self, project: ProjectId, retention: Milliseconds | None) -> Project | None:
         """Change the age limit of a project's topics; return the project, None when it is gone."""
@@ -78,7 +80,7 @@ class ProjectRecords:
             connection.execute(change)
             return _one(connection, projects.c.id == project)
 
-        return await self._database.write(work, lambda: self._forget(project))
+        return await self._database.write(work, Forget(PROJECT, (project,)))
 
     async def delete(self, project: ProjectId) -> Owned | None:
         """Remove a project, its memberships, topics, subscriptions and access lists.
@@ -93,9 +95,9 @@ class ProjectRecords:
             removed = connection.execute(delete(projects).where(projects.c.id == project)).rowcount
             return owned if removed else None
 
-        return await self._database.write(work, lambda: self._forget(project))
+        return await self._database.write(work, Forget(PROJECT, (project,)))
 
-    def _forget(self, project: ProjectId) -> None:
+    def _forget(self, project: str) -> None:
         # Cached topics and subscriptions need no forgetting: they are found by the identity, which never comes back.
         self._by_name.forget_where(lambda _, known: known.id == project)
 

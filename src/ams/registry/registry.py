@@ -6,9 +6,10 @@ from typing import Self
 from sqlalchemy import Connection, insert, select
 
 from ams.clock import Clock, SystemClock
-from ams.errors import RegistryUnavailable, Unusable
+from ams.errors import AmsError, RegistryUnavailable, Unusable
 from ams.registry import preparing, rotation
-from ams.registry.database import Database, reason
+from ams.registry.books import BookRecords
+from ams.registry.database import Database, is_postgresql, reason
 from ams.registry.figures import FigureRecords
 from ams.registry.projects import ProjectRecords
 from ams.registry.registrations import RegistrationRecords
@@ -32,12 +33,13 @@ class Registry:
         self._secrets = secrets
         self.users = UserRecords(database, secrets, clock, cache_size)
         self.topics = TopicRecords(database, clock, cache_size)
-        self.schemas = SchemaRecords(database, clock, self.topics.forget_schema)
+        self.schemas = SchemaRecords(database, clock)
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)
         self.projects = ProjectRecords(database, clock, cache_size)
         self.registrations = RegistrationRecords(database, clock, self.users)
         self.tallies = TallyRecords(database)
         self.figures = FigureRecords(database)
+        self.books = BookRecords(database, clock)
 
     @classmethod
     async def open(
@@ -45,22 +47,25 @@ class Registry:
         url: str,
         key: bytes,
         *,
+        password: str = "",
         clock: Clock | None = None,
         on_full: Callable[[], bool] = lambda: False,
         cache_size: int = CACHE_SIZE,
     ) -> Self:
-        """Open the database at `url` (see `database.sqlite_url`), making or migrating its tables.
+        """Open the database at `url`, making or migrating its tables: see `database.sqlite_url`, or PostgreSQL's.
 
         `key` (32 bytes) encrypts the tokens; `on_full` is asked for room when the disk is full and answers whether it
-        made some. Raises `Unusable` for a database that is not ours, or a key that is not this database's.
+        made some. Raises `Unusable` for a database that is not ours, or a key that is not this database's;
+        `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
         """
         secrets = Secrets(key)
-        database = Database(url, on_full)
+        database = Database(url, on_full, password=password)
         try:
-            await database.write(lambda connection: _prepare(connection, secrets.fingerprint))
+            await database.prepare(lambda connection: _prepare(connection, secrets.fingerprint))
+            await database.listen()
         except RegistryUnavailable as error:
             await database.close()
-            raise Unusable(f"the registry's database is not usable: {reason(error.__cause__)}") from error
+            raise _not_opened(url, error) from error.__cause__
         except BaseException:
             await database.close()
             raise
@@ -81,6 +86,14 @@ class Registry:
     async def close(self) -> None:
         """Finish what was accepted and let go of the database."""
         await self._database.close()
+
+
+def _not_opened(url: str, error: RegistryUnavailable) -> AmsError:
+    """A server comes back by itself; a file does not."""
+    said = reason(error.__cause__)
+    if is_postgresql(url):
+        return RegistryUnavailable(f"the registry's database does not answer: {said}")
+    return Unusable(f"the registry's database is not usable: {said}")
 
 
 def _prepare(connection: Connection, fingerprint: str) -> None:

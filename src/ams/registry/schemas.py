@@ -1,6 +1,6 @@
 """Schemas in the registry, with all their revisions: what was checked against stays known."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 from ams.clock import Clock
 from ams.names import ProjectId, SchemaId, SchemaName, new_uuid
 from ams.registry.database import Database
+from ams.registry.invalidation import SCHEMA, Forget
 from ams.registry.records import Schema, SchemaContent
 from ams.registry.tables import schema_revisions, schemas
 
@@ -18,11 +19,9 @@ class SchemaRecords:
     Nothing is kept of them: their texts are large, and what publishing needs of them is kept compiled.
     """
 
-    def __init__(self, database: Database, clock: Clock, changed: Callable[[SchemaId], None]) -> None:
-        """`changed` is told of every schema that changed or went, before anyone sees the outcome."""
+    def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._changed = changed
 
     async def find(self, project: ProjectId, name: SchemaName) -> Schema | None:
         """Return a schema at its newest revision, None when there is none."""
@@ -70,13 +69,13 @@ class SchemaRecords:
                 self._add(connection, schema.id, revision, content)
             return _one(connection, _NEWEST.where(schemas.c.id == schema.id))
 
-        return await self._database.write(work, lambda: self._changed(schema.id))
+        return await self._database.write(work, Forget(SCHEMA, (schema.id,)))
 
     async def delete(self, schema: SchemaId) -> bool:
         """Remove a schema and its revisions, and detach it from all topics; return whether it was there."""
         removal = delete(schemas).where(schemas.c.id == schema)
         return await self._database.write(
-            lambda connection: connection.execute(removal).rowcount > 0, lambda: self._changed(schema)
+            lambda connection: connection.execute(removal).rowcount > 0, Forget(SCHEMA, (schema,))
         )
 
     def _add(self, connection: Connection, schema: SchemaId, revision: int, content: SchemaContent) -> None:

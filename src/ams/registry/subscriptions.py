@@ -12,6 +12,7 @@ from ams.push_config import PushConfig
 from ams.registry import access_lists, push
 from ams.registry.cache import Cache
 from ams.registry.database import Database
+from ams.registry.invalidation import SUBSCRIPTION, Forget
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import NOBODY, Subscription
 from ams.registry.tables import subscription_access, subscriptions
@@ -26,7 +27,8 @@ class SubscriptionRecords:
     def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
         self._database = database
         self._clock = clock
-        self._by_name: Cache[tuple[ProjectId, str], Subscription] = Cache(cache_size)
+        self._by_name: Cache[tuple[str, str], Subscription] = database.invalidations.new_cache(cache_size)
+        database.invalidations.on(SUBSCRIPTION, lambda project, name: self._by_name.forget((project, name)))
 
     async def find(self, project: ProjectId, name: SubscriptionName) -> Subscription | None:
         """Return a subscription with its access list, None when there is none; cached."""
@@ -104,7 +106,7 @@ class SubscriptionRecords:
         """Change the deadline; False when there is no such subscription."""
         change = update(subscriptions).where(_is(project, name)).values(ack_deadline_seconds=seconds)
         changed = await self._database.write(
-            lambda connection: connection.execute(change).rowcount, lambda: self._by_name.forget((project, name))
+            lambda connection: connection.execute(change).rowcount, _forget(project, name)
         )
         return changed > 0
 
@@ -127,7 +129,7 @@ class SubscriptionRecords:
                 delivered = after is not None and after.verified
                 push.place_worker(connection, project, row.id, worker, delivered=delivered)
 
-        await self._database.write(work, lambda: self._by_name.forget((project, name)))
+        await self._database.write(work, _forget(project, name))
 
     async def place_worker(self, worker: UserId) -> None:
         """Put the worker where it has to deliver, wherever it is missing. For the start, before anything is cached."""
@@ -149,7 +151,7 @@ class SubscriptionRecords:
             row = connection.execute(removal).first()
             return _subscription(row) if row else None
 
-        return await self._database.write(work, lambda: self._by_name.forget((project, name)))
+        return await self._database.write(work, _forget(project, name))
 
     async def access_list(self, project: ProjectId, name: SubscriptionName) -> Sequence[UserName]:
         """Return the names on a subscription's access list, in stored order."""
@@ -167,7 +169,11 @@ class SubscriptionRecords:
                 raise SubscriptionGone
             access_lists.replace(connection, subscription_access, identity, listed)
 
-        await self._database.write(work, lambda: self._by_name.forget((project, name)))
+        await self._database.write(work, _forget(project, name))
+
+
+def _forget(project: ProjectId, name: SubscriptionName) -> Forget:
+    return Forget(SUBSCRIPTION, (project, name))
 
 
 def _is(project: ProjectId, name: SubscriptionName) -> ColumnElement[bool]:

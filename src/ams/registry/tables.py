@@ -2,7 +2,7 @@
 
 `number` gives the order of creation: lists are cut and continued by it. `id` is the identity everything else refers
 to. Uniqueness and cascades are the database's work (HTTP contract 17.3, U11 and U12), so no race can pass by them.
-A change here needs a migration; `tests/registry/test_schema.py` compares the two.
+A change here needs a migration; `tests/registry/test_preparing.py` compares the two.
 """
 
 from sqlalchemy import (
@@ -19,14 +19,13 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-METADATA = MetaData(
-    naming_convention={
-        "pk": "%(table_name)s_key",
-        "fk": "%(table_name)s_%(column_0_name)s_exists",
-        "uq": "%(table_name)s_%(column_0_name)s_unique",
-        "ix": "%(table_name)s_by_%(column_0_name)s",
-    }
-)
+NAMING = {
+    "pk": "%(table_name)s_key",
+    "fk": "%(table_name)s_%(column_0_name)s_exists",
+    "uq": "%(table_name)s_%(column_0_name)s_unique",
+    "ix": "%(table_name)s_by_%(column_0_name)s",
+}
+METADATA = MetaData(naming_convention=NAMING)
 
 TAKEN = {
     "projects_name_unique": "Project already exists",
@@ -262,3 +261,28 @@ keys = Table(
     METADATA,
     Column("fingerprint", String(64), primary_key=True, comment="of the key that encrypts the tokens"),
 )
+
+publish_claims = Table(
+    "publish_claims",
+    METADATA,
+    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("key", LargeBinary, primary_key=True, comment="hash of an idempotency key"),
+    Column("content", LargeBinary, nullable=False, comment="hash of the messages"),
+    Column("log_end", BigInteger, nullable=False, comment="the topic's end when the key was claimed"),
+    Column("claimed_at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("version", Integer, nullable=False, comment="raised by each change"),
+    Column("mark", String(36), nullable=False, comment="of who claimed it"),
+    Column("first", BigInteger, comment="offset of the first message; null: not known yet"),
+    Column("messages", Integer, comment="null: not known yet"),
+    Column("time", BigInteger, comment="publish time: milliseconds since the epoch"),
+    Index("publish_claims_by_claimed_at", "topic_id", "claimed_at"),
+)
+"""Who appends, or appended, with which idempotency key, where the log cannot remember it."""
+
+topic_sizes = Table(
+    "topic_sizes",
+    METADATA,
+    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("bytes", BigInteger, nullable=False, comment="ever published"),
+)
+"""How much was published, where the log cannot count it."""

@@ -7,10 +7,11 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, ins
 
 from ams.clock import Clock, Milliseconds
 from ams.errors import NotFound, TopicGone
-from ams.names import ProjectId, SchemaId, SchemaName, TopicId, TopicName, UserId, UserName, topic_id, topic_id_text
+from ams.names import ProjectId, SchemaName, TopicId, TopicName, UserId, UserName, topic_id, topic_id_text
 from ams.registry import access_lists
 from ams.registry.cache import Cache
 from ams.registry.database import Database
+from ams.registry.invalidation import SCHEMA, TOPIC, Forget
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import NOBODY, AttachedSchema, Topic
 from ams.registry.tables import projects, schemas, topic_access, topic_schemas, topics
@@ -23,7 +24,9 @@ class TopicRecords:
     def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
         self._database = database
         self._clock = clock
-        self._by_name: Cache[tuple[ProjectId, str], Topic] = Cache(cache_size)
+        self._by_name: Cache[tuple[str, str], Topic] = database.invalidations.new_cache(cache_size)
+        database.invalidations.on(TOPIC, lambda project, name: self._by_name.forget((project, name)))
+        database.invalidations.on(SCHEMA, self._forget_schema)
 
     async def find(self, project: ProjectId, name: TopicName) -> Topic | None:
         """Return a topic with its access list, None when there is none; cached."""
@@ -77,11 +80,7 @@ class TopicRecords:
             if schema:
                 _attach(connection, project, identity, schema)
 
-        await self._database.write(work, lambda: self._by_name.forget((project, name)))
-
-    def forget_schema(self, schema: SchemaId) -> None:
-        """Drop from memory what was known of topics that have this schema: it changed."""
-        self._by_name.forget_where(lambda _, topic: topic.schema is not None and topic.schema.id == schema)
+        await self._database.write(work, _forget(project, name))
 
     async def set_retention(self, project: ProjectId, name: TopicName, retention: Milliseconds | None) -> Topic | None:
         """Change a topic's own age limit; return the topic, None when there is none."""
@@ -91,7 +90,7 @@ class TopicRecords:
             connection.execute(change)
             return _find(connection, project, name)
 
-        return await self._database.write(work, lambda: self._by_name.forget((project, name)))
+        return await self._database.write(work, _forget(project, name))
 
     async def without_retention(self, project: ProjectId) -> Sequence[TopicId]:
         """Return the topics of a project that have no age limit of their own."""
@@ -123,7 +122,7 @@ class TopicRecords:
             add_to_project(connection, topic.project_id, last)
             return True
 
-        return await self._database.write(work, lambda: self._by_name.forget((topic.project_id, topic.name)))
+        return await self._database.write(work, _forget(topic.project_id, topic.name))
 
     async def access_list(self, project: ProjectId, name: TopicName) -> Sequence[UserName]:
         """Return the names on a topic's access list, in stored order."""
@@ -141,7 +140,14 @@ class TopicRecords:
                 raise TopicGone
             access_lists.replace(connection, topic_access, identity, listed)
 
-        await self._database.write(work, lambda: self._by_name.forget((project, name)))
+        await self._database.write(work, _forget(project, name))
+
+    def _forget_schema(self, schema: str) -> None:
+        self._by_name.forget_where(lambda _, topic: topic.schema is not None and topic.schema.id == schema)
+
+
+def _forget(project: ProjectId, name: str) -> Forget:
+    return Forget(TOPIC, (project, name))
 
 
 def _is(project: ProjectId, name: TopicName) -> ColumnElement[bool]:

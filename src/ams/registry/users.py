@@ -11,6 +11,7 @@ from ams.names import ProjectId, UserId, UserName, new_uuid
 from ams.registry import user_rows
 from ams.registry.cache import Cache
 from ams.registry.database import Database, Work
+from ams.registry.invalidation import PRINCIPAL, Forget
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Principal, User, UserDetails
 from ams.registry.secrets import Secrets, new_token
@@ -33,7 +34,8 @@ class UserRecords:
         self._clock = clock
         # Keyed by the token's text: a dictionary compares hashes that differ in every process, so how long a miss
         # takes tells nothing about the tokens that are there.
-        self._principals: Cache[str, Principal] = Cache(cache_size)
+        self._principals: Cache[str, Principal] = database.invalidations.new_cache(cache_size)
+        database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:
         """Return whom a token stands for, None when it is nobody's; cached, unknown tokens are not."""
@@ -168,9 +170,10 @@ class UserRecords:
 
     async def _write(self, user: UserId, work: Work[T]) -> T:
         """Run work that changes a user: whatever its token stood for is forgotten before anyone sees the outcome."""
-        return await self._database.write(
-            work, lambda: self._principals.forget_where(lambda _, principal: principal.id == user)
-        )
+        return await self._database.write(work, Forget(PRINCIPAL, (user,)))
+
+    def _forget(self, user: str) -> None:
+        self._principals.forget_where(lambda _, principal: principal.id == user)
 
     def _touch(self, connection: Connection, user: UserId, values: Mapping[str, str]) -> None:
         change = update(users).where(users.c.id == user)

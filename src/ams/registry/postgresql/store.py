@@ -1,0 +1,186 @@
+"""Transactions on PostgreSQL, in threads.
+
+Writes are serializable: the database sees to it that they end as if each had run alone, as on SQLite, and has one of
+two that are in each other's way run again. A server that is lost is waited for (`patience`), and a commit that was
+not answered is looked up (`outcomes`) rather than done twice.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+from ams.errors import Unusable
+from ams.postgresql import conninfo, is_passing, keeps_connection
+from ams.registry.failures import broken_rule, driver_error, unavailable
+from ams.registry.invalidation import Forget, Invalidations
+from ams.registry.postgresql import outcomes
+from ams.registry.postgresql.connection import engine_to, without_limits
+from ams.registry.postgresql.listening import CHANNEL, Listener
+from ams.registry.postgresql.outcomes import Asked
+from ams.registry.postgresql.patience import Passing, Patience
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+THREADS = 4
+"""For reads, and again for writes; each takes a connection. A node takes one more for listening."""
+WRITES_BETWEEN_PRUNINGS = 1_000
+"""After so many writes the marks of those of long ago are removed."""
+
+_AUTOCOMMIT = ""
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
+_PREPARE = "BEGIN"
+"""Not serializable: having waited for its turn it must see what the one before did."""
+
+_MY_TURN = text("SELECT pg_advisory_xact_lock(7233451)")  # any number, as long as all nodes take the same
+_ENCODING = text("SELECT current_setting('server_encoding')")
+_NOTIFY = text("SELECT pg_notify(:channel, :payload)")
+
+
+class Write(Generic[T]):
+    """What is to be written once, over all attempts at it."""
+
+    def __init__(self, work: Work[T], forgets: Sequence[Forget]) -> None:
+        self.work = work
+        self.forgets = forgets
+        self.asked: Asked[T] | None = None
+        """The attempt that may have been committed."""
+        self.refused = False
+        """Whether an attempt broke a rule."""
+
+
+class PostgresStore:
+    """Runs work against a server, or against whichever of several takes writes."""
+
+    def __init__(self, url: str, password: str, invalidations: Invalidations) -> None:
+        try:
+            to = conninfo(url, password)
+        except ValueError as error:
+            raise Unusable(f"registry is {error}") from None
+        self._engine = engine_to(to, 2 * THREADS)
+        self._patience = Patience()
+        self._listener = Listener(to, invalidations)
+        self._readers = ThreadPoolExecutor(THREADS, thread_name_prefix="registry-reader")
+        self._writers = ThreadPoolExecutor(THREADS, thread_name_prefix="registry-writer")
+        self._writes = 0
+
+    async def prepare(self, work: Work[T]) -> T:
+        """Run the work that makes or migrates the tables: one node at a time, however long it takes.
+
+        Tried once: whoever starts may wait as long as it likes. Raises `RegistryUnavailable`.
+        """
+
+        def in_turn(connection: Connection) -> T:
+            if connection.scalar(_ENCODING) != "UTF8":
+                raise Unusable("the registry's database must have the encoding UTF8")
+            with without_limits(connection):
+                connection.execute(_MY_TURN)
+                return work(connection)
+
+        try:
+            return await _in_thread(self._writers, self._run, in_turn, _PREPARE)
+        except Passing as passing:
+            raise unavailable(passing.__cause__ or passing) from passing.__cause__
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that changes nothing, on one state of the database."""
+        return await self._patience.keep_trying(lambda: _in_thread(self._readers, self._run, work, _READ))
+
+    async def put(self, work: Work[T]) -> T:
+        """Run one statement; again when its answer was lost."""
+        return await self._patience.keep_trying(lambda: _in_thread(self._writers, self._run, work, _AUTOCOMMIT))
+
+    async def write(self, work: Work[T], forgets: Sequence[Forget]) -> T:
+        """Run work and commit it, once, and have the other nodes forget what it changed."""
+        write = Write(work, forgets)
+        return await self._patience.keep_trying(lambda: _in_thread(self._writers, self._commit, write))
+
+    async def listen(self) -> None:
+        """Begin to hear what other nodes write."""
+        self._listener.start()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._listener.close()
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._readers.shutdown()
+        self._writers.shutdown()
+        self._engine.dispose()
+
+    # In the threads.
+
+    def _run(self, work: Work[T], begin: str) -> T:
+        with _meanings(), self._connected(begin) as connection, connection.begin():
+            return work(connection)
+
+    def _commit(self, write: Write[T]) -> T:
+        if write.asked is not None and self._run(lambda connection: _has_ended(connection, write), _AUTOCOMMIT):
+            return write.asked.result
+        write.asked = None
+        with _meanings(write), self._connected(_WRITE) as connection, connection.begin() as transaction:
+            result = write.work(connection)
+            for forget in write.forgets:
+                connection.execute(_NOTIFY, {"channel": CHANNEL, "payload": forget.text()})
+            write.asked = outcomes.mark(connection, result)
+            transaction.commit()
+        self._prune_at_times()
+        return result
+
+    def _connected(self, begin: str) -> Connection:
+        return self._engine.connect().execution_options(begin=begin)
+
+    def _prune_at_times(self) -> None:
+        self._writes += 1
+        if self._writes % WRITES_BETWEEN_PRUNINGS == 0:
+            with contextlib.suppress(Passing):
+                self._run(outcomes.prune, _AUTOCOMMIT)
+
+
+def _has_ended(connection: Connection, write: Write[T]) -> bool:
+    """Say whether the attempt that was asked to commit did; raise `Passing` while that is open."""
+    assert write.asked is not None
+    if outcomes.is_under_way(connection, write.asked):
+        raise Passing(away=False)
+    return outcomes.is_committed(connection, write.asked)
+
+
+@contextlib.contextmanager
+def _meanings(write: Write[T] | None = None) -> Iterator[None]:
+    """Turn what the driver raises into what it means, or into `Passing` when another attempt may do.
+
+    A broken rule is believed when a second attempt of a write breaks it too: the first may have met a row of a
+    transaction that ended after its own began, which a later one sees.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        cause = driver_error(error)
+        if is_passing(cause):
+            raise Passing(away=not keeps_connection(cause)) from error
+        if not isinstance(error, IntegrityError):
+            raise unavailable(error) from error
+        if write is not None and not write.refused:
+            write.refused = True
+            raise Passing(away=False) from error
+        name = cause.diag.constraint_name or ""
+        raise broken_rule(error, foreign=cause.sqlstate == _FOREIGN, constraint=name) from error
+    except SQLAlchemyError as error:
+        raise unavailable(error) from error
+
+
+_FOREIGN = "23503"
+"""SQLSTATE: what a row refers to is not there."""
+
+
+async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
+    run = contextvars.copy_context().run  # so that what is logged there names the request
+    return await asyncio.get_running_loop().run_in_executor(pool, run, function, *given)

@@ -1,0 +1,60 @@
+"""What the Kafka engine is told: where the brokers are, what it asks of them, and how much it may hold and wait."""
+
+import ssl
+from dataclasses import dataclass, field
+from typing import Any
+
+from ams.clock import Milliseconds
+
+WEEK = Milliseconds(7 * 86_400_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaOptions:
+    """All of it; the defaults fit three brokers in one data centre."""
+
+    servers: str
+    """Brokers to begin with: `host:port`, several with commas. The others are learned from these."""
+    prefix: str = "ams"
+    """What the names of our topics begin with; without a dot."""
+    replication: int = 3
+    """Brokers that keep each message."""
+    min_isr: int = 2
+    """Brokers that must have a message before it counts as stored."""
+    tls: bool = False
+    ca_file: str = ""
+    """CA certificates (PEM) the brokers are checked by; empty = the system's."""
+    sasl: str = "scram-sha-512"
+    """How the user logs in: `plain`, `scram-sha-256` or `scram-sha-512`."""
+    user: str = ""
+    """Empty = no login."""
+    password: str = field(default="", repr=False)
+    retention: Milliseconds = WEEK
+    """How long messages of topics without an age of their own are kept."""
+    max_batch_bytes: int = 17 * 2**20
+    """Largest batch a topic takes: a whole request of 16 MiB, and room for what is around its messages."""
+    ring_bytes: int = 64_000_000
+    """Memory for the newest messages of all topics together."""
+    ahead_bytes: int = 32_000_000
+    """Memory for messages that were fetched beyond what a read asked for, of all readers together."""
+    patience: float = 8.0
+    """Seconds a call waits for Kafka to come round; clients give up at ten."""
+    request_timeout: float = 3.5
+    """Seconds a broker has to answer one request; then its connection is given up."""
+
+
+def access(options: KafkaOptions) -> dict[str, Any]:
+    """Return how to get in, in the words of `aiokafka.conn.create_conn`."""
+    words: dict[str, Any] = {"security_protocol": _protocol(options)}
+    if options.tls:
+        words["ssl_context"] = ssl.create_default_context(cafile=options.ca_file or None)
+    if options.user:
+        words["sasl_mechanism"] = options.sasl.upper()
+        words["sasl_plain_username"] = options.user
+        words["sasl_plain_password"] = options.password
+    return words
+
+
+def _protocol(options: KafkaOptions) -> str:
+    transport = "SSL" if options.tls else "PLAINTEXT"
+    return f"SASL_{transport}" if options.user else transport

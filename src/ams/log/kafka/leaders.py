@@ -91,5 +91,5 @@ def _leader(code: int, partitions: Any) -> Told:
 
 
 def _error(code: int) -> Exception:
-    error: Exception = for_code(code)() if code else LeaderNotAvailableError()
-    return error
+    kind: type[Exception] = for_code(code) if code else LeaderNotAvailableError
+    return kind()

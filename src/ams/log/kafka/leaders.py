@@ -91,5 +91,5 @@ def _leader(code: int, partitions: Any) -> Told:
 
 
 def _error(code: int) -> Exception:
-    kind: type[Exception] = for_code(code) if code else LeaderNotAvailableError
+    kind: Callable[[], Exception] = for_code(code) if code else LeaderNotAvailableError
     return kind()

@@ -1,0 +1,133 @@
+"""Messages as Kafka records, and back.
+
+A record's value is the message's decoded data, its headers are the attributes in their order, so that Spark and others
+read our topics as they are. What would not come back as it was goes as text: data that is not the one way to write its
+bytes in base64 (line breaks, odd last bits, or no base64 at all) is the value as it stands, and a header says so.
+
+Headers that begin with `ams:` are ours and no attributes; an attribute whose name begins so is written with another
+colon after that. The fragment of a message read is byte for byte the one published.
+
+Records of others are shown as they can be. A value is shown in base64, none as empty data; a key is not shown. Headers
+are attributes: none as an empty text, bytes that are no UTF-8 with replacement characters, of several with one name
+the last. Markers of transactions are no messages; a batch that cannot be read at all (a compression without its
+library here, header names that are no UTF-8) is skipped, counted and logged.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pybase64
+import structlog
+from aiokafka.errors import CorruptRecordException, KafkaError
+from aiokafka.record.memory_records import MemoryRecords
+
+from ams.clock import Milliseconds
+from ams.errors import Damaged
+from ams.log.kafka.place import Place
+from ams.messages import Fragment, Message, Stored, message
+from ams.names import Offset
+
+logger = structlog.get_logger("ams.log")
+
+OURS = "ams:"
+"""What the names of our own headers begin with."""
+ESCAPED = OURS + ":"
+"""What an attribute's name begins with when it would begin with `OURS`."""
+TEXT = OURS + "text"
+"""Header of a message whose value is its data as text."""
+
+Header = tuple[str, bytes | None]
+
+LAST_TIME = 253_402_300_799_999
+"""Milliseconds: the end of the year 9999, beyond which a time cannot be written."""
+
+
+def encode(sent: Message) -> tuple[bytes, list[Header]]:
+    """Return the value and the headers of a message."""
+    headers: list[Header] = [_header(name, value) for name, value in sent.attributes.items()]
+    try:
+        raw: bytes = pybase64.b64decode(sent.data, validate=True)
+    except ValueError:
+        raw = b""
+    if pybase64.b64encode(raw).decode() == sent.data:
+        return raw, headers
+    return sent.data.encode("utf-8", "surrogatepass"), [*headers, (TEXT, b"")]
+
+
+def _header(name: str, value: str) -> Header:
+    return (ESCAPED + name[len(OURS) :] if name.startswith(OURS) else name), value.encode()
+
+
+def fragment_of(value: bytes | None, headers: Sequence[Header]) -> Fragment:
+    """Return the fragment of a record with this value and these headers."""
+    if not headers:
+        return _plain(value)
+    attributes = {name: text for name, text in map(_attribute, headers) if name is not None}
+    if any(name == TEXT for name, _ in headers):
+        return message(_text(value), attributes).fragment
+    return message(pybase64.b64encode(value or b"").decode(), attributes, plain=True).fragment
+
+
+def _plain(value: bytes | None) -> Fragment:
+    return Fragment(b'"data":"%b"' % pybase64.b64encode(value or b""))
+
+
+def _attribute(header: Header) -> tuple[str | None, str]:
+    name, value = header
+    text = (value or b"").decode("utf-8", "replace")
+    if not name.startswith(OURS):
+        return name, text
+    return (OURS + name[len(ESCAPED) :] if name.startswith(ESCAPED) else None), text
+
+
+def _text(value: bytes | None) -> str:
+    try:
+        return (value or b"").decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # not by us
+        return (value or b"").decode("utf-8", "replace")
+
+
+def batches(data: bytes) -> Iterator[Any]:
+    """Return the whole batches in the answer to a fetch; what is cut off at its end is left out."""
+    records = MemoryRecords(data)
+    while (batch := records.next_batch()) is not None:
+        yield batch
+
+
+class Decoder:
+    """Makes messages of batches, and counts those that it cannot read."""
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        """Batches that could not be read."""
+
+    def messages(self, place: Place, batch: Any, start: Offset) -> list[Stored]:
+        """Return the messages of a batch from `start` on; raises `Damaged` when its checksum is wrong."""
+        if batch.is_control_batch:
+            return []
+        if not batch.validate_crc():
+            raise Damaged(f"Kafka topic {place.name}: wrong checksum at offset {batch.base_offset}")
+        try:
+            return _messages(batch, place.first, start)
+        except (UnicodeDecodeError, CorruptRecordException, KafkaError, RuntimeError) as error:
+            self.skipped += 1
+            logger.warning("log.skipped", topic=place.name, offset=batch.base_offset, reason=type(error).__name__)
+            return []
+
+
+def _messages(batch: Any, first: Offset, start: Offset) -> list[Stored]:
+    found = []
+    for record in batch:
+        offset = record.offset + first
+        if offset < start:
+            continue
+        headers = record.headers
+        fragment = fragment_of(record.value, headers) if headers else _plain(record.value)
+        found.append(Stored(offset, record.timestamp, fragment))
+    if batch.timestamp_type == 0:  # given by whoever wrote it
+        return [each._replace(time=_sane(each.time)) for each in found]
+    return found
+
+
+def _sane(time: int) -> Milliseconds:
+    return Milliseconds(min(max(time, 0), LAST_TIME))

@@ -87,7 +87,7 @@ def _leader(code: int, partitions: Any) -> Told:
     for problem, number, leader, *_ in partitions:
         if number == 0:
             return NodeId(leader) if leader >= 0 else _error(problem)
-    return LeaderNotAvailableError()
+    return _error(0)
 
 
 def _error(code: int) -> Exception:

@@ -37,7 +37,8 @@ def signed(batch):
 
 def decoded(data, start=0, place=PLACE, decoder=None):
     decoder = decoder or Decoder()
-    return [each for batch in batches(bytes(data)) for each in decoder.messages(place, batch, Offset(start))]
+    pieces = [decoder.pieces(place, batch, Offset(start), 3) for batch in batches(bytes(data))]
+    return [each for batch in pieces for piece in batch for each in piece]
 
 
 @given(data, attributes)

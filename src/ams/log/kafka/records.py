@@ -14,11 +14,12 @@ library here, header names that are no UTF-8) is skipped, counted and logged.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import pybase64
 import structlog
-from aiokafka.errors import CorruptRecordException, KafkaError
+from aiokafka.errors import KafkaError
 from aiokafka.record.memory_records import MemoryRecords
 
 from ams.clock import Milliseconds
@@ -101,30 +102,34 @@ class Decoder:
         self.skipped = 0
         """Batches that could not be read."""
 
-    def messages(self, place: Place, batch: Any, start: Offset) -> list[Stored]:
-        """Return the messages of a batch from `start` on; raises `Damaged` when its checksum is wrong."""
+    def pieces(self, place: Place, batch: Any, start: Offset, most: int) -> Iterator[list[Stored]]:
+        """Return the messages of a batch from `start` on, `most` at a time; some of the lists may be empty.
+
+        Raises `Damaged` when the batch's checksum is wrong.
+        """
         if batch.is_control_batch:
-            return []
+            return
         if not batch.validate_crc():
             raise Damaged(f"Kafka topic {place.name}: wrong checksum at offset {batch.base_offset}")
         try:
-            return _messages(batch, place.first, start)
-        except (UnicodeDecodeError, CorruptRecordException, KafkaError, RuntimeError) as error:
+            records = iter(batch)
+            while piece := list(islice(records, most)):
+                yield _messages(piece, place.first, start)
+        except (UnicodeDecodeError, KafkaError, RuntimeError) as error:
             self.skipped += 1
             logger.warning("log.skipped", topic=place.name, offset=batch.base_offset, reason=type(error).__name__)
-            return []
 
 
-def _messages(batch: Any, first: Offset, start: Offset) -> list[Stored]:
+def _messages(records: Sequence[Any], first: Offset, start: Offset) -> list[Stored]:
     found = []
-    for record in batch:
+    for record in records:
         offset = record.offset + first
         if offset < start:
             continue
         headers = record.headers
         fragment = fragment_of(record.value, headers) if headers else _plain(record.value)
         found.append(Stored(offset, record.timestamp, fragment))
-    if batch.timestamp_type == 0:  # given by whoever wrote it
+    if records[0].timestamp_type == 0:  # given by whoever wrote it
         return [each._replace(time=_sane(each.time)) for each in found]
     return found
 

@@ -1,0 +1,242 @@
+"""Following the topics that somebody waits on, so that a wait ends a moment after a publish through any node.
+
+For each broker there is one long question about all the topics it leads that are waited on: it is answered when one of
+them has something new. A topic that is waited on while that question is out is asked about in a second, shorter one at
+once, and gets into the long one with its next turn. While nobody waits nothing is asked.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.protocol.fetch import FetchRequest
+
+from ams.errors import AmsError, LogUnavailable, TopicGone
+from ams.log.kafka.connection import Connection
+from ams.log.kafka.fetch import UNCOMMITTED, Fetcher, Part, part_of
+from ams.log.kafka.links import Lane, NodeId
+from ams.log.kafka.place import Place
+from ams.log.kafka.ring import Ring
+from ams.names import Offset, TopicId
+
+LONG, SHORT = Lane("follow"), Lane("follow-new")
+WAIT_MS = {LONG: 500, SHORT: 20}
+"""How long a broker may wait for something new."""
+TOPIC_BYTES, MAX_BYTES = 2**16, 2**22
+"""Bytes of an answer for one topic and for all; of the first topic a whole batch at least."""
+LARGE = 2**18
+"""Bytes of one topic beyond which who waits is told at once, and fetches what it wants itself."""
+PACE, MOST_PACE = 20e-6, 0.02
+"""Seconds between two questions for each topic in them, and at most: they cost as much as they have topics."""
+FIND_SECONDS = 1.0
+AGAIN = 0.1
+"""Seconds until a topic is tried again that could not be asked about."""
+NEVER = Offset(2**63)
+"""Above every offset."""
+
+
+@dataclass(eq=False)
+class Followed:
+    """A topic that is waited on."""
+
+    place: Place
+    position: Offset
+    """Where the next question begins; from the least that is waited for up to here there is nothing."""
+    waiters: dict["asyncio.Future[bool]", Offset] = field(default_factory=dict)
+    """Who waits, and for a message at which offset or later."""
+    node: "Node | None" = None
+    """Who asks about it; None while its leader is looked for."""
+
+    def wake(self, end: Offset) -> None:
+        """Tell those who wait for less than `end`."""
+        for waiter, after in self.waiters.items():
+            if after < end and not waiter.done():
+                waiter.set_result(True)
+
+    def give_up(self, error: AmsError | None = None) -> None:
+        """Tell all who wait that there is nothing to wait for."""
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if error:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(False)
+
+
+class Node:
+    """The topics one broker leads, and up to two questions about them at a time."""
+
+    def __init__(self, number: NodeId) -> None:
+        self.number = number
+        self.topics: dict[TopicId, Followed] = {}
+        self.asking: dict[Lane, asyncio.Task[None]] = {}
+        self._covered: dict[TopicId, Offset] = {}
+
+    def remove(self, followed: Followed) -> None:
+        """Ask no more about a topic."""
+        if self.topics.get(followed.place.topic) is followed:
+            del self.topics[followed.place.topic]
+
+    def to_ask(self, lane: Lane) -> list[Followed]:
+        """Return what the next question of a lane is about: all, or what the long one that is out does not cover."""
+        if lane == LONG:
+            self._covered = {topic: each.position for topic, each in self.topics.items()}
+            return list(self.topics.values())
+        return [each for topic, each in self.topics.items() if self._covered.get(topic, NEVER) > each.position]
+
+
+class Follower:
+    """All waits of this process."""
+
+    def __init__(self, connection: Connection, fetcher: Fetcher, ring: Ring) -> None:
+        self._connection = connection
+        self._fetcher = fetcher
+        self._ring = ring
+        self._followed: dict[TopicId, Followed] = {}
+        self._nodes: dict[NodeId, Node] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def wait(self, place: Place, after: Offset, timeout: float) -> bool:
+        """Return True as soon as there is a message at `after` or later; see `Reader.wait`."""
+        followed = self._followed.get(place.topic)
+        if followed is None:
+            followed = self._followed[place.topic] = Followed(place, after)
+        followed.position = min(followed.position, after)
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        followed.waiters[waiter] = after
+        self._follow(followed)
+        try:
+            async with asyncio.timeout(timeout):
+                return await waiter
+        except TimeoutError:
+            return False
+        finally:
+            del followed.waiters[waiter]
+            if not followed.waiters:
+                self._unfollow(followed)
+
+    def grown(self, topic: TopicId, end: Offset) -> None:
+        """Note that this node published to a topic, up to `end`."""
+        if followed := self._followed.get(topic):
+            followed.wake(end)
+
+    def forget(self, topic: TopicId) -> None:
+        """End the waits on a topic that is no more."""
+        if followed := self._followed.get(topic):
+            followed.give_up()
+
+    async def close(self) -> None:
+        """End all waits."""
+        for followed in self._followed.values():
+            followed.give_up()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _follow(self, followed: Followed) -> None:
+        if followed.node is not None:
+            self._ask_more(followed.node)
+        elif len(followed.waiters) == 1:
+            self._start(self._find(followed))
+
+    def _unfollow(self, followed: Followed) -> None:
+        if self._followed.get(followed.place.topic) is followed:
+            del self._followed[followed.place.topic]
+        if followed.node is not None:
+            followed.node.remove(followed)
+
+    async def _find(self, followed: Followed, pause: float = 0.0, *, astray: bool = False) -> None:
+        """Find the leader of a topic, for as long as somebody waits on it."""
+        await asyncio.sleep(pause)
+        while followed.waiters:
+            try:
+                await self._find_once(followed, astray)
+            except TopicGone:
+                return followed.give_up()
+            except (LogUnavailable, KafkaError):
+                if not self._connection.reachable:
+                    return followed.give_up(LogUnavailable(f"no broker answers: {self._connection.trouble}"))
+                continue
+            return None
+
+    async def _find_once(self, followed: Followed, astray: bool) -> None:
+        place, until = followed.place, asyncio.get_running_loop().time() + FIND_SECONDS
+        number = await self._connection.leader(place, until=until)
+        if astray:
+            end, oldest = await self._fetcher.end(place, until), await self._fetcher.oldest(place, until)
+            followed.position = min(max(followed.position, oldest), end)
+        if followed.waiters:
+            node = followed.node = self._nodes.setdefault(number, Node(number))
+            node.topics[place.topic] = followed
+            self._ask_more(node)
+
+    def _lose(self, followed: Followed, *, astray: bool = False) -> None:
+        """Look for the leader of a topic again; `astray` when its position is not between its oldest and its end."""
+        if followed.node is not None:
+            followed.node.remove(followed)
+            followed.node = None
+            self._start(self._find(followed, AGAIN, astray=astray))
+
+    def _ask_more(self, node: Node) -> None:
+        if LONG not in node.asking:
+            node.asking[LONG] = self._start(self._ask(node, LONG))
+        elif SHORT not in node.asking and node.to_ask(SHORT):
+            node.asking[SHORT] = self._start(self._ask(node, SHORT))
+
+    async def _ask(self, node: Node, lane: Lane) -> None:
+        """Ask a broker about its topics, again and again while there are any."""
+        try:
+            while asked := node.to_ask(lane):
+                try:
+                    await self._ask_once(node, lane, asked)
+                except KafkaError:
+                    for followed in asked:
+                        self._lose(followed)
+                await asyncio.sleep(min(MOST_PACE, PACE * len(asked)))
+        finally:
+            del node.asking[lane]
+
+    async def _ask_once(self, node: Node, lane: Lane, asked: Iterable[Followed]) -> None:
+        positions = {each.place.name: (each.place.topic, each.position) for each in asked}
+        wanted = [(each.place.name, [(0, max(each.position - each.place.first, 0), TOPIC_BYTES)]) for each in asked]
+        request = FetchRequest(WAIT_MS[lane], 1, MAX_BYTES, UNCOMMITTED, wanted)
+        response = await self._connection.send(node.number, request, lane)
+        for name, parts in response.topics:
+            topic, position = positions[name]
+            if followed := self._followed.get(topic):
+                await self._take(followed, position, parts[0])
+
+    async def _take(self, followed: Followed, position: Offset, answer: Any) -> None:
+        try:
+            part = part_of(answer)
+        except OffsetOutOfRangeError:
+            return self._lose(followed, astray=True)
+        except KafkaError as error:
+            if error.invalid_metadata:
+                self._connection.moved(followed.place)
+            return self._lose(followed)
+        if part.data:
+            await self._feed(followed, position, part)
+
+    async def _feed(self, followed: Followed, position: Offset, part: Part) -> None:
+        """Keep what is new, and wake who waits for it."""
+        topic, end = followed.place.topic, Offset(part.high + followed.place.first)
+        if self._ring.has(topic, position, end) or len(part.data) > LARGE:
+            next_ = real = end
+        else:
+            messages, next_ = await self._fetcher.decode(followed.place, part, position)
+            real = Offset(messages[-1].offset + 1) if messages else position
+            self._ring.begin(topic, position, next_, messages)
+        if followed.position >= position:
+            followed.position = max(followed.position, next_)
+        followed.wake(real)

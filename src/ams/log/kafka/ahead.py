@@ -63,6 +63,11 @@ class Ahead:
         # Half of the memory for all who read on and on, so that one does not push out what another comes back for.
         return min(MOST, max(LEAST, self._budget // (4 * len(self._ends))))
 
+    def drop_before(self, topic: TopicId, oldest: Offset) -> None:
+        """Let messages go that are no longer kept."""
+        for run in [run for run in self._of.get(topic, ()) if run.start < oldest]:
+            self._drop(topic, run.start)
+
     def forget(self, topic: TopicId) -> None:
         """Let a topic go."""
         for run in list(self._of.get(topic, ())):

@@ -5,10 +5,9 @@ Only what all in-sync replicas have is seen (the high watermark). Offsets are ou
 """
 
 import asyncio
-from itertools import islice
 from typing import Any, NamedTuple
 
-from aiokafka.errors import NoError, OffsetOutOfRangeError, for_code
+from aiokafka.errors import NoError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 

@@ -26,11 +26,9 @@ WAIT_MS = {LONG: 500, SHORT: 20}
 """How long a broker may wait for something new."""
 TOPIC_BYTES, MAX_BYTES = 2**16, 2**22
 """Bytes of an answer for one topic and for all; of the first topic a whole batch at least."""
-LARGE = 2**18
-"""Bytes of one topic beyond which who waits is told at once, and fetches what it wants itself."""
 PACE, MOST_PACE = 20e-6, 0.02
 """Seconds between two questions for each topic in them, and at most: they cost as much as they have topics."""
-FIND_SECONDS = 1.0
+FIND_SECONDS = 3.0
 AGAIN = 0.1
 """Seconds until a topic is tried again that could not be asked about."""
 NEVER = Offset(2**63)
@@ -48,6 +46,8 @@ class Followed:
     """Who waits, and for a message at which offset or later."""
     node: "Node | None" = None
     """Who asks about it; None while its leader is looked for."""
+    finding: bool = False
+    """Whether somebody looks for its leader."""
 
     def wake(self, end: Offset) -> None:
         """Tell those who wait for less than `end`."""
@@ -146,8 +146,8 @@ class Follower:
     def _follow(self, followed: Followed) -> None:
         if followed.node is not None:
             self._ask_more(followed.node)
-        elif len(followed.waiters) == 1:
-            self._start(self._find(followed))
+        elif not followed.finding:
+            self._look_for(followed)
 
     def _unfollow(self, followed: Followed) -> None:
         if self._followed.get(followed.place.topic) is followed:
@@ -155,19 +155,24 @@ class Follower:
         if followed.node is not None:
             followed.node.remove(followed)
 
-    async def _find(self, followed: Followed, pause: float = 0.0, *, astray: bool = False) -> None:
+    def _look_for(self, followed: Followed, pause: float = 0.0, *, astray: bool = False) -> None:
+        followed.finding = True
+        self._start(self._find(followed, pause, astray))
+
+    async def _find(self, followed: Followed, pause: float, astray: bool) -> None:
         """Find the leader of a topic, for as long as somebody waits on it."""
         await asyncio.sleep(pause)
-        while followed.waiters:
+        while followed.waiters and followed.node is None:
             try:
                 await self._find_once(followed, astray)
             except TopicGone:
-                return followed.give_up()
+                followed.give_up()
+                break
             except (LogUnavailable, KafkaError):
                 if not self._connection.reachable:
-                    return followed.give_up(LogUnavailable(f"no broker answers: {self._connection.trouble}"))
-                continue
-            return None
+                    followed.give_up(LogUnavailable(f"no broker answers: {self._connection.trouble}"))
+                    break
+        followed.finding = False
 
     async def _find_once(self, followed: Followed, astray: bool) -> None:
         place, until = followed.place, asyncio.get_running_loop().time() + FIND_SECONDS
@@ -185,7 +190,7 @@ class Follower:
         if followed.node is not None:
             followed.node.remove(followed)
             followed.node = None
-            self._start(self._find(followed, AGAIN, astray=astray))
+            self._look_for(followed, AGAIN, astray=astray)
 
     def _ask_more(self, node: Node) -> None:
         if LONG not in node.asking:
@@ -220,23 +225,23 @@ class Follower:
         try:
             part = part_of(answer)
         except OffsetOutOfRangeError:
-            return self._lose(followed, astray=True)
+            self._lose(followed, astray=True)
         except KafkaError as error:
             if error.invalid_metadata:
                 self._connection.moved(followed.place)
-            return self._lose(followed)
-        if part.data:
-            await self._feed(followed, position, part)
+            self._lose(followed)
+        else:
+            if part.data:
+                await self._feed(followed, position, part)
 
     async def _feed(self, followed: Followed, position: Offset, part: Part) -> None:
         """Keep what is new, and wake who waits for it."""
         topic, end = followed.place.topic, Offset(part.high + followed.place.first)
-        if self._ring.has(topic, position, end) or len(part.data) > LARGE:
-            next_ = real = end
-        else:
+        next_, after_last = end, self._ring.newest(topic)
+        if not self._ring.has(topic, position, end):
             messages, next_ = await self._fetcher.decode(followed.place, part, position)
-            real = Offset(messages[-1].offset + 1) if messages else position
             self._ring.begin(topic, position, next_, messages)
+            after_last = Offset(messages[-1].offset + 1) if messages else position
         if followed.position >= position:
             followed.position = max(followed.position, next_)
-        followed.wake(real)
+        followed.wake(after_last)

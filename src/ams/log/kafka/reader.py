@@ -16,13 +16,13 @@ from ams.errors import LogUnavailable
 from ams.log.base import Appended, Bounds
 from ams.log.kafka.ahead import Ahead
 from ams.log.kafka.connection import Connection
-from ams.log.kafka.shared import Shared
 from ams.log.kafka.fetch import Fetched, Fetcher
 from ams.log.kafka.follow import Follower
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
 from ams.log.kafka.ring import Ring
 from ams.log.kafka.run import Run, Wish
+from ams.log.kafka.shared import Shared
 from ams.messages import Fragment, Stored
 from ams.names import Offset, TopicId
 
@@ -73,7 +73,7 @@ class Reader:
 
     async def bounds(self, place: Place) -> Bounds:
         """Return the oldest kept offset and the end."""
-        end, oldest = await asyncio.gather(self._ends(place), self._fetcher.oldest(place, self._until()))
+        end, oldest = await asyncio.gather(self._ends(place), self._oldest(place, self._until()))
         return Bounds(min(oldest, end), end)
 
     async def offset_at(self, place: Place, time: Milliseconds) -> Offset | None:
@@ -96,8 +96,7 @@ class Reader:
 
         False also when the topic is forgotten or the reader closes. `LogUnavailable` when no broker answers.
         """
-        run = self._ring.run(place.topic)
-        if run is not None and run.messages and run.messages[-1].offset >= after:
+        if self._ring.newest(place.topic) > after:
             return True
         return await self._follower.wait(place, after, timeout)
 
@@ -175,8 +174,14 @@ class Reader:
             async with self._fetching:
                 return await self._fetcher.fetch(place, position, size, until=until, enough=None if ahead else wish)
         except OffsetOutOfRangeError:
-            oldest = await self._fetcher.oldest(place, until)
+            oldest = await self._oldest(place, until)
             return Fetched([], max(position, oldest), Offset(0))
+
+    async def _oldest(self, place: Place, until: float) -> Offset:
+        oldest = await self._fetcher.oldest(place, until)
+        self._ring.drop_before(place.topic, oldest)
+        self._ahead.drop_before(place.topic, oldest)
+        return oldest
 
     async def _lag(self, until: float) -> None:
         """Wait for a leader that does not show yet what is there."""

@@ -112,7 +112,7 @@ class Decoder:
         if not batch.validate_crc():
             raise Damaged(f"Kafka topic {place.name}: wrong checksum at offset {batch.base_offset}")
         try:
-            records = iter(batch)
+            records = (record for record in batch)  # a batch may be begun once, and slices begin what they are given
             while piece := list(islice(records, most)):
                 yield _messages(piece, place.first, start)
         except (UnicodeDecodeError, KafkaError, RuntimeError) as error:

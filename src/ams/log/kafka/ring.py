@@ -51,6 +51,11 @@ class Ring:
         run = self._runs.get(topic)
         return run is not None and run.start <= start and end <= run.next
 
+    def newest(self, topic: TopicId) -> Offset:
+        """Return the offset after the last message that is here of a topic, 0 when there is none."""
+        run = self._runs.get(topic)
+        return Offset(run.messages[-1].offset + 1) if run and run.messages else Offset(0)
+
     def add(self, topic: TopicId, start: Offset, next_: Offset, messages: Sequence[Stored]) -> None:
         """Add messages that were stored, where they follow on what is here; else leave them to be fetched."""
         run = self._runs.get(topic)
@@ -66,11 +71,11 @@ class Ring:
         self._evict()
 
     def begin(self, topic: TopicId, start: Offset, next_: Offset, messages: Sequence[Stored]) -> None:
-        """Hold messages that somebody read at the tail, `next_` being the end of the topic."""
+        """Hold messages that somebody reads or waits for at the tail, from `start` to before `next_`."""
+        run = self.run(topic)
         if self.accepts(topic, start):
             self.add(topic, start, next_, messages)
             return
-        run = self._runs.get(topic)
         if run is not None and next_ <= run.next:
             return
         self.forget(topic)
@@ -78,6 +83,14 @@ class Ring:
         run.trim(self._budget // SHARE)
         self.bytes += run.bytes
         self._evict()
+
+    def drop_before(self, topic: TopicId, oldest: Offset) -> None:
+        """Let messages go that are no longer kept."""
+        run = self._runs.get(topic)
+        if run is not None and run.start < oldest:
+            before = run.bytes
+            run.drop_before(oldest)
+            self.bytes += run.bytes - before
 
     def forget(self, topic: TopicId) -> None:
         """Let a topic go."""

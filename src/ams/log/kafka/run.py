@@ -92,13 +92,20 @@ class Run:
 
     def trim(self, most: int) -> None:
         """Let the oldest messages go until at most `most` bytes are taken."""
-        count = 0
-        while self.bytes > most and count < len(self.messages):
-            self.bytes -= len(self.messages[count].fragment) + OVERHEAD
+        count, size = 0, self.bytes
+        while size > most and count < len(self.messages):
+            size -= len(self.messages[count].fragment) + OVERHEAD
             count += 1
         if count:
-            self.start = Offset(self.messages[count - 1].offset + 1)
-            del self.messages[:count]
+            self.drop_before(Offset(self.messages[count - 1].offset + 1))
+
+    def drop_before(self, offset: Offset) -> None:
+        """Let the messages before an offset go."""
+        gone = self.messages[: self._index(offset)]
+        del self.messages[: len(gone)]
+        self.bytes -= memory_of(gone)
+        self.start = max(self.start, offset)
+        self.next = max(self.next, offset)
 
     def _index(self, offset: Offset) -> int:
         return bisect_left(self.messages, offset, key=_offset_of)

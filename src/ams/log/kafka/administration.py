@@ -1,0 +1,107 @@
+"""What is done to topics on the brokers, one question each: list, make, delete, describe, change, cut.
+
+Every broker passes on what is the controller's. Times are of the event loop: `until` is when to give up, with
+`LogUnavailable`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aiokafka.errors import (
+    KafkaError,
+    NoError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from aiokafka.protocol.admin import (
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+)
+
+from ams.log.kafka.connection import Connection
+from ams.log.kafka.listing import Listed, listed
+from ams.log.kafka.place import Place
+from ams.log.kafka.requests import AlterRequest, ListTopics
+from ams.names import Offset, TopicId
+
+Configs = Mapping[str, str]
+"""Settings of a topic on the brokers, by their names there."""
+
+_TOPIC = 2
+"""What a resource is, in the requests about settings."""
+_TIMEOUT_MS = 3000
+"""How long a broker may wait for the controller."""
+
+
+async def list_topics(connection: Connection, prefix: str, until: float) -> dict[TopicId, Listed]:
+    """Return the topics of ours that a broker knows."""
+    return await connection.ask_any(ListTopics(), lambda answer: listed(prefix, answer.data), until=until)
+
+
+async def create_topic(connection: Connection, name: str, replication: int, configs: Configs, until: float) -> None:
+    """Make a topic of one partition; one that is there already is no error. Raises `KafkaError` for a refusal."""
+    topic: Any = (name, 1, replication, [], list(configs.items()))
+
+    def answer(response: Any) -> None:
+        for _, code, message in response.topic_errors:
+            _check(code, message, but=TopicAlreadyExistsError)
+
+    await connection.ask_any(CreateTopicsRequest([topic], _TIMEOUT_MS, False), answer, until=until)
+
+
+async def delete_topic(connection: Connection, name: str, until: float) -> None:
+    """Delete a topic; one that is not there is no error."""
+
+    def answer(response: Any) -> None:
+        for _, code in response.topic_error_codes:
+            _check(code, but=UnknownTopicOrPartitionError)
+
+    await connection.ask_any(DeleteTopicsRequest([name], _TIMEOUT_MS), answer, until=until)
+
+
+async def describe(
+    connection: Connection, names: Iterable[str], wanted: Iterable[str], until: float
+) -> dict[str, Configs]:
+    """Return settings of topics by name; a topic that is not there is left out."""
+    resources: Any = [(_TOPIC, name, list(wanted)) for name in names]
+
+    def answer(response: Any) -> dict[str, Configs]:
+        found: dict[str, Configs] = {}
+        for code, message, _, name, entries in response.resources:
+            if for_code(code) is not UnknownTopicOrPartitionError:
+                _check(code, message)
+                found[name] = {entry[0]: entry[1] for entry in entries}
+        return found
+
+    return await connection.ask_any(DescribeConfigsRequest(resources), answer, until=until)
+
+
+async def alter(connection: Connection, place: Place, changes: Mapping[str, str | None], until: float) -> None:
+    """Change settings of a topic; raises `TopicGone` when it is not there."""
+
+    def answer(response: Any) -> None:
+        for code, message, *_ in response.resources:
+            _check(code, message)
+
+    await connection.ask_any(AlterRequest(place.name, changes), answer, until=until)
+
+
+async def delete_records(connection: Connection, place: Place, before: Offset, until: float) -> None:
+    """Delete the messages below an offset, given as ours, at once."""
+    cut = [(place.name, [(0, before - place.first)])]
+
+    def answer(response: Any) -> None:
+        for _, partitions, *_ in response.topics:
+            for _, _, code, *_ in partitions:
+                _check(code)
+
+    await connection.ask(place, DeleteRecordsRequest(cut, _TIMEOUT_MS, {}), answer, until=until)
+
+
+def _check(code: int, message: str | None = None, but: type[KafkaError] = NoError) -> None:
+    kind = for_code(code)
+    if kind is not NoError and kind is not but:
+        raise kind(message or "")

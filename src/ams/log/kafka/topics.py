@@ -1,0 +1,235 @@
+"""The directory of topics: where each one is on the brokers, as they list them.
+
+Nothing is remembered elsewhere: a topic that another node made a moment ago is found by asking for the list again, one
+question for all who miss something, and not more often than the brokers and we can well bear.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from ams.clock import Milliseconds
+from ams.errors import LogUnavailable, TopicGone
+from ams.log.kafka.administration import alter, create_topic, delete_topic, list_topics
+from ams.log.kafka.connection import Connection
+from ams.log.kafka.listing import Listed
+from ams.log.kafka.options import KafkaOptions
+from ams.log.kafka.place import FIRST, Place, place_of
+from ams.log.kafka.standards import Kept, Standards, age_configs, new_configs
+from ams.names import Offset, TopicId, topic_id_text
+
+Answer = TypeVar("Answer")
+
+logger = structlog.get_logger("ams.log")
+
+NEWS = 1.0
+"""Seconds a topic is looked for that nobody knows yet."""
+_LEAST_PAUSE = 0.05
+_SHARE = 5
+"""Looking for what is missing takes no more than one part in so many of the time."""
+_REMEMBERED = 10_000
+"""Topics that were dropped, or looked for in vain, that are remembered."""
+_SETTLED = 5.0
+"""Seconds after which every broker lists a topic that was made."""
+
+
+class Topics:
+    """Every topic of ours, found by identity, made and deleted."""
+
+    def __init__(self, connection: Connection, options: KafkaOptions, gone: Callable[[Place], None]) -> None:
+        """`gone` is told of each topic that is no longer there."""
+        self._connection = connection
+        self._options = options
+        self._gone = gone
+        self.standards = Standards(connection, options)
+        self._listed: dict[TopicId, Listed] = {}
+        self._made: dict[TopicId, float] = {}
+        self._dropped: dict[TopicId, None] = {}
+        self._missed: dict[TopicId, None] = {}
+        self._creating: dict[TopicId, asyncio.Task[None]] = {}
+        self._listing: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+        self._pause = _LEAST_PAUSE
+
+    def known(self, topic: TopicId) -> Place | None:
+        """Return where a topic is, if that is known already."""
+        listed = self._listed.get(topic)
+        return listed.place if listed else None
+
+    async def find(self, topic: TopicId) -> Place:
+        """Return where a topic is; raises `TopicGone`, `LogUnavailable`."""
+        if place := self.known(topic):
+            return place
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (0 if topic in self._missed else NEWS)
+        while topic not in self._dropped:
+            await self.refresh()
+            if place := self.known(topic):
+                return place
+            if loop.time() >= until:
+                _remember(self._missed, topic)
+                break
+            await asyncio.sleep(self._pause)
+        raise TopicGone
+
+    async def all(self) -> Mapping[TopicId, Listed]:
+        """Return every topic the brokers list now."""
+        await self.refresh()
+        return dict(self._listed)
+
+    async def refresh(self) -> None:
+        """Ask for the list; callers at the same time share a question that was sent after they called."""
+        if self._listing is None:
+            self._listing = asyncio.create_task(self._list())
+            await asyncio.shield(self._listing)
+            return
+        if self._next is None:
+            self._next = asyncio.create_task(self._list_after(self._listing))
+        await asyncio.shield(self._next)
+
+    async def create(self, topic: TopicId, retention: Milliseconds | None, label: str, first: Offset = FIRST) -> None:
+        """Make a topic, and return when its leader answers for it; one that is there already is left as it is."""
+        if self.known(topic):
+            return
+        creating = self._creating.get(topic)
+        if creating is None:
+            place = place_of(self._options.prefix, topic, label, first)
+            creating = self._creating[topic] = asyncio.create_task(self._create(place, retention))
+            creating.add_done_callback(lambda _: self._creating.pop(topic))
+            creating.add_done_callback(_look_at)
+        await asyncio.shield(creating)
+
+    async def drop(self, topic: TopicId) -> None:
+        """Delete a topic; one that is not there is no error."""
+        if not self.known(topic):
+            await self.refresh()
+        if place := self.known(topic):
+            await _refusable(delete_topic(self._connection, place.name, self._until()))
+            _remember(self._dropped, topic)
+            self.forget(place)
+
+    async def set_age(self, place: Place, own: Milliseconds | None) -> None:
+        """Give a topic an age limit of its own, or None for the log's default."""
+        changes = age_configs(own, self._options.retention)
+        await _refusable(alter(self._connection, place, changes, self._until()))
+        self.standards.note(place.topic, own)
+
+    async def kept(self, place: Place) -> Kept:
+        """Return what the brokers keep to for a topic; others that were never looked at are looked at with it."""
+        found = self.standards.known(place.topic)
+        if found is None:
+            await self.look(unseen=True)
+            found = self.standards.known(place.topic)
+        if found is None:
+            raise TopicGone
+        return found
+
+    async def look(self, *, unseen: bool = False) -> None:
+        """Look at the settings of all topics, or of those nobody looked at yet."""
+        wanted = {
+            topic: listed for topic, listed in self._listed.items() if not (unseen and self.standards.known(topic))
+        }
+        before = self.standards.weak()
+        await _refusable(self.standards.look(wanted, self._until()))
+        for topic, weakness in self.standards.weak().items():
+            if before.get(topic) != weakness:
+                logger.error(
+                    "topic.weak", topic=topic_id_text(topic), name=self._listed[topic].place.name, why=weakness
+                )
+
+    async def follow_default(self) -> None:
+        """Tell the brokers the log's default age for topics without one of their own, where it was another before."""
+        for topic, listed in list(self._listed.items()):
+            found = self.standards.known(topic)
+            if found and found.own_age is None and found.age != self._options.retention:
+                await self.set_age(listed.place, None)
+
+    def forget(self, place: Place) -> None:
+        """Note that a topic is gone, and tell."""
+        if self._listed.pop(place.topic, None) is None:
+            return
+        self._made.pop(place.topic, None)
+        self.standards.forget(place.topic)
+        self._gone(place)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = [*self._creating.values(), *(task for task in (self._listing, self._next) if task)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _create(self, place: Place, retention: Milliseconds | None) -> None:
+        await self.refresh()
+        if self.known(place.topic):
+            return
+        options = self._options
+        configs = new_configs(options, retention)
+        until = self._until()
+        await _refusable(create_topic(self._connection, place.name, options.replication, configs, until))
+        await self._led(place, until)
+        self._missed.pop(place.topic, None)
+        self._made[place.topic] = asyncio.get_running_loop().time()
+        self._listed[place.topic] = Listed(place, 1, options.replication)
+        self.standards.note(place.topic, retention)
+
+    async def _led(self, place: Place, until: float) -> None:
+        """Wait until the brokers name a leader: they learn of a new topic one after the other."""
+        while True:
+            try:
+                await self._connection.leader(place, until=until)
+                return
+            except TopicGone:
+                if asyncio.get_running_loop().time() >= until:
+                    raise LogUnavailable from None
+
+    async def _list_after(self, listing: "asyncio.Task[None]") -> None:
+        await asyncio.wait((listing,))
+        self._listing, self._next = self._next, None
+        await self._list()
+
+    async def _list(self) -> None:
+        loop = asyncio.get_running_loop()
+        start, mine = loop.time(), asyncio.current_task()
+        try:
+            found = await _refusable(list_topics(self._connection, self._options.prefix, self._until()))
+            self._pause = max(_LEAST_PAUSE, _SHARE * (loop.time() - start))
+            self._take(found, start)
+        finally:
+            if self._listing is mine:
+                self._listing = None
+
+    def _take(self, found: dict[TopicId, Listed], asked: float) -> None:
+        """Take over a list; what was made too short a time ago may be missing in it, what was deleted be in it."""
+        new = {topic: listed for topic, listed in found.items() if topic not in self._dropped}
+        for topic in self._listed.keys() - new.keys():
+            if self._made.get(topic, -_SETTLED) + _SETTLED < asked:
+                self.forget(self._listed[topic].place)
+        self._listed |= new
+
+    def _until(self) -> float:
+        return asyncio.get_running_loop().time() + self._options.patience
+
+
+async def _refusable(work: Awaitable[Answer]) -> Answer:
+    """Await what the brokers may refuse; what they say is for the log, not for clients."""
+    try:
+        return await work
+    except KafkaError as error:
+        logger.error("kafka.refused", why=str(error))
+        raise LogUnavailable from error
+
+
+def _look_at(done: "asyncio.Task[None]") -> None:
+    """Take note of a task's error, which nobody is told when all who waited left."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _remember(topics: dict[TopicId, None], topic: TopicId) -> None:
+    topics[topic] = None
+    if len(topics) > _REMEMBERED:
+        del topics[next(iter(topics))]

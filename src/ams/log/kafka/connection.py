@@ -63,6 +63,10 @@ class Connection:
         """Return the broker that leads a topic, by loop time `until`; raises what `ask` raises."""
         return await self._patiently(lambda: self._leaders.of(place.name), until)
 
+    def known_leader(self, place: Place) -> NodeId | None:
+        """Return the broker that was last told to lead a topic; None when it must be asked for."""
+        return self._leaders.known(place.name)
+
     def moved(self, place: Place) -> None:
         """Note that a topic's leader is not the one that was told last."""
         self._leaders.forget(place.name)

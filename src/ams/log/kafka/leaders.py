@@ -39,6 +39,10 @@ class Leaders:
             raise told
         return told
 
+    def known(self, name: str) -> NodeId | None:
+        """Return the leader of a topic without asking."""
+        return self._known.get(name)
+
     def forget(self, name: str) -> None:
         """Look a topic's leader up again when it is next asked for."""
         self._known.pop(name, None)

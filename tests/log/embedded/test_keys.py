@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ams.errors import KeyReused
 from ams.log.base import Bounds
-from ams.log.embedded.keys import content_hash, is_content
+from ams.log.keys import content_hash, is_content
 from ams.messages import message
 from tests.log.engines import HOUR, Embedded, new_topic, texts
 
@@ -109,7 +109,7 @@ async def test_what_an_earlier_version_remembered_of_a_content_stays_valid(
     async with engine.opened() as log:
         topic = await new_topic(log)
         with monkeypatch.context() as earlier:
-            earlier.setattr("ams.log.embedded.keys.in_order", lambda each: each.fragment)
+            earlier.setattr("ams.log.keys.in_order", lambda each: each.fragment)
             first = await log.append(topic, sent, key="k")
 
     async with engine.opened() as log:

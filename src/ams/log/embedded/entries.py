@@ -19,7 +19,7 @@ class Answered(NamedTuple):
 
     appended: Appended
     content: bytes
-    """16 bytes that stand for its messages (`ams.log.embedded.keys.is_content`)."""
+    """16 bytes that stand for its messages (`ams.log.keys.is_content`)."""
 
 
 class Entries:

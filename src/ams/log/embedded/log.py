@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 
 from ams.clock import Clock, Milliseconds, SystemClock
-from ams.errors import InvalidInput, KeyReused, LogUnavailable, TooLarge, TopicGone
+from ams.errors import KeyReused, LogUnavailable, TooLarge, TopicGone
 from ams.files import Disk, Files
 from ams.log.base import NEW, Appended, Bounds, Origin, Totals
 from ams.log.embedded.classes import class_of
@@ -17,7 +17,6 @@ from ams.log.embedded.committer import Committer
 from ams.log.embedded.entries import Answered
 from ams.log.embedded.findings import Recovery
 from ams.log.embedded.holdings import Holdings
-from ams.log.embedded.keys import content_hash, is_content, key_hash
 from ams.log.embedded.loading import loads
 from ams.log.embedded.options import MIB, LogOptions
 from ams.log.embedded.pages import Pages
@@ -31,13 +30,12 @@ from ams.log.embedded.topic import TopicState
 from ams.log.embedded.upkeep import Upkeep
 from ams.log.embedded.work import Append, Control, Outcome
 from ams.log.embedded.writer import writers
+from ams.log.keys import check_key, content_hash, is_content, key_hash
 from ams.messages import Message, Stored, data_bytes
 from ams.names import Offset, TopicId, topic_id_text
 
 logger = structlog.get_logger("ams.log")
 
-MAX_KEY = 255
-"""Characters of an idempotency key."""
 MAX_APPEND_BYTES = 256 * MIB
 """Fragments of one append: an append never crosses a segment, and a segment's positions are 32 bits."""
 _INDEX_MEMORY = 64 * MIB
@@ -162,8 +160,7 @@ class EmbeddedLog:
         """Store messages at the end of a topic, all or none, durably (`Log.append`)."""
         if not messages:
             raise ValueError("an append has at least one message")
-        if key is not None and not 1 <= len(key) <= MAX_KEY:
-            raise InvalidInput(f"An idempotency key has 1 to {MAX_KEY} characters")
+        check_key(key)
         state = self._topic(topic)
         fragments = [message.fragment for message in messages]
         size = sum(map(len, fragments))

@@ -13,7 +13,6 @@ from ams.errors import Damaged
 from ams.files import FileHandle, Files
 from ams.log.embedded.entries import Answered, SegmentEntries
 from ams.log.embedded.findings import Damage
-from ams.log.embedded.keys import key_hash
 from ams.log.embedded.record import (
     HEADER_BYTES,
     MAGIC,
@@ -27,6 +26,7 @@ from ams.log.embedded.record import (
     retention_of,
 )
 from ams.log.embedded.segment import HEAD_BYTES, seed_of
+from ams.log.keys import key_hash
 from ams.names import Offset, TopicId
 
 _WINDOW = 4 * 1024 * 1024

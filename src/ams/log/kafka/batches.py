@@ -17,6 +17,7 @@ from ams.clock import Milliseconds
 from ams.errors import LogUnavailable
 from ams.log.base import Appended
 from ams.log.kafka.place import Place
+from ams.log.kafka.records import Header
 from ams.messages import Fragment
 from ams.names import Offset
 
@@ -32,7 +33,7 @@ _HEADER_BYTES = 10
 _BREATH = 500
 """Records made in one turn of the event loop."""
 
-Record = tuple[bytes, list[tuple[str, bytes]]]
+Record = tuple[bytes, list[Header]]
 """Value and headers."""
 
 
@@ -207,5 +208,5 @@ def upper_size(records: Sequence[Record]) -> int:
     size = _RECORD_BYTES * len(records) + sum([len(value) for value, _ in records])
     for _, headers in records:
         for name, value in headers:
-            size += 3 * len(name) + len(value) + _HEADER_BYTES
+            size += 3 * len(name) + len(value or b"") + _HEADER_BYTES
     return size

@@ -1,12 +1,21 @@
-"""Idempotency keys: what is remembered of them."""
+"""Idempotency keys: which there may be, and what every engine remembers of them."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
+from ams.errors import InvalidInput
 from ams.messages import Message, in_order
 from ams.names import TopicId
 
 HASH_BYTES = 16
+MAX_KEY = 255
+"""Characters of an idempotency key."""
+
+
+def check_key(key: str | None) -> None:
+    """Raise `InvalidInput` for a key that is none."""
+    if key is not None and not 1 <= len(key) <= MAX_KEY:
+        raise InvalidInput(f"An idempotency key has 1 to {MAX_KEY} characters")
 
 
 def key_hash(topic: TopicId, key: bytes) -> bytes:

@@ -1,15 +1,20 @@
 """The engines that must keep the promise of `ams.log.base.Log`, each opened over the same kind of storage again."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ams.clock import ManualClock
+from ams.clock import ManualClock, Milliseconds, SystemClock
 from ams.log.base import Log
 from ams.log.embedded import EmbeddedLog, LogOptions
+from ams.log.kafka.log import KafkaLog
+from ams.log.kafka.options import KafkaOptions
 from ams.messages import Message, message
 from ams.names import TopicId, new_topic_id
+from tests.log.books import MemoryBooks
+from tests.support.parts import kafka_prefix, kafka_servers
 from tests.support.unreliable_disk import UnreliableDisk
 
 HOUR = 3_600_000
@@ -20,7 +25,17 @@ SMALL: dict[str, Any] = {"min_free_bytes": 0, "reserve_bytes": 0, "check_interva
 class Engine(Protocol):
     """A storage on which logs of one kind are opened, one after the other."""
 
-    clock: ManualClock
+    async def let_pass(self, milliseconds: int) -> None:
+        """Let so much time pass for the log."""
+        ...
+
+    def turn_back(self, milliseconds: int) -> None:
+        """Set the clock that publish times come from back, where it is ours to set."""
+        ...
+
+    def is_now(self, time: Milliseconds) -> bool:
+        """Whether a publish time given just now is right."""
+        ...
 
     def opened(self) -> contextlib.AbstractAsyncContextManager[Log]:
         """Open the log as it was left, and close it at the end."""
@@ -36,6 +51,15 @@ class Embedded:
     folder: str = "/log"
     options: dict[str, Any] = field(default_factory=dict)
 
+    async def let_pass(self, milliseconds: int) -> None:
+        self.clock.advance(milliseconds)
+
+    def turn_back(self, milliseconds: int) -> None:
+        self.clock.step(-milliseconds)
+
+    def is_now(self, time: Milliseconds) -> bool:
+        return time == self.clock.now
+
     @contextlib.asynccontextmanager
     async def opened(self, **options: Any) -> AsyncIterator[EmbeddedLog]:
         log = await self.open(**options)
@@ -49,7 +73,46 @@ class Embedded:
         return await EmbeddedLog.open(self.folder, files=self.disk, clock=self.clock, options=settings)
 
 
-ENGINES = {"embedded": Embedded}
+LATE = 5_000
+"""Milliseconds a test may take between an append and a look at its time."""
+
+
+@dataclass
+class Kafka:
+    """The log on Kafka: topics with a prefix of their own on the broker all tests share."""
+
+    servers: str = field(default_factory=kafka_servers)
+    prefix: str = field(default_factory=kafka_prefix)
+    clock: ManualClock = field(default_factory=ManualClock)
+    """The clock of the books; publish times come from the broker's."""
+
+    def __post_init__(self) -> None:
+        self.books = MemoryBooks(self.clock)
+
+    async def let_pass(self, milliseconds: int) -> None:
+        self.clock.advance(milliseconds)
+        await asyncio.sleep(milliseconds / 1000)
+
+    def turn_back(self, milliseconds: int) -> None:
+        """Leave the broker's clock as it is."""
+
+    def is_now(self, time: Milliseconds) -> bool:
+        return 0 <= SystemClock().wall() - time < LATE
+
+    @contextlib.asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[KafkaLog]:
+        log = await self.open(**options)
+        try:
+            yield log
+        finally:
+            await log.close()
+
+    async def open(self, **options: Any) -> KafkaLog:
+        settings = {"servers": self.servers, "prefix": self.prefix, "replication": 1, "min_isr": 1}
+        return await KafkaLog.open(KafkaOptions(**(settings | options)), self.books)
+
+
+ENGINES = {"embedded": Embedded, "kafka": Kafka}
 
 
 async def new_topic(log: Log) -> TopicId:

@@ -107,7 +107,7 @@ class Batch:
 class Line:
     """The requests of one topic, of which one batch is on its way at a time."""
 
-    __slots__ = ("batch", "place", "producer", "queued", "sequence", "waiting", "worn")
+    __slots__ = ("batch", "place", "producer", "queued", "quiet", "sequence", "waiting", "worn")
 
     def __init__(self, place: Place) -> None:
         """Begin with nothing, and without a producer."""
@@ -116,6 +116,8 @@ class Line:
         self.batch: Batch | None = None
         self.queued = False
         """Whether it is about to be sent, or is being sent."""
+        self.quiet: asyncio.Future[None] | None = None
+        """Completes when nothing is queued any longer."""
         self.producer: Producer | None = None
         """None: it needs one."""
         self.worn = -1

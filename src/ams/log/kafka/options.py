@@ -31,6 +31,8 @@ class KafkaOptions:
     password: str = field(default="", repr=False)
     retention: Milliseconds = WEEK
     """How long messages of topics without an age of their own are kept."""
+    idempotency_window: Milliseconds | None = None
+    """How long idempotency keys are known; None = as long as their topic's messages are kept."""
     max_batch_bytes: int = 17 * 2**20
     """Largest batch a topic takes: a whole request of 16 MiB, and room for what is around its messages."""
     ring_bytes: int = 64_000_000

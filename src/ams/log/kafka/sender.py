@@ -126,6 +126,13 @@ class Sender:
         if line is not None:
             line.fail(TopicGone())
 
+    async def quiet(self, topic: TopicId) -> None:
+        """Wait until nothing of a topic is on its way."""
+        while (line := self._lines.get(topic)) is not None and line.queued:
+            if line.quiet is None:
+                line.quiet = self._loop.create_future()
+            await asyncio.wait((line.quiet,))
+
     async def close(self) -> None:
         """Send what was accepted, as long as anybody waits for it, and end."""
         self._closing = True
@@ -140,9 +147,7 @@ class Sender:
         """See that a line with work is on its way, and one without is not looked at."""
         line.queued = line.has_work
         if not line.queued:
-            self._busy.discard(line)
-            if not self._busy:
-                self._idle.set()
+            self._rest(line)
             return
         self._busy.add(line)
         self._idle.clear()
@@ -152,6 +157,14 @@ class Sender:
             self._run(self._find_leader(line, pause))
         else:
             self._enqueue(line, node)
+
+    def _rest(self, line: Line) -> None:
+        self._busy.discard(line)
+        if not self._busy:
+            self._idle.set()
+        if line.quiet is not None:
+            line.quiet.set_result(None)
+            line.quiet = None
 
     async def _find_leader(self, line: Line, pause: float) -> None:
         until = self._loop.time() + self._options.patience

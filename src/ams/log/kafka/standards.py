@@ -128,6 +128,10 @@ class Standards:
         """Return what is less than promised, of topics that were looked at."""
         return {topic: found.weakness for topic, found in self._kept.items() if found.weakness is not None}
 
+    def ages(self) -> dict[TopicId, Milliseconds]:
+        """Return the age limits of topics that were looked at."""
+        return {topic: found.age for topic, found in self._kept.items()}
+
     async def look(self, topics: Mapping[TopicId, Listed], until: float) -> None:
         """Look at topics now; those that are gone by now are forgotten."""
         remaining = list(topics.values())

@@ -18,6 +18,7 @@ from ams.log.kafka.connection import Connection
 from ams.log.kafka.listing import Listed
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import FIRST, Place, place_of
+from ams.log.kafka.shared import Shared
 from ams.log.kafka.standards import Kept, Standards, age_configs, new_configs
 from ams.names import Offset, TopicId, topic_id_text
 
@@ -50,8 +51,7 @@ class Topics:
         self._dropped: dict[TopicId, None] = {}
         self._missed: dict[TopicId, None] = {}
         self._creating: dict[TopicId, asyncio.Task[None]] = {}
-        self._listing: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
+        self._listing: Shared[None, None] = Shared(lambda _: self._list())
         self._pause = _LEAST_PAUSE
 
     def known(self, topic: TopicId) -> Place | None:
@@ -82,13 +82,7 @@ class Topics:
 
     async def refresh(self) -> None:
         """Ask for the list; callers at the same time share a question that was sent after they called."""
-        if self._listing is None:
-            self._listing = asyncio.create_task(self._list())
-            await asyncio.shield(self._listing)
-            return
-        if self._next is None:
-            self._next = asyncio.create_task(self._list_after(self._listing))
-        await asyncio.shield(self._next)
+        await self._listing(None)
 
     async def create(self, topic: TopicId, retention: Milliseconds | None, label: str, first: Offset = FIRST) -> None:
         """Make a topic, and return when its leader answers for it; one that is there already is left as it is."""
@@ -99,7 +93,7 @@ class Topics:
             place = place_of(self._options.prefix, topic, label, first)
             creating = self._creating[topic] = asyncio.create_task(self._create(place, retention))
             creating.add_done_callback(lambda _: self._creating.pop(topic))
-            creating.add_done_callback(_look_at)
+            creating.add_done_callback(_looked_at)
         await asyncio.shield(creating)
 
     async def drop(self, topic: TopicId) -> None:
@@ -157,10 +151,11 @@ class Topics:
 
     async def close(self) -> None:
         """End what is under way."""
-        tasks = [*self._creating.values(), *(task for task in (self._listing, self._next) if task)]
+        tasks = list(self._creating.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._listing.close()
 
     async def _create(self, place: Place, retention: Milliseconds | None) -> None:
         await self.refresh()
@@ -186,21 +181,12 @@ class Topics:
                 if asyncio.get_running_loop().time() >= until:
                     raise LogUnavailable from None
 
-    async def _list_after(self, listing: "asyncio.Task[None]") -> None:
-        await asyncio.wait((listing,))
-        self._listing, self._next = self._next, None
-        await self._list()
-
     async def _list(self) -> None:
         loop = asyncio.get_running_loop()
-        start, mine = loop.time(), asyncio.current_task()
-        try:
-            found = await _refusable(list_topics(self._connection, self._options.prefix, self._until()))
-            self._pause = max(_LEAST_PAUSE, _SHARE * (loop.time() - start))
-            self._take(found, start)
-        finally:
-            if self._listing is mine:
-                self._listing = None
+        start = loop.time()
+        found = await _refusable(list_topics(self._connection, self._options.prefix, self._until()))
+        self._pause = max(_LEAST_PAUSE, _SHARE * (loop.time() - start))
+        self._take(found, start)
 
     def _take(self, found: dict[TopicId, Listed], asked: float) -> None:
         """Take over a list; what was made too short a time ago may be missing in it, what was deleted be in it."""
@@ -223,7 +209,7 @@ async def _refusable(work: Awaitable[Answer]) -> Answer:
         raise LogUnavailable from error
 
 
-def _look_at(done: "asyncio.Task[None]") -> None:
+def _looked_at(done: "asyncio.Task[None]") -> None:
     """Take note of a task's error, which nobody is told when all who waited left."""
     if not done.cancelled():
         done.exception()

@@ -1,0 +1,159 @@
+"""Appends with an idempotency key, each stored once however often it is asked for, on whatever node.
+
+A key is claimed in the books before its append, durably, with the end of the topic at that moment; after the append
+the claim is settled: where the messages are. So whoever asks again is told, by any node. The first message carries the
+key as well. A claim that nobody settled is one of
+
+- an append that is under way, or whose node has just died: for half a minute nobody knows, and who asks is told to try
+  again;
+- one whose node died: what it sent is in the topic by now or nowhere. The messages from the end at the claim on are
+  searched for the key; when they are there the claim is settled, else it is taken over, by one of those who ask.
+
+What stays possible: an append is stored twice when its node stood still for half a minute after the claim, or was cut
+off with its request under way, another node took the claim over meanwhile, and the first request still reached a
+broker. Nodes give up what they have not sent after 10 seconds, so this takes a process or a broker that stops and goes
+on. And when the claims of a topic are older than keys are remembered, its keys are new again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+import structlog
+
+from ams.clock import Milliseconds
+from ams.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooLarge, TopicGone
+from ams.log.base import Appended
+from ams.log.kafka.batches import Unsent
+from ams.log.kafka.books import Books, Claim
+from ams.log.kafka.place import Place
+from ams.log.keys import content_hash, is_content, key_hash
+from ams.messages import Message
+from ams.names import Offset
+
+logger = structlog.get_logger("ams.log")
+
+YOUNG = Milliseconds(30_000)
+"""A claim not settled is left alone for so long: twice what an append can take, with all its retries."""
+
+
+class Appending(Protocol):
+    """What keys need of the log."""
+
+    def window(self, place: Place) -> Awaitable[Milliseconds]:
+        """Return how long keys of a topic are remembered."""
+        ...
+
+    def end_of(self, place: Place) -> Awaitable[Offset]:
+        """Return the topic's end."""
+        ...
+
+    def append_once(self, place: Place, messages: Sequence[Message], hashed: bytes) -> Awaitable[Appended]:
+        """Append messages, the first of which carries the key."""
+        ...
+
+    def search(self, place: Place, hashed: bytes, since: Offset, count: int) -> Awaitable[Appended | None]:
+        """Return where the append with a key is, from `since` on; None when it is nowhere."""
+        ...
+
+
+class Keys:
+    """Makes appends with keys; those with the same key, one after the other."""
+
+    def __init__(self, books: Books, log: Appending) -> None:
+        self._books = books
+        self._log = log
+        self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
+
+    async def append(self, place: Place, messages: Sequence[Message], key: str) -> Appended:
+        """Append messages unless they were with this key; return where they are.
+
+        Raises `KeyReused` when the key came with other messages, `LogUnavailable` while nobody knows what became of
+        an earlier append with it. One that has begun goes on when its caller leaves.
+        """
+        hashed = key_hash(place.topic, key.encode())
+        await self._until_decided(hashed)
+        task = asyncio.create_task(self._append(place, messages, hashed))
+        self._under_way[hashed] = task
+        task.add_done_callback(lambda done: self._decided(hashed, done))
+        return await asyncio.shield(task)
+
+    async def answered(self, place: Place, messages: Sequence[Message], key: str) -> Appended | None:
+        """Return where the messages of an earlier append with this key are; None when there was none.
+
+        Raises what `append` raises.
+        """
+        hashed = key_hash(place.topic, key.encode())
+        await self._until_decided(hashed)
+        claim = await self._books.known(place.topic, hashed)
+        if claim is None or claim.age > await self._log.window(place):
+            return None
+        return await self._answer(place, hashed, claim, messages)
+
+    async def close(self) -> None:
+        """Wait for the appends under way."""
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    async def _until_decided(self, hashed: bytes) -> None:
+        while (task := self._under_way.get(hashed)) is not None:
+            await asyncio.wait((task,))
+
+    def _decided(self, hashed: bytes, task: "asyncio.Task[Appended]") -> None:
+        del self._under_way[hashed]
+        if not task.cancelled():
+            task.exception()  # looked at: perhaps nobody waits any longer
+
+    async def _append(self, place: Place, messages: Sequence[Message], hashed: bytes) -> Appended:
+        claim = await self._claim(place, hashed, content_hash(messages))
+        if claim is None:
+            return await self._make(place, messages, hashed)
+        answer = await self._answer(place, hashed, claim, messages)
+        if answer is not None:
+            return answer
+        if not await self._books.take_over(place.topic, hashed, claim):
+            raise LogUnavailable
+        logger.info("key.taken_over", topic=place.name)
+        return await self._make(place, messages, hashed)
+
+    async def _claim(self, place: Place, hashed: bytes, content: bytes) -> Claim | None:
+        """Claim a key; return the claim that is there already, unless it is older than keys are remembered."""
+        end = await self._log.end_of(place)
+        claim = await self._books.claim(place.topic, hashed, content, end)
+        if claim is None or claim.age <= (window := await self._log.window(place)):
+            return claim
+        await self._books.forget_old({place.topic: window})
+        return await self._books.claim(place.topic, hashed, content, end)
+
+    async def _answer(self, place: Place, hashed: bytes, claim: Claim, messages: Sequence[Message]) -> Appended | None:
+        """Return where the messages of a claim are; None when they are not stored."""
+        if not is_content(claim.content, messages):
+            raise KeyReused
+        if claim.appended is not None:
+            return claim.appended
+        if claim.age < YOUNG:
+            raise LogUnavailable
+        found = await self._log.search(place, hashed, claim.end, len(messages))
+        if found is not None:
+            await self._settle(place, hashed, found)
+        return found
+
+    async def _make(self, place: Place, messages: Sequence[Message], hashed: bytes) -> Appended:
+        try:
+            appended = await self._log.append_once(place, messages, hashed)
+        except (Unsent, TooLarge, TopicGone):
+            await self._release(place, hashed)
+            raise
+        await self._settle(place, hashed, appended)
+        return appended
+
+    async def _settle(self, place: Place, hashed: bytes, appended: Appended) -> None:
+        try:
+            await self._books.settle(place.topic, hashed, appended)
+        except RegistryUnavailable:  # who asks again searches for the messages
+            logger.warning("key.unsettled", topic=place.name)
+
+    async def _release(self, place: Place, hashed: bytes) -> None:
+        try:
+            await self._books.release(place.topic, hashed)
+        except RegistryUnavailable:  # who asks again finds that they are nowhere
+            logger.warning("key.unreleased", topic=place.name)

@@ -1,0 +1,286 @@
+"""The log on Kafka: topics of the brokers, written and read by every node alike."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Self
+
+from ams.clock import Milliseconds, SystemClock
+from ams.errors import LogUnavailable, TooLarge, TopicGone
+from ams.log.base import Appended, Bounds, Totals
+from ams.log.kafka.administration import delete_records
+from ams.log.kafka.batches import Record
+from ams.log.kafka.books import Books
+from ams.log.kafka.connection import Connection
+from ams.log.kafka.holds import Holds
+from ams.log.kafka.keys import Keys
+from ams.log.kafka.options import KafkaOptions
+from ams.log.kafka.place import Place
+from ams.log.kafka.reader import Reader
+from ams.log.kafka.records import encode
+from ams.log.kafka.search import KEY, find_append
+from ams.log.kafka.sender import Sender
+from ams.log.kafka.sizes import Sizes
+from ams.log.kafka.topics import Topics
+from ams.log.kafka.upkeep import Upkeep
+from ams.log.keys import check_key
+from ams.messages import Fragment, Message, Stored, data_bytes
+from ams.names import Offset, TopicId
+
+_BREATH = 500
+"""Messages encoded in one turn of the event loop."""
+_AT_ONCE = 100
+"""Topics asked about at the same time."""
+
+
+class KafkaLog:
+    """Keeps the promise of `ams.log.base.Log` on Kafka. Used from one event loop; made by `open`.
+
+    What is promised holds for all nodes together, but for `held`, which holds back the appends of this process only.
+    """
+
+    def __init__(self, connection: Connection, options: KafkaOptions, books: Books) -> None:
+        """Take a connection; `open` is the way to make a log."""
+        self._connection = connection
+        self._options = options
+        self._reader = Reader(connection, options)
+        self._sizes = Sizes(books)
+        self._topics = Topics(connection, options, self._gone)
+        self._sender = Sender(connection, options, self._stored)
+        self._keys = Keys(books, self)
+        self._holds = Holds()
+        self._upkeep = Upkeep(connection, options, books, self._topics, self._sender, self._sizes)
+        self._clock = SystemClock()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, options: KafkaOptions, books: Books, client_id: str = "ams") -> Self:
+        """Connect to the brokers; when none answers, go on trying in the background.
+
+        `books` keep what Kafka cannot, and are not closed with the log.
+        """
+        log = cls(await Connection.open(options, client_id), options, books)
+        with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
+            await log._sender.identify()
+        log._upkeep.start()
+        return log
+
+    async def create(self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "") -> None:
+        """Make a topic on the brokers (`Log.create`)."""
+        self._check_open()
+        await self._topics.create(topic, retention, label)
+
+    async def drop(self, topic: TopicId) -> None:
+        """Delete a topic (`Log.drop`)."""
+        self._check_open()
+        await self._topics.drop(topic)
+        await self._upkeep.forget(topic)
+
+    @contextlib.asynccontextmanager
+    async def held(self, topic: TopicId) -> AsyncIterator[None]:
+        """Let this process append nothing to a topic until the block ends (`Log.held`).
+
+        Other nodes are not held back: they learn that the topic is gone from the registry or from the brokers, and
+        what they append until then goes with the topic.
+        """
+        self._check_open()
+        async with self._holds.hold(topic):
+            await self._sender.quiet(topic)
+            await self._sizes.flush()
+            yield
+
+    async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
+        """Change how long a topic's messages are kept (`Log.set_retention`).
+
+        The brokers delete in segments, when all of one is too old; messages that a shorter age makes too old go at
+        once.
+        """
+        place = await self._place(topic)
+        before = await self._topics.kept(place)
+        await self._topics.set_age(place, retention)
+        age = retention or self._options.retention
+        if age < before.age:
+            await self._cut(place, age)
+
+    async def retention(self, topic: TopicId) -> Milliseconds | None:
+        """Return a topic's own age limit (`Log.retention`)."""
+        return (await self._topics.kept(await self._place(topic))).own_age
+
+    async def topics(self) -> frozenset[TopicId]:
+        """Return every topic of ours the brokers have (`Log.topics`)."""
+        self._check_open()
+        return frozenset(await self._topics.all())
+
+    async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
+        """Store messages at the end of a topic, all or none (`Log.append`): the brokers in sync have them."""
+        if not messages:
+            raise ValueError("an append has at least one message")
+        check_key(key)
+        self._check_size(messages)
+        place = self._topics.known(topic)
+        if place is None or self._closed:
+            place = await self._place(topic)
+        if key is not None:
+            await self._check_standards(place)
+            return await self._keys.append(place, messages, key)
+        return await self._append(place, messages)
+
+    async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
+        """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
+        return await self._keys.answered(await self._place(topic), messages, key)
+
+    async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
+        """Return messages from `start` on (`Log.read`), with all that any node had answered for when it began.
+
+        What others wrote into our topics is shown as it can be (`ams.log.kafka.records`), and holes are skipped.
+        """
+        place = await self._place(topic)
+        return await self._reader.read(place, start, max_messages=max_messages, max_bytes=max_bytes)
+
+    async def bounds(self, topic: TopicId) -> Bounds:
+        """Return the oldest kept offset and the end (`Log.bounds`)."""
+        return await self._reader.bounds(await self._place(topic))
+
+    async def all_bounds(self) -> Mapping[TopicId, Bounds]:
+        """Return the bounds of every topic (`Log.all_bounds`)."""
+        self._check_open()
+        places = [each.place for each in (await self._topics.all()).values()]
+        found: dict[TopicId, Bounds] = {}
+        while places:
+            part, places = places[:_AT_ONCE], places[_AT_ONCE:]
+            for place, bounds in zip(part, await asyncio.gather(*map(self._bounds, part)), strict=True):
+                if bounds is not None:
+                    found[place.topic] = bounds
+        return found
+
+    async def totals(self, topic: TopicId) -> Totals:
+        """Return what was ever published to the topic (`Log.totals`).
+
+        Messages are exact; the bytes of a node that was killed lack what it published in its last second. The time is
+        None when the brokers have deleted all messages.
+        """
+        place = await self._place(topic)
+        size = await self._sizes.of(topic)
+        end = await self._reader.end(place)
+        return Totals(end, size, await self._reader.last_time(place) if end else None)
+
+    async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
+        """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
+        return await self._reader.offset_at(await self._place(topic), time)
+
+    async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
+        """Return True as soon as the end is above `after`, False after `timeout` seconds (`Log.wait`)."""
+        return await self._reader.wait(await self._place(topic), after, timeout)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why appends are refused now (`Log.refusal`)."""
+        return self.away
+
+    @property
+    def away(self) -> str | None:
+        """Why no broker can be asked now (`Log.away`)."""
+        return None if self._connection.reachable else self._connection.trouble or "no broker answers"
+
+    async def weak(self) -> Mapping[TopicId, str]:
+        """Return the topics kept with weaker settings than promised, and which these are (`Log.weak`)."""
+        self._check_open()
+        await self._topics.refresh()
+        await self._topics.look()
+        return self._topics.standards.weak()
+
+    async def name_of(self, topic: TopicId) -> str:
+        """Return the name of a topic on the brokers (`Log.name_of`)."""
+        return (await self._place(topic)).name
+
+    async def close(self) -> None:
+        """Finish what was accepted, wake all waiters, and let go (`Log.close`)."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._keys.close()
+        await self._sender.close()
+        await self._upkeep.close()
+        await self._topics.close()
+        await self._reader.close()
+        await self._connection.close()
+
+    async def window(self, place: Place) -> Milliseconds:
+        """Return how long idempotency keys of a topic are remembered."""
+        return self._options.idempotency_window or (await self._topics.kept(place)).age
+
+    async def end_of(self, place: Place) -> Offset:
+        """Return a topic's end."""
+        return await self._reader.end(place)
+
+    async def append_once(self, place: Place, messages: Sequence[Message], hashed: bytes) -> Appended:
+        """Append messages whose first carries a key."""
+        return await self._append(place, messages, hashed)
+
+    async def search(self, place: Place, hashed: bytes, since: Offset, count: int) -> Appended | None:
+        """Return where the append with a key is, from `since` on; None when it is nowhere."""
+        bounds = await self._reader.bounds(place)
+        sought = Bounds(max(since, bounds.oldest), bounds.end)
+        return await find_append(self._connection, place, hashed, sought, count, self._options.patience)
+
+    async def _append(self, place: Place, messages: Sequence[Message], hashed: bytes | None = None) -> Appended:
+        records = [encode(each) for each in messages[:_BREATH]]
+        for start in range(_BREATH, len(messages), _BREATH):
+            await asyncio.sleep(0)
+            records += [encode(each) for each in messages[start : start + _BREATH]]
+        if hashed is not None:
+            value, headers = records[0]
+            records[0] = (value, [*headers, (KEY, hashed)])
+        if self._holds.is_held(place.topic):
+            await self._holds.released(place.topic)
+        await self._check_standards(place)
+        return await self._sent(place, records, messages)
+
+    async def _sent(self, place: Place, records: list[Record], messages: Sequence[Message]) -> Appended:
+        if self._topics.known(place.topic) is None:  # it went while something was waited for
+            raise TopicGone
+        fragments = [each.fragment for each in messages]
+        return await self._sender.submit(place, records, fragments, data_bytes(messages))
+
+    def _check_size(self, messages: Sequence[Message]) -> None:
+        """Refuse what is too large before any work is done for it: base64 takes four bytes for three."""
+        if data_bytes(messages) * 3 // 4 > self._options.max_batch_bytes:
+            raise TooLarge
+
+    async def _check_standards(self, place: Place) -> None:
+        if self._topics.standards.known(place.topic) is None:
+            await self._topics.kept(place)
+        self._topics.standards.check(place.topic)
+
+    async def _place(self, topic: TopicId) -> Place:
+        self._check_open()
+        return self._topics.known(topic) or await self._topics.find(topic)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogUnavailable
+
+    async def _bounds(self, place: Place) -> Bounds | None:
+        try:
+            return await self._reader.bounds(place)
+        except TopicGone:
+            return None
+
+    async def _cut(self, place: Place, age: Milliseconds) -> None:
+        """Delete messages older than `age`, by the clock of this node."""
+        until = asyncio.get_running_loop().time() + self._options.patience
+        oldest, end = await self._reader.bounds(place)
+        kept = await self._reader.offset_at(place, Milliseconds(self._clock.wall() - age))
+        before = end if kept is None else kept
+        if before > oldest:
+            await delete_records(self._connection, place, before, until)
+
+    def _stored(self, place: Place, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
+        self._sizes.add(place.topic, size)
+        self._reader.appended(place, appended, fragments)
+
+    def _gone(self, place: Place) -> None:
+        """Tell all who wait for a topic that it is no more."""
+        self._sender.forget(place.topic)
+        self._reader.forget(place)
+        self._sizes.forget(place.topic)

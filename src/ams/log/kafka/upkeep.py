@@ -1,0 +1,104 @@
+"""What the log on Kafka does by itself: count bytes, look at topics, forget old keys, and say when Kafka is away."""
+
+import asyncio
+import contextlib
+
+import structlog
+
+from ams.clock import Milliseconds
+from ams.errors import AmsError, RegistryUnavailable, Unavailable
+from ams.log.kafka.books import Books
+from ams.log.kafka.connection import Connection
+from ams.log.kafka.options import KafkaOptions
+from ams.log.kafka.sender import Sender
+from ams.log.kafka.sizes import Sizes
+from ams.log.kafka.topics import Topics
+from ams.names import TopicId
+
+logger = structlog.get_logger("ams.log")
+
+TURN = 1.0
+"""Seconds between two rounds: how much of the bytes published may be lost with a process."""
+LOOK_EVERY = 60
+"""Rounds between looks at the settings of topics."""
+FORGET_EVERY = 3600
+"""Rounds after which old keys are forgotten."""
+
+
+class Upkeep:
+    """Runs in the background from `start` to `close`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        options: KafkaOptions,
+        books: Books,
+        topics: Topics,
+        sender: Sender,
+        sizes: Sizes,
+    ) -> None:
+        self._connection = connection
+        self._options = options
+        self._books = books
+        self._topics = topics
+        self._sender = sender
+        self._sizes = sizes
+        self._was_away = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run(), name="ams-log-upkeep")
+
+    async def close(self) -> None:
+        """End, and add the last bytes to the books."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._sizes.flush()
+
+    async def forget(self, topic: TopicId) -> None:
+        """Forget what the books say of a topic that is gone; what cannot be forgotten now does no harm."""
+        with contextlib.suppress(RegistryUnavailable):
+            await self._books.forget(topic)
+
+    async def _run(self) -> None:
+        number = 0
+        while True:
+            number += 1
+            await asyncio.sleep(TURN)
+            self._tell()
+            try:
+                await self._round(number)
+            except Unavailable:  # what is away is said elsewhere
+                continue
+            except AmsError as error:
+                logger.warning("log.upkeep", reason=str(error))
+            except Exception:  # a defect must not end the upkeep for good
+                logger.exception("log.upkeep_failed")
+
+    async def _round(self, number: int) -> None:
+        await self._sizes.flush()
+        if self._was_away:
+            return
+        await self._sender.identify()
+        if number % LOOK_EVERY == 0:
+            await self._topics.refresh()
+            await self._topics.look()
+            await self._topics.follow_default()
+        if number % FORGET_EVERY == 0:
+            await self._books.forget_old(self._windows())
+
+    def _windows(self) -> dict[TopicId, Milliseconds]:
+        """Return how long each topic remembers keys."""
+        window = self._options.idempotency_window
+        return {topic: window or age for topic, age in self._topics.standards.ages().items()}
+
+    def _tell(self) -> None:
+        """Say when Kafka went and when it came back, once each."""
+        is_away = not self._connection.reachable
+        if is_away and not self._was_away:
+            logger.error("kafka.away", reason=self._connection.trouble)
+        if self._was_away and not is_away:
+            logger.info("kafka.back")
+        self._was_away = is_away

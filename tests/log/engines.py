@@ -108,8 +108,11 @@ class Kafka:
             await log.close()
 
     async def open(self, **options: Any) -> KafkaLog:
+        return await KafkaLog.open(self.options(**options), self.books)
+
+    def options(self, **options: Any) -> KafkaOptions:
         settings = {"servers": self.servers, "prefix": self.prefix, "replication": 1, "min_isr": 1}
-        return await KafkaLog.open(KafkaOptions(**(settings | options)), self.books)
+        return KafkaOptions(**(settings | options))
 
 
 ENGINES = {"embedded": Embedded, "kafka": Kafka}

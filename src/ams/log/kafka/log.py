@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Self
 
 from ams.clock import Milliseconds, SystemClock
@@ -135,11 +135,14 @@ class KafkaLog:
         What others wrote into our topics is shown as it can be (`ams.log.kafka.records`), and holes are skipped.
         """
         place = await self._place(topic)
-        return await self._reader.read(place, start, max_messages=max_messages, max_bytes=max_bytes)
+        with self._noticing(place):
+            return await self._reader.read(place, start, max_messages=max_messages, max_bytes=max_bytes)
 
     async def bounds(self, topic: TopicId) -> Bounds:
         """Return the oldest kept offset and the end (`Log.bounds`)."""
-        return await self._reader.bounds(await self._place(topic))
+        place = await self._place(topic)
+        with self._noticing(place):
+            return await self._reader.bounds(place)
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
         """Return the bounds of every topic (`Log.all_bounds`)."""
@@ -161,16 +164,21 @@ class KafkaLog:
         """
         place = await self._place(topic)
         size = await self._sizes.of(topic)
-        end = await self._reader.end(place)
-        return Totals(end, size, await self._reader.last_time(place) if end else None)
+        with self._noticing(place):
+            end = await self._reader.end(place)
+            return Totals(end, size, await self._reader.last_time(place) if end else None)
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
-        return await self._reader.offset_at(await self._place(topic), time)
+        place = await self._place(topic)
+        with self._noticing(place):
+            return await self._reader.offset_at(place, time)
 
     async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
         """Return True as soon as the end is above `after`, False after `timeout` seconds (`Log.wait`)."""
-        return await self._reader.wait(await self._place(topic), after, timeout)
+        place = await self._place(topic)
+        with self._noticing(place):
+            return await self._reader.wait(place, after, timeout)
 
     @property
     def refusal(self) -> str | None:
@@ -240,7 +248,8 @@ class KafkaLog:
         if self._topics.known(place.topic) is None:  # it went while something was waited for
             raise TopicGone
         fragments = [each.fragment for each in messages]
-        return await self._sender.submit(place, records, fragments, data_bytes(messages))
+        with self._noticing(place):
+            return await self._sender.submit(place, records, fragments, data_bytes(messages))
 
     def _check_size(self, messages: Sequence[Message]) -> None:
         """Refuse what is too large before any work is done for it: base64 takes four bytes for three."""
@@ -256,6 +265,15 @@ class KafkaLog:
         self._check_open()
         return self._topics.known(topic) or await self._topics.find(topic)
 
+    @contextlib.contextmanager
+    def _noticing(self, place: Place) -> Iterator[None]:
+        """Let all who wait for a topic know when it turns out that another node, or somebody else, deleted it."""
+        try:
+            yield
+        except TopicGone:
+            self._topics.forget(place)
+            raise
+
     def _check_open(self) -> None:
         if self._closed:
             raise LogUnavailable
@@ -264,6 +282,7 @@ class KafkaLog:
         try:
             return await self._reader.bounds(place)
         except TopicGone:
+            self._topics.forget(place)
             return None
 
     async def _cut(self, place: Place, age: Milliseconds) -> None:

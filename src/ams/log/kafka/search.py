@@ -24,7 +24,7 @@ async def find_append(
     """Return where the append with a key is within bounds; None when it is not there."""
     at = bounds.oldest
     while at < bounds.end:
-        part = await _fetch(connection, place, at, asyncio.get_running_loop().time() + patience)
+        part = await fetch_at(connection, place, at, asyncio.get_running_loop().time() + patience)
         before = at
         for batch in batches(part.data):
             found = None if batch.is_control_batch else _first_with(batch, hashed)
@@ -37,7 +37,8 @@ async def find_append(
     return None
 
 
-async def _fetch(connection: Connection, place: Place, start: Offset, until: float) -> Part:
+async def fetch_at(connection: Connection, place: Place, start: Offset, until: float) -> Part:
+    """Return whole batches as the broker keeps them, the first of which holds `start`."""
     ask = FetchRequest(0, 1, _FETCH_BYTES, UNCOMMITTED, [(place.name, [(0, start - place.first, _FETCH_BYTES)])])
 
     def answer(response: Any) -> Part:

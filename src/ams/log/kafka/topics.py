@@ -133,8 +133,9 @@ class Topics:
                 logger.error(
                     "topic.weak", topic=topic_id_text(topic), name=self._listed[topic].place.name, why=weakness
                 )
+        await self._follow_default()
 
-    async def follow_default(self) -> None:
+    async def _follow_default(self) -> None:
         """Tell the brokers the log's default age for topics without one of their own, where it was another before."""
         for topic, listed in list(self._listed.items()):
             found = self.standards.known(topic)

@@ -19,6 +19,8 @@ logger = structlog.get_logger("ams.log")
 
 TURN = 1.0
 """Seconds between two rounds: how much of the bytes published may be lost with a process."""
+LIST_EVERY = 5
+"""Rounds between looks at which topics there are: those that others deleted are noticed."""
 LOOK_EVERY = 60
 """Rounds between looks at the settings of topics."""
 FORGET_EVERY = 3600
@@ -82,10 +84,10 @@ class Upkeep:
         if self._was_away:
             return
         await self._sender.identify()
-        if number % LOOK_EVERY == 0:
+        if number % LIST_EVERY == 0:
             await self._topics.refresh()
+        if number % LOOK_EVERY == 0:
             await self._topics.look()
-            await self._topics.follow_default()
         if number % FORGET_EVERY == 0:
             await self._books.forget_old(self._windows())
 

@@ -1,0 +1,63 @@
+"""A topic as the brokers have it, past the log."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from ams.log.base import Bounds
+from ams.log.kafka.administration import alter, create_topic, describe
+from ams.log.kafka.connection import Connection
+from ams.log.kafka.options import KafkaOptions
+from ams.log.kafka.place import Place
+from ams.log.kafka.records import batches
+from ams.log.kafka.search import fetch_at
+from ams.names import Offset
+
+
+def bare_options(servers: str, prefix: str = "none") -> KafkaOptions:
+    return KafkaOptions(servers=servers, prefix=prefix, replication=1, min_isr=1)
+
+
+async def raw_batches(servers: str, place: Place, bounds: Bounds) -> list[tuple[int, list[bytes]]]:
+    """Return offset and values of each batch within bounds."""
+    found = []
+    async with connected(servers) as connection:
+        at = bounds.oldest
+        while at < bounds.end:
+            until = asyncio.get_running_loop().time() + 8
+            part = await fetch_at(connection, place, at, until)
+            for batch in batches(part.data):
+                found.append((batch.base_offset, [record.value for record in batch]))
+                at = Offset(batch.next_offset + place.first)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def connected(servers: str) -> AsyncIterator[Connection]:
+    connection = await Connection.open(bare_options(servers))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def make_topic(servers: str, name: str, **configs: str) -> None:
+    """Make a topic by hand; in names of settings an underscore stands for a dot."""
+    async with connected(servers) as connection:
+        until = asyncio.get_running_loop().time() + 8
+        given = {name.replace("_", "."): value for name, value in configs.items()}
+        await create_topic(connection, name, 1, given, until)
+
+
+async def change_topic(servers: str, place: Place, **configs: str | None) -> None:
+    """Change settings of a topic behind the log's back."""
+    async with connected(servers) as connection:
+        until = asyncio.get_running_loop().time() + 8
+        await alter(connection, place, {name.replace("_", "."): value for name, value in configs.items()}, until)
+
+
+async def settings(servers: str, place: Place, *names: str) -> dict[str, str]:
+    """Return settings of a topic as the brokers have them."""
+    async with connected(servers) as connection:
+        until = asyncio.get_running_loop().time() + 8
+        return dict((await describe(connection, [place.name], names, until))[place.name])

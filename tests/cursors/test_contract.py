@@ -118,6 +118,18 @@ async def test_a_dropped_cursor_stays_dropped(store: Store) -> None:
     assert await (await store.restart()).subscriptions() == frozenset()
 
 
+async def test_places_are_told_as_they_are_stored_and_nothing_moves(store: Store) -> None:
+    other = SubscriptionId("sub-2")
+    await store.cursors.create(other, OTHER, Offset(END + 7))
+    await store.cursors.seek(SUB, TOPIC, Offset(5))
+    stored = {SUB: (TOPIC, 5), other: (OTHER, END + 7)}
+
+    assert await store.cursors.places() == stored
+    assert await (await store.restart()).places() == stored
+    await store.cursors.drop(SUB)
+    assert await store.cursors.places() == {other: stored[other]}
+
+
 async def test_a_hand_out_read_before_a_seek_is_not_recorded_after_it(store: Store) -> None:
     before = await store.cursors.position(SUB, TOPIC)
     await store.cursors.seek(SUB, TOPIC, Offset(5))

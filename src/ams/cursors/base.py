@@ -36,6 +36,13 @@ class Handed(NamedTuple):
     """How long ago it was."""
 
 
+class Place(NamedTuple):
+    """Where a cursor stands, and on which topic."""
+
+    topic: TopicId
+    offset: Offset
+
+
 class Cursors(Protocol):
     """A cursor per subscription; the module's docstring is its promise."""
 
@@ -49,6 +56,10 @@ class Cursors(Protocol):
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
         """Return every subscription that has a cursor."""
+        ...
+
+    async def places(self) -> Mapping[SubscriptionId, Place]:
+        """Return where every cursor stands, as it is stored: nothing moves, whatever became of the topic."""
         ...
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:

@@ -20,7 +20,7 @@ import structlog
 
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors import state
-from ams.cursors.base import Handed, Oldest, Position
+from ams.cursors.base import Handed, Oldest, Place, Position
 from ams.cursors.state import Cursor, Grace
 from ams.errors import CursorsUnavailable, SubscriptionGone, Unusable
 from ams.files import make_private
@@ -170,6 +170,10 @@ class SqliteCursors:
     async def subscriptions(self) -> frozenset[SubscriptionId]:
         """Return all that have a cursor."""
         return frozenset(self._entries)
+
+    async def places(self) -> Mapping[SubscriptionId, Place]:
+        """Return where every cursor stands."""
+        return {key: Place(entry.cursor.topic, entry.cursor.offset) for key, entry in self._entries.items()}
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands on `topic`."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ams.clock import Milliseconds
-from ams.cursors.base import Oldest
+from ams.cursors.base import Oldest, Place
 from ams.cursors.postgres.time import DatabaseTime
 from ams.cursors.state import Cursor, HandOut
 from ams.names import Offset, SubscriptionId, TopicId, topic_id_text
@@ -162,6 +162,12 @@ async def subscriptions(connection: "Connection") -> frozenset[SubscriptionId]:
     return frozenset(
         [row[0] for row in await (await connection.execute("SELECT subscription FROM cursors")).fetchall()]
     )
+
+
+async def places(connection: "Connection") -> dict[SubscriptionId, Place]:
+    """Return where all rows stand."""
+    found = await (await connection.execute('SELECT subscription, topic, "offset" FROM cursors')).fetchall()
+    return {subscription: Place(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
 
 
 async def lost_in_all(connection: "Connection", time: DatabaseTime, oldest: Oldest, least: int) -> int | None:

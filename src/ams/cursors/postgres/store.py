@@ -7,13 +7,13 @@ grown up to it or somebody seeks, and `ams doctor` names it.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ams import postgresql
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors import state
-from ams.cursors.base import Handed, Oldest, Position
+from ams.cursors.base import Handed, Oldest, Place, Position
 from ams.cursors.postgres import rows
 from ams.cursors.postgres.line import Interrupted, Line
 from ams.cursors.postgres.moving import Mover
@@ -85,6 +85,10 @@ class PostgresCursors:
     async def subscriptions(self) -> frozenset[SubscriptionId]:
         """Return all that have a cursor."""
         return await self._ask(self._reading.insist(lambda connection, _: rows.subscriptions(connection)))
+
+    async def places(self) -> Mapping[SubscriptionId, Place]:
+        """Return where every cursor stands now."""
+        return await self._ask(self._reading.insist(lambda connection, _: rows.places(connection)))
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands now, also if another node moved it a moment ago."""

@@ -8,7 +8,7 @@ import pytest
 from ams.clock import Milliseconds
 from ams.doctor import Diagnosis, Doctor
 from ams.errors import InvalidInput, NotFound
-from ams.names import SubscriptionName
+from ams.names import Offset, SubscriptionName
 from tests.support.house import SUB, TOPIC, House, open_house
 
 WEEK = Milliseconds(7 * 86_400_000)
@@ -103,6 +103,22 @@ async def test_after_an_idle_hour_nobody_consumes(house: House) -> None:
     diagnosis = await look(house)
 
     assert diagnosis.findings[0] == (True, "1 message waits, and the last pull was 1h ago.")
+
+
+async def test_a_position_past_the_end_of_its_topic_is_told(house: House) -> None:
+    """Only a log that lost messages it had acknowledged makes one."""
+    subscription = await house.deliverer().subscription(house.caller, SUB)
+    topic = await house.publisher.topic(house.caller, TOPIC)
+    await house.publish(3)
+    await house.engines.cursors.create(subscription.id, topic.id, Offset(5))
+
+    diagnosis = await look(house)
+
+    assert diagnosis.standing is not None
+    assert (diagnosis.standing.backlog, diagnosis.standing.ahead) == (0, 2)
+    assert diagnosis.findings[0] == (
+        True, "It stands past the end of its topic and will miss the next 2 messages: move it to the end."
+    )  # fmt: skip
 
 
 async def test_an_unknown_subscription_is_not_found(house: House) -> None:

@@ -59,7 +59,12 @@ class Standing:
     @property
     def backlog(self) -> int:
         """Messages that are not acknowledged."""
-        return self.bounds.end - self.current
+        return max(self.bounds.end - self.current, 0)
+
+    @property
+    def ahead(self) -> int:
+        """How far it stands past the end of its topic; 0 wherever nothing of the topic was lost."""
+        return max(self.position.offset - self.bounds.end, 0)
 
     @property
     def lost(self) -> int:
@@ -148,6 +153,9 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
     yield from _of_topic(standing)
     if standing.backlog:
         yield from _of_backlog(subscription, standing)
+    if standing.ahead:
+        count = _messages(standing.ahead)
+        yield Finding(True, f"It stands past the end of its topic and will miss the next {count}: move it to the end.")
     if standing.lost:
         yield Finding(True, f"Retention took {_messages(standing.lost)} before they were acknowledged.")
 

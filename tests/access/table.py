@@ -117,6 +117,7 @@ OWN_TABLE = """
 69 topics:modifyRetention           project  SA PA
 70 projects:modifyRetention         project  SA PA
 71 schemas:dryRun                   project  SA PA
+72 service:doctor                   service  SA AV
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

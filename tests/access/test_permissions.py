@@ -15,6 +15,7 @@ def test_our_own_actions_come_after_the_contracts() -> None:
     ours = dict(list(PERMISSIONS.items())[64:])
 
     assert ours == {line.action: line.roles for line in OWN_LINES}
+    assert ours.pop("service:doctor") == PERMISSIONS["ams:metrics"] - {"metrics_viewer"}
     assert all(roles <= {"service_admin", "project_admin", "consumer"} for roles in ours.values())
 
 

@@ -77,6 +77,7 @@ PATHS = {
     "schemas:dryRun": ("POST", SCHEMA + ":dryRun"),
     "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),
     "subscriptions:doctor": ("GET", SUBSCRIPTION + ":doctor"),
+    "service:doctor": ("GET", "/doctor"),
 }
 """All but the four open ones."""
 

@@ -15,6 +15,7 @@ from tests.contract.rows import (
     SCHEMA,
     SUBSCRIPTION,
     TOPIC,
+    UNAUTHORIZED,
     Answer,
     Ask,
     Has,
@@ -36,6 +37,7 @@ from tests.contract.rows import (
     put,
     received,
     refused,
+    user,
 )
 
 PUBLISH = TOPIC + ":publish"
@@ -365,4 +367,17 @@ LOOKING = [
     Row("ours doctor", "a consumer that is not may not", get(DOCTOR, "con"), FORBIDDEN, (*BOTH, CON)),
 ]  # fmt: skip
 
-ROWS = every(KEYS, SEEKING, READING, KEEPING, LOOKING)
+LOOKING_AT_ALL = [
+    Row("ours doctor", "the service is well", get("/doctor"), Answer(Has(healthy=True)), THREE),
+    Row("ours doctor", "what retention took is told, and is not wrong", get("/doctor"), Answer(Has(healthy=True)),
+        (*THREE, Wait(7 * DAY), NEW_ID, Wait(2))),
+    Row("ours doctor", "a viewer may ask", get("/doctor", "av"), Answer(Has(healthy=True)),
+        (user("av", "admin_viewer"),)),
+    Row("ours doctor", "who administers a project may not", get("/doctor", "adm"), UNAUTHORIZED,
+        (member("adm", "project_admin"),)),
+    Row("ours doctor", "who watches metrics may not", get("/doctor", "mv"), FORBIDDEN, (user("mv", "metrics_viewer"),)),
+    Row("ours doctor", "nor a stranger", get("/doctor", "stranger"), UNAUTHORIZED),
+    Row("ours doctor", "nor nobody", get("/doctor", "nobody"), UNAUTHORIZED),
+]  # fmt: skip
+
+ROWS = every(KEYS, SEEKING, READING, KEEPING, LOOKING, LOOKING_AT_ALL)

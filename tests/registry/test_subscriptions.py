@@ -4,7 +4,7 @@ import pytest
 
 from ams.clock import ManualClock
 from ams.errors import AlreadyExists, NotFound
-from ams.names import ProjectId, SubscriptionId, SubscriptionName, TopicName, new_uuid
+from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, new_uuid
 from ams.registry.paging import PageRequest
 from ams.registry.records import Project, Subscription
 from ams.registry.registry import Registry
@@ -31,6 +31,19 @@ async def test_a_subscription_is_found_as_it_was_made(registry: Registry, projec
     assert await registry.subscriptions.find(project.id, S) == made
     assert await registry.subscriptions.find(project.id, SubscriptionName("s")) is None
     assert await registry.subscriptions.ids() == {made.id}
+
+
+async def test_titles_name_those_that_exist_and_their_projects_as_they_are_now(
+    registry: Registry, project: Project
+) -> None:
+    first, second = await make(registry, project.id, "A"), await make(registry, project.id, "B")
+    await make(registry, project.id, "C")
+    await registry.projects.update(project.id, ProjectName("Q"), "")
+
+    titles = await registry.subscriptions.titles([first.id, second.id, SubscriptionId(new_uuid())])
+
+    assert titles == {first.id: ("Q", "A"), second.id: ("Q", "B")}
+    assert await registry.subscriptions.titles([]) == {}
 
 
 async def test_one_of_many_parallel_makers_wins(registry: Registry, project: Project) -> None:

@@ -27,6 +27,7 @@ _PUBLISH = _PROJECT | {PUBLISHER}
 _CONSUME = _PROJECT | {CONSUMER}
 _DELIVER = _CONSUME | {PUSH_WORKER}
 _WATCH = _SERVICE | {METRICS_VIEWER, ADMIN_VIEWER}
+_VIEW = _SERVICE | {ADMIN_VIEWER}
 
 PERMISSIONS: Mapping[str, frozenset[str]] = {
     "ams:metrics": _WATCH,
@@ -100,4 +101,5 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "schemas:dryRun": _PROJECT,
     "subscriptions:seek": _CONSUME,
     "subscriptions:doctor": _CONSUME,
+    "service:doctor": _VIEW,
 }

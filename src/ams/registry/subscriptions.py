@@ -1,13 +1,13 @@
 """Subscriptions in the registry."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
 from ams.clock import Clock
 from ams.errors import SubscriptionGone
-from ams.names import ProjectId, SubscriptionId, SubscriptionName, TopicName, UserId, UserName
+from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserId, UserName
 from ams.push_config import PushConfig
 from ams.registry import access_lists, push
 from ams.registry.cache import Cache
@@ -15,10 +15,17 @@ from ams.registry.database import Database
 from ams.registry.invalidation import SUBSCRIPTION, Forget
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import NOBODY, Subscription
-from ams.registry.tables import subscription_access, subscriptions
+from ams.registry.tables import projects, subscription_access, subscriptions
 
 PushChange = Callable[[PushConfig | None], PushConfig | None]
 """Makes a new push configuration of the present one; what it raises leaves everything as it was."""
+
+
+class Title(NamedTuple):
+    """What a subscription is called, and where."""
+
+    project: ProjectName
+    name: SubscriptionName
 
 
 class SubscriptionRecords:
@@ -68,6 +75,16 @@ class SubscriptionRecords:
         """Return the identities of all subscriptions."""
         query = select(subscriptions.c.id)
         return await self._database.read(lambda connection: frozenset(connection.scalars(query)))
+
+    async def titles(self, identities: Collection[SubscriptionId]) -> Mapping[SubscriptionId, Title]:
+        """Return what those of a few subscriptions are called that exist."""
+        query = (
+            select(subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name)
+            .join(projects, projects.c.id == subscriptions.c.project_id)
+            .where(subscriptions.c.id.in_(identities))
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return {row.id: Title(row.project, row.name) for row in rows}
 
     async def create(
         self,

@@ -49,8 +49,9 @@ class TopicRecords:
     async def ids(self) -> frozenset[TopicId]:
         """Return the identities of all topics."""
         query = select(topics.c.id)
-        texts = await self._database.read(lambda connection: connection.scalars(query).all())
-        return frozenset(topic_id(text) for text in texts)
+        return await self._database.read(
+            lambda connection: frozenset(topic_id(text) for text in connection.scalars(query))
+        )
 
     async def create(
         self, identity: TopicId, project: ProjectId, name: TopicName, schema: SchemaName | None = None

@@ -36,6 +36,7 @@ from ams.registry.registry import Registry
 from ams.retention import Retention
 from ams.schemas import Schemas
 from ams.seeking import Seeker
+from ams.service_doctor import ALONE, Remedies, ServiceDoctor, shared
 from ams.settings import Settings
 from ams.subscriptions import Subscriptions
 from ams.topics import Topics
@@ -88,10 +89,10 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, endpoints: 
     bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
     schemas = Schemas(registry, log, validators)
-    table = _table(settings, engines, admission, roles, counting, deliverer, schemas, endpoints)
+    losses = LossTotal(log, cursors)
+    table = _table(settings, engines, admission, roles, counting, deliverer, schemas, losses, endpoints)
     api = App(gate, bodies, fast, table)
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
-    losses = LossTotal(log, cursors)
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,
         losses, counts, api, app,
@@ -106,6 +107,7 @@ def _table(
     counting: Counting,
     deliverer: Deliverer,
     schemas: Schemas,
+    losses: LossTotal,
     endpoints: EndpointCheck | None,
 ) -> list[Row]:
     """Make the use cases behind all routes but the hot ones."""
@@ -126,9 +128,19 @@ def _table(
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=retention,
         doctor=Doctor(registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock),
+        service_doctor=ServiceDoctor(registry, log, cursors, losses, _remedies(settings, engines)),
         metrics=Metrics(registry, counting, Losses(registry, log, cursors), clock),
         usage=Usage(registry, counting, admission, clock),
     )
+
+
+def _remedies(settings: Settings, engines: Engines) -> Remedies:
+    """Return what the doctor advises: on Kafka, what its own tools can do."""
+    if engines.embedded:
+        return ALONE
+    guarded = " --command-config FILE" if settings.kafka_tls or settings.kafka_user else ""
+    tool = f"kafka-topics.sh --bootstrap-server {settings.kafka_servers}{guarded}"
+    return shared(lambda log: f"{tool} --delete --topic {log}")
 
 
 def _rates(settings: Settings, clock: Clock) -> Rates | None:

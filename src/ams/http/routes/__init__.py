@@ -26,6 +26,7 @@ from ams.registrations import Registrations
 from ams.retention import Retention
 from ams.schemas import Schemas
 from ams.seeking import Seeker
+from ams.service_doctor import ServiceDoctor
 from ams.subscriptions import Subscriptions
 from ams.topics import Topics
 from ams.usage import Usage
@@ -43,6 +44,7 @@ def rows(
     reader: RangeReader,
     retention: Retention,
     doctor: Doctor,
+    service_doctor: ServiceDoctor,
     users: Users,
     registrations: Registrations,
     pushing: Pushing,
@@ -58,7 +60,7 @@ def rows(
         *RegistrationRoutes(registrations).rows(),
         *MemberRoutes(members).rows(),
         *OffsetRoutes(seeker).rows(),
-        *DoctorRoutes(doctor).rows(),
+        *DoctorRoutes(doctor, service_doctor).rows(),
         *PushRoutes(pushing).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),
         *ReadingRoutes(reader).rows(),

@@ -1,4 +1,4 @@
-"""Why nothing arrives, over HTTP; no part of the contract."""
+"""Why nothing arrives, and what is wrong with the service, over HTTP; no part of the contract."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,7 @@ from ams.clock import Milliseconds
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.names import subscription_path, topic_path
+from ams.service_doctor import ServiceDoctor
 
 Seconds = float | UnsetType
 """A span; left out when it is not known."""
@@ -52,21 +53,37 @@ class Diagnosis(msgspec.Struct, rename="camel"):
     standing: Standing | UnsetType = UNSET
 
 
-class DoctorRoutes:
-    """The room of the doctor."""
+class ServiceDiagnosis(msgspec.Struct):
+    """What is known of the service as a whole; `healthy` when no finding is wrong."""
 
-    def __init__(self, doctor: doctor.Doctor) -> None:
+    healthy: bool
+    findings: Sequence[Finding]
+
+
+class DoctorRoutes:
+    """The room of the doctors."""
+
+    def __init__(self, doctor: doctor.Doctor, service: ServiceDoctor) -> None:
         self._doctor = doctor
+        self._service = service
 
     def rows(self) -> list[Row]:
         """Return the routes of this room."""
         path = "/projects/{project}/subscriptions/{subscription}:doctor"
-        return [Row("GET", path, "subscriptions:doctor", self.look, answers=Diagnosis)]
+        return [
+            Row("GET", path, "subscriptions:doctor", self.look, answers=Diagnosis),
+            Row("GET", "/doctor", "service:doctor", self.look_at_service, answers=ServiceDiagnosis),
+        ]
 
     async def look(self, call: Call) -> bytes:
         """Answer why nothing arrives."""
         diagnosis = await self._doctor.look(call.caller, call.subscription)
         return answers.encode(_report(call.caller.here.name, diagnosis))
+
+    async def look_at_service(self, _call: Call) -> bytes:
+        """Answer what is wrong with the service."""
+        found = [Finding(*finding) for finding in await self._service.look()]
+        return answers.encode(ServiceDiagnosis(not any(finding.wrong for finding in found), found))
 
 
 def _report(project: str, diagnosis: doctor.Diagnosis) -> Diagnosis:

@@ -1,7 +1,12 @@
 import json
 import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 from tests.cli.conftest import Ams
+from tests.support.service import LiveService
 
 
 def test_a_subscription_that_nobody_pulls_from_is_told(ams: Ams, project: str) -> None:
@@ -51,7 +56,10 @@ def test_without_a_subscription_the_connection_is_checked(ams: Ams, project: str
     works = ams("doctor")
 
     assert works.returncode == 0
-    assert [line.split()[0] for line in works.stdout.splitlines()] == ["endpoint", "user", "project"]
+    connection, _, service = works.stdout.partition("\n\n")
+    assert [line.split()[0] for line in connection.splitlines()] == ["endpoint", "user", "project"]
+    assert service
+    assert "WRONG" not in service
     assert ams("doctor", AMS_TOKEN="wrong").returncode == 3
     assert ams("doctor", "--project", "none").returncode == 4
     assert ams("doctor", AMS_ENDPOINT="https://localhost:1").returncode == 6
@@ -60,4 +68,46 @@ def test_without_a_subscription_the_connection_is_checked(ams: Ams, project: str
 def test_a_consumer_of_the_project_is_let_in(ams: Ams, project: str) -> None:
     made = json.loads(ams("members", "create", f"{project}-c", "--role", "consumer", "-o", "json").stdout)
 
-    assert ams("doctor", AMS_TOKEN=made["token"]).returncode == 0
+    let_in = ams("doctor", AMS_TOKEN=made["token"])
+
+    assert let_in.returncode == 0
+    assert [line.split()[0] for line in let_in.stdout.splitlines()] == ["endpoint", "user", "project"]
+    assert "service" not in json.loads(ams("doctor", "-o", "json", AMS_TOKEN=made["token"]).stdout)
+
+
+@contextmanager
+def another_identity(registry: Path, subscription: str) -> Iterator[None]:
+    """Give a subscription another identity behind the service's back, so that its cursor is nobody's, for a while."""
+    change = "UPDATE subscriptions SET id = ? WHERE name = ?"
+    with closing(sqlite3.connect(registry, isolation_level=None)) as connection:
+        (was,) = connection.execute("SELECT id FROM subscriptions WHERE name = ?", (subscription,)).fetchone()
+        connection.execute(change, ("somebody-else", subscription))
+        try:
+            yield
+        finally:
+            connection.execute(change, (was, subscription))
+
+
+def test_what_is_wrong_with_the_service_ends_the_command_with_1(ams: Ams, project: str, service: LiveService) -> None:
+    ams("topics", "create", "jobs")
+    ams("subs", "create", f"{project}-s", "--topic", "jobs")
+
+    with another_identity(service.data / "registry.db", f"{project}-s"):
+        told = ams("doctor")
+        found = json.loads(ams("doctor", "-o", "json").stdout)["service"]
+
+    findings = told.stdout.partition("\n\n")[2].splitlines()
+    assert told.returncode == 1
+    assert findings[0].startswith(f"WRONG  The position of projects/{project}/subscriptions/{project}-s is gone")
+    assert findings[1].startswith("note   The cursor ")
+    assert [found["healthy"], *(each["wrong"] for each in found["findings"][:2])] == [False, True, False]
+    assert ams("doctor").returncode == 0
+
+
+def test_what_is_wrong_with_the_service_is_for_viewers_too(ams: Ams, project: str) -> None:
+    made = json.loads(ams("users", "create", f"{project}-v", "--service-role", "admin_viewer", "-o", "json").stdout)
+
+    told = ams("doctor", "--project", "", "-o", "json", AMS_TOKEN=made["token"], AMS_PROJECT="")
+
+    assert told.returncode == 0
+    assert json.loads(told.stdout)["service"]["healthy"]

@@ -1,5 +1,6 @@
-"""`ams doctor`: why nothing arrives, or whether this place can reach its service at all."""
+"""`ams doctor`: why nothing arrives; or whether this place reaches its service, and what is wrong with that."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -8,7 +9,7 @@ from ams.cli.command import Session, with_session
 from ams.cli.completing import subscription_names
 from ams.cli.output import fields, printable, short_name
 from ams.client import wire
-from ams.client.errors import NotAllowed
+from ams.client.errors import NotAllowed, NotAuthenticated, NotFound
 from ams.clock import Milliseconds, span_text
 from ams.settings import duration_text
 
@@ -22,12 +23,13 @@ Subscription = Annotated[
 
 @with_session
 def doctor(session: Session, subscription: Subscription = None) -> None:
-    """Say why nothing arrives at a subscription; without one, check endpoint, token and project.
+    """Say why nothing arrives at a subscription; without one, check endpoint, token and project, then the service.
 
-    Ends with 1 when something is wrong.
+    What is wrong with the service is for service_admin and admin_viewer only; others are told of the connection. Ends
+    with 1 when something is wrong.
     """
     if subscription is None:
-        _check_connection(session)
+        _check(session)
         return
     found = session.call(wire.diagnose(session.project, subscription))
     session.show(found, _text(found))
@@ -40,8 +42,12 @@ def _text(found: wire.Diagnosis) -> str:
     facts["deadline"] = f"{found.ack_deadline_seconds}s"
     if found.standing is not None:
         facts |= _standing(found.standing)
-    findings = [f"{'WRONG' if each.wrong else 'note '}  {printable(each.text)}" for each in found.findings]
-    return "\n".join([fields(facts), "", *(findings or ["All is well."])])
+    return f"{fields(facts)}\n\n{_findings(found.findings)}"
+
+
+def _findings(findings: Sequence[wire.Finding]) -> str:
+    told = [f"{'WRONG' if each.wrong else 'note '}  {printable(each.text)}" for each in findings]
+    return "\n".join(told or ["All is well."])
 
 
 def _standing(standing: wire.Standing) -> dict[str, str]:
@@ -64,14 +70,33 @@ def _ago(seconds: float | None) -> str:
     return "-" if seconds is None else f"{span_text(Milliseconds(round(seconds * 1000)))} ago"
 
 
-def _check_connection(session: Session) -> None:
-    """Say what works; the first thing that does not ends the command with its error."""
+def _check(session: Session) -> None:
+    """Say what works, and what the service says of itself if the user may know."""
+    works, service = _connection(session), _service(session)
+    if service is None:
+        session.show(works, fields(works))
+        return
+    session.show(works | {"service": service}, f"{fields(works)}\n\n{_findings(service.findings)}")
+    if not service.healthy:
+        raise typer.Exit(1)
+
+
+def _service(session: Session) -> wire.ServiceDiagnosis | None:
+    """Return what the service finds; None for users who may not know, and of a service that has no such route."""
+    try:
+        return session.call(wire.diagnose_service())
+    except (NotAllowed, NotAuthenticated, NotFound):
+        return None
+
+
+def _connection(session: Session) -> dict[str, str]:
+    """Return what works; the first thing that does not ends the command with its error."""
     session.call(wire.get_status())
     works = {"endpoint": session.client.endpoint, "user": session.call(wire.get_profile()).name}
     if session.chosen_project:
         _enter(session)
         works["project"] = session.project
-    session.show(works, fields(works))
+    return works
 
 
 def _enter(session: Session) -> None:

@@ -217,6 +217,7 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.modify_topic_retention("P", "T", 60), "POST", f"{P}/topics/T:modifyRetention", {"retentionSeconds": 60}),
     (wire.modify_project_retention("P", 0), "POST", f"{P}:modifyRetention", {"retentionSeconds": 0}),
     (wire.diagnose("P", "S"), "GET", f"{P}/subscriptions/S:doctor", EMPTY),
+    (wire.diagnose_service(), "GET", "/v1/doctor", EMPTY),
     (wire.get_topic_offsets("P", "T"), "GET", f"{P}/topics/T:offsets", EMPTY),
     (wire.read_topic("P", "T"), "GET", f"{P}/topics/T:read", EMPTY),
     (wire.seek("P", "S", offset=0), "POST", f"{P}/subscriptions/S:seek", {"offset": 0}),

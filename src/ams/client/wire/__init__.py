@@ -42,7 +42,7 @@ from ams.client.wire.schemas import (
     validate_document,
     validate_message,
 )
-from ams.client.wire.service import get_status, get_version
+from ams.client.wire.service import diagnose_service, get_status, get_version
 from ams.client.wire.subscriptions import (
     ack_id,
     acknowledge,
@@ -94,6 +94,7 @@ from ams.client.wire.values import (
     AuthorizationHeader,
     Diagnosis,
     DryRun,
+    Finding,
     Membership,
     Message,
     Metric,
@@ -110,6 +111,7 @@ from ams.client.wire.values import (
     RetryPolicy,
     Schema,
     Schemas,
+    ServiceDiagnosis,
     Standing,
     Subscription,
     Subscriptions,
@@ -130,6 +132,7 @@ __all__ = [
     "Call",
     "Diagnosis",
     "DryRun",
+    "Finding",
     "Membership",
     "Message",
     "Metric",
@@ -146,6 +149,7 @@ __all__ = [
     "RetryPolicy",
     "Schema",
     "Schemas",
+    "ServiceDiagnosis",
     "Standing",
     "Subscription",
     "Subscriptions",
@@ -177,6 +181,7 @@ __all__ = [
     "delete_user",
     "detach_schema",
     "diagnose",
+    "diagnose_service",
     "dry_run",
     "get_member",
     "get_offsets",

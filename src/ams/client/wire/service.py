@@ -1,7 +1,9 @@
-"""Calls about the service itself (contract 14.5 and 14.6)."""
+"""Calls about the service itself (contract 14.5 and 14.6), and our own doctor."""
 
 from ams.client.wire.call import Call, Json, reader
+from ams.client.wire.values import ServiceDiagnosis
 
+_diagnosis = reader(ServiceDiagnosis)
 _object = reader(Json)
 
 
@@ -13,3 +15,8 @@ def get_status(*, details: bool = False) -> Call[Json]:
 def get_version() -> Call[Json]:
     """Ask what the service runs on; the release is shown to service_admin and admin_viewer only."""
     return Call("GET", "/v1/version", _object)
+
+
+def diagnose_service() -> Call[ServiceDiagnosis]:
+    """Ask what is wrong with the service; answered to service_admin and admin_viewer only."""
+    return Call("GET", "/v1/doctor", _diagnosis)

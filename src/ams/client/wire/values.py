@@ -341,6 +341,13 @@ class Diagnosis(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     standing: Standing | None = None
 
 
+class ServiceDiagnosis(_Object, frozen=True, kw_only=True, omit_defaults=True):
+    """What is wrong with the service as a whole, if anything."""
+
+    healthy: bool
+    findings: list[Finding]
+
+
 class Point(_Object, frozen=True, kw_only=True, omit_defaults=True):
     """A value of a metric, and the moment (UTC) or day it is of."""
 

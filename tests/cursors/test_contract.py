@@ -292,3 +292,14 @@ async def test_a_total_that_was_told_stays_and_is_counted_once_however_many_were
     cursors = await store.restart()
     assert await cursors.lost_in_all({}, 4) == 10
     assert await cursors.lost_in_all({TOPIC: Offset(9)}) == 12
+
+
+async def test_a_cursor_that_was_elsewhere_goes_on_where_it_stood_with_what_it_had_lost(store: Store) -> None:
+    moved = SubscriptionId("moved")
+
+    await store.cursors.create(moved, TOPIC, Offset(30), 12)
+
+    for cursors in (store.cursors, await store.restart()):
+        position = await cursors.position(moved, TOPIC)
+        assert (position.offset, position.lost) == (30, 12)
+        assert await cursors.lost_in_all({}) == 12

@@ -39,6 +39,8 @@ COMMANDS = {
     "settings": Entry("ams.cli.settings:app", "List the settings of the service, or import others."),
     "backup": Entry("ams.cli.backup:backup", "Copy a data folder, also while its service runs."),
     "restore": Entry("ams.cli.backup:restore_command", "Make a data folder of a backup."),
+    "export": Entry("ams.cli.moving:export_command", "Write all a stopped service holds into a file."),
+    "import": Entry("ams.cli.moving:import_command", "Fill a new installation from an export."),
     "projects": Entry("ams.cli.projects:app", "Projects: who shares topics and subscriptions."),
     "users": Entry("ams.cli.users:app", "Users of the service."),
     "members": Entry("ams.cli.members:app", "Members of the project, and their roles in it."),

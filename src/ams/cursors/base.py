@@ -46,8 +46,8 @@ class Place(NamedTuple):
 class Cursors(Protocol):
     """A cursor per subscription; the module's docstring is its promise."""
 
-    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> None:
-        """Make a cursor at `offset`, replacing one that is there."""
+    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0) -> None:
+        """Make a cursor at `offset`, replacing one that is there; `lost` is what one that was elsewhere had lost."""
         ...
 
     async def drop(self, subscription: SubscriptionId) -> None:

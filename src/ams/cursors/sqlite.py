@@ -152,10 +152,10 @@ class SqliteCursors:
         cursors._thread.start()
         return cursors
 
-    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> None:
+    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0) -> None:
         """Make a cursor, durably."""
         old = self._entries.get(subscription)
-        cursor = Cursor(topic, offset)
+        cursor = Cursor(topic, offset, lost=lost)
         entry = _Entry(cursor, self._clock.wall(), old.durable if old else None, old.settled if old else cursor)
         self._entries[subscription] = entry
         await self._join(subscription, entry)

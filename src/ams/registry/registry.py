@@ -1,16 +1,20 @@
 """The face of the registry: one database, one cache, a part for each kind of record."""
 
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Self, TypeVar
 
 from sqlalchemy import Connection, insert, select
 
 from ams.clock import Clock, SystemClock
 from ams.errors import AmsError, RegistryUnavailable, Unusable
+from ams.export_format import Line
+from ams.names import SubscriptionId, TopicId
 from ams.registry import preparing, rotation
 from ams.registry.books import BookRecords
+from ams.registry.contents import Contents, Standing
 from ams.registry.database import Database, is_postgresql, reason
 from ams.registry.figures import FigureRecords
+from ams.registry.filling import Filling, Name
 from ams.registry.projects import ProjectRecords
 from ams.registry.registrations import RegistrationRecords
 from ams.registry.schemas import SchemaRecords
@@ -20,6 +24,8 @@ from ams.registry.tables import keys
 from ams.registry.tallies import TallyRecords
 from ams.registry.topics import TopicRecords
 from ams.registry.users import UserRecords
+
+T = TypeVar("T")
 
 CACHE_SIZE = 50_000
 """Entries of each kind (tokens, projects, topics, subscriptions, schemas) kept in memory."""
@@ -31,6 +37,7 @@ class Registry:
     def __init__(self, database: Database, secrets: Secrets, clock: Clock, cache_size: int) -> None:
         self._database = database
         self._secrets = secrets
+        self._clock = clock
         self.users = UserRecords(database, secrets, clock, cache_size)
         self.topics = TopicRecords(database, clock, cache_size)
         self.schemas = SchemaRecords(database, clock)
@@ -82,6 +89,42 @@ class Registry:
         """
         new = Secrets(key)
         return await self._database.write(lambda connection: rotation.encrypt_anew(connection, self._secrets, new))
+
+    async def read_out(
+        self,
+        take: Callable[[Iterator[Line]], T],
+        standings: Mapping[SubscriptionId, Standing],
+        *,
+        with_secrets: bool,
+    ) -> T:
+        """Give everything to `take` as lines of an export, of one state of the registry; on a thread.
+
+        `standings` are the cursors of the subscriptions. Raises `Damaged` for a token that cannot be read, if tokens
+        are wanted.
+        """
+        secrets = self._secrets if with_secrets else None
+        return await self._database.read(lambda connection: take(Contents(connection, secrets, standings).lines()))
+
+    async def fill(
+        self, lines: Iterable[Line], logs: Mapping[Name, TopicId], finish: Callable[[Filling], None]
+    ) -> None:
+        """Add the lines of an export to an empty registry, all or none; on a thread.
+
+        `logs` are the topics whose messages are there already; `finish` is called before anything of it is stored.
+        """
+        lines, now = iter(lines), self._clock.wall()
+        untried = [True]
+
+        def work(connection: Connection) -> None:
+            if not untried:  # the lines were read once, and are gone
+                raise RegistryUnavailable
+            untried.clear()
+            filling = Filling(connection, self._secrets, now, logs)
+            for line in lines:
+                filling.add(line)
+            finish(filling)
+
+        await self._database.write(work)
 
     async def close(self) -> None:
         """Finish what was accepted and let go of the database."""

@@ -12,7 +12,7 @@ from ams.log.kafka.place import Place, place_in, place_of
 from ams.log.kafka.standards import new_configs
 from ams.names import TopicId, new_topic_id
 from tests.log.engines import HOUR, Kafka, all_fragments, fragments, texts
-from tests.log.kafka.raw import change_topic, make_topic, settings
+from tests.log.kafka.stored import change_topic, make_topic, settings
 
 DAY = 24 * HOUR
 

@@ -49,10 +49,10 @@ RETURNING c.subscription, {_NOW}
 """
 _CREATE = f"""
 INSERT INTO cursors (subscription, topic, "offset", generation, handed, lost, version)
-SELECT %(subscription)s, %(topic)s::uuid, %(offset)s, 0, '{{}}', 0, %(version)s WHERE {_IN_TIME}
+SELECT %(subscription)s, %(topic)s::uuid, %(offset)s, 0, '{{}}', %(lost)s, %(version)s WHERE {_IN_TIME}
 ON CONFLICT (subscription) DO UPDATE SET
-    topic = excluded.topic, "offset" = excluded."offset", generation = 0, handed = '{{}}', lost = 0,
-    version = excluded.version
+    topic = excluded.topic, "offset" = excluded."offset", generation = 0, handed = '{{}}',
+    lost = excluded.lost, version = excluded.version
 """
 _DROP = """
 WITH dropped AS (DELETE FROM cursors WHERE subscription = %s RETURNING lost)
@@ -146,6 +146,7 @@ async def create(
         "subscription": subscription,
         "topic": topic_id_text(row.cursor.topic),
         "offset": row.cursor.offset,
+        "lost": row.cursor.lost,
         "version": row.version,
         "expires": time.after(seconds),
     }

@@ -63,9 +63,9 @@ class PostgresCursors:
             raise
         return cursors
 
-    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> None:
+    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0) -> None:
         """Make a cursor."""
-        row = Row(Cursor(topic, offset), rows.new_run())
+        row = Row(Cursor(topic, offset, lost=lost), rows.new_run())
 
         async def attempt(connection: "Connection", seconds: float) -> None:
             known = (await rows.read(connection, self._time, [subscription])).get(subscription)

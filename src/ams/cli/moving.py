@@ -1,0 +1,116 @@
+"""`ams export` and `ams import`: an installation in one file, to move it from one shape to another."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated
+
+import typer
+
+from ams.cli.arguments import DATA_FOLDER, DataFolder, Output
+from ams.cli.output import Format, document, emit, note, printable
+from ams.clock import SystemClock
+from ams.errors import Unusable
+from ams.files import Disk
+from ams.folder import is_ours
+from ams.moving import check, export, import_
+from ams.moving.exporting import Installation
+from ams.moving.files import STANDARD
+from ams.observing import configure_logs
+from ams.settings import Settings, environment, load
+from ams.wiring.engines import open_engines
+
+_EVERY_SECONDS = 5.0
+"""How often progress is told."""
+
+Config = Annotated[
+    str | None, typer.Option(metavar="FILE", help="TOML file with the settings of the service (or AMS_CONFIG).")
+]
+
+
+def export_command(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="New file; .gz compresses it, - is stdout.")],
+    data: DataFolder = DATA_FOLDER,
+    config: Config = None,
+    without_secrets: Annotated[
+        bool, typer.Option("--without-secrets", help="Leave out tokens and the secrets of push.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Write all that a stopped service holds into one file: messages, users with their tokens, cursors, counters.
+
+    The file holds every token in clear, for its owner only (mode 0600): whoever can read it can do everything.
+    """
+    settings = _settings(data, config)
+    if settings.log == "embedded" and not is_ours(settings.data):
+        raise Unusable(f"{settings.data} is not a data folder")
+    counts = asyncio.run(_export(settings, file, with_secrets=not without_secrets))
+    warning = "" if without_secrets else " Every token stands in it in clear: guard it, and remove it afterwards."
+    _tell(counts, output, f"{file} is whole.{warning}", is_note=file == STANDARD)
+
+
+def import_command(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is stdin.")],
+    data: DataFolder = DATA_FOLDER,
+    config: Config = None,
+    check_only: Annotated[bool, typer.Option("--check", help="Read and judge the file, and change nothing.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Fill a new installation from an export. Nothing is served of it before all of it is there.
+
+    Broken off, it is to be run again with the same file.
+    """
+    if check_only:
+        _tell(check(file), output, f"{file} can be imported.")
+        return
+    counts = asyncio.run(_import(_settings(data, config), file))
+    _tell(counts, output, "All of it is there; start the service.")
+
+
+async def _export(settings: Settings, file: str, *, with_secrets: bool) -> Mapping[str, int]:
+    async with _installation(settings) as source:
+        return await export(source, file, _Progress().tell, with_secrets=with_secrets)
+
+
+async def _import(settings: Settings, file: str) -> Mapping[str, int]:
+    async with _installation(settings) as target:
+        return await import_(target, file, _Progress().tell)
+
+
+@contextlib.asynccontextmanager
+async def _installation(settings: Settings) -> AsyncIterator[Installation]:
+    async with open_engines(settings, SystemClock(), Disk(), _tell_of_waiting) as engines:
+        yield Installation(engines.registry, engines.log, engines.cursors)
+
+
+def _tell_of_waiting(what: str) -> None:
+    if what:
+        note(f"ams: waiting for {printable(what)}")
+
+
+def _settings(data: str, config: str | None) -> Settings:
+    """Return the settings of the service, as `ams serve` would take them here."""
+    configure_logs("warning", "console", "console")  # to stderr: an export may go to stdout
+    given = {"data": data} if data != DATA_FOLDER else {}
+    return load(given, environment(), lambda line: note(f"ams: {printable(line)}"), config)
+
+
+class _Progress:
+    """Tells from time to time how far the work is."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _EVERY_SECONDS
+
+    def tell(self, done: int, expected: int | None) -> None:
+        """Say how many messages are done, unless that was said just now."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _EVERY_SECONDS
+        note(f"{done:,} messages" if expected is None else f"{done:,} of {expected:,} messages")
+
+
+def _tell(counts: Mapping[str, int], output: Format, last: str, *, is_note: bool = False) -> None:
+    text = "\n".join([*(f"{kind:14} {number:,}" for kind, number in counts.items()), last])
+    result = document(dict(counts)) if output is Format.JSON else text
+    (note if is_note else emit)(result)

@@ -1,0 +1,248 @@
+"""The lines of an export: everything an installation holds, one JSON object a line (docs/reference/export-format.md).
+
+`kind` says what a line is. What may be left out has a default here; names refer to what stands on lines before.
+Times are milliseconds since the epoch. An unknown field is an error, so that a misspelt one is not passed over.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+
+from ams.clock import DAY
+from ams.errors import InvalidInput
+from ams.messages import Stored
+from ams.push_config import PushConfig
+
+FORMAT = 1
+"""The version of what lines mean."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Time = Count
+Age = Annotated[int, msgspec.Meta(ge=1, le=365 * DAY)]
+"""Milliseconds; the log keeps nothing longer."""
+
+
+class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind"):
+    """Any line."""
+
+    def __repr__(self) -> str:
+        """Say what it is, not what it holds: that may be a token."""
+        return f"<a line of kind {kind(self)}>"
+
+
+class Header(Line, tag="header"):
+    """The first line."""
+
+    format: int
+    ams: str = ""
+    """What wrote the file."""
+    made: str = ""
+    """When, UTC."""
+    secrets: bool = True
+    """Whether tokens and the secrets of push are in it."""
+    messages: Count | None = None
+    """About how many will follow, to show how far a reader is."""
+
+
+class Log(Line, tag="log"):
+    """A topic's messages: those that follow, up to the next line of another kind."""
+
+    project: str
+    topic: str
+    id: str | None = None
+    """The topic's identity, a uuid."""
+    first: Count = 0
+    """The offset of its first message that is still there, else of the next one to be published."""
+    bytes: Count = 0
+    """Data bytes ever published to it."""
+    retention: Age | None = None
+    """Age limit of its messages, its own or its project's; milliseconds."""
+
+
+class Message(Line, tag="message"):
+    """A message of the log above it."""
+
+    offset: Count
+    time: Time
+    """When it was published."""
+    data: str
+    attributes: Mapping[str, str] = {}
+
+
+class Lost(Line, tag="lost"):
+    """Messages that retention took before they were acknowledged, of subscriptions that are gone."""
+
+    messages: Count
+
+
+class User(Line, tag="user"):
+    """A user; without a token a new one is made."""
+
+    name: str
+    id: str | None = None
+    email: str = ""
+    first_name: str = ""
+    last_name: str = ""
+    organization: str = ""
+    description: str = ""
+    service_roles: tuple[str, ...] = ()
+    token: str = ""
+    created_on: Time | None = None
+    """Absent: when it is imported, as for all that follows."""
+    modified_on: Time | None = None
+    created_by: str | None = None
+
+
+class Day(NamedTuple):
+    """What was published on one day."""
+
+    day: str
+    """`YYYY-MM-DD`, UTC."""
+    messages: Count
+    bytes: Count
+
+
+class Tally(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What was counted of a topic (published) or a subscription (handed out), and when it last was."""
+
+    messages: Count = 0
+    bytes: Count = 0
+    last_messages: Count = 0
+    """Of the last request."""
+    last: Time | None = None
+    before: Time | None = None
+    """When the request before that was."""
+
+
+class Project(Line, tag="project"):
+    """A project; its days are those of topics that are gone too."""
+
+    name: str
+    id: str | None = None
+    description: str = ""
+    created_on: Time | None = None
+    modified_on: Time | None = None
+    created_by: str | None = None
+    retention: Age | None = None
+    days: tuple[Day, ...] = ()
+
+
+class Membership(Line, tag="membership"):
+    """A user's place in a project."""
+
+    user: str
+    project: str
+    roles: tuple[str, ...] = ()
+
+
+class Revision(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A schema as it was at one time; payload and attributes are texts that hold JSON."""
+
+    revision: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    type: Literal["json", "avro"]
+    payload: str | None = None
+    attributes: str | None = None
+    created_on: Time | None = None
+
+
+class Schema(Line, tag="schema"):
+    """A schema with its revisions, oldest first; the last one counts."""
+
+    project: str
+    name: str
+    revisions: Annotated[tuple[Revision, ...], msgspec.Meta(min_length=1)]
+    id: str | None = None
+    created_on: Time | None = None
+
+
+class Topic(Line, tag="topic"):
+    """A topic; its messages are on lines before, if it has any."""
+
+    project: str
+    name: str
+    id: str | None = None
+    """If its log has one it is that."""
+    retention: Age | None = None
+    """Its own."""
+    created_on: Time | None = None
+    schema: str | None = None
+    authorized: tuple[str, ...] = ()
+    tally: Tally | None = None
+    days: tuple[Day, ...] = ()
+
+
+class Subscription(Line, tag="subscription"):
+    """A subscription and its cursor."""
+
+    project: str
+    name: str
+    topic: str
+    """A name: the topic may be gone."""
+    ack_deadline_seconds: Annotated[int, msgspec.Meta(ge=0, le=600)] = 10
+    id: str | None = None
+    created_on: Time | None = None
+    push: PushConfig | None = None
+    authorized: tuple[str, ...] = ()
+    offset: Count = 0
+    """The next message to deliver."""
+    lost: Count = 0
+    """Messages that retention took before they were acknowledged."""
+    tally: Tally | None = None
+
+
+class Registration(Line, tag="registration"):
+    """Somebody who asked to become a user."""
+
+    name: str
+    id: str | None = None
+    email: str = ""
+    first_name: str = ""
+    last_name: str = ""
+    organization: str = ""
+    description: str = ""
+    status: Literal["pending", "accepted", "declined"] = "pending"
+    activation_token: str = ""
+    decline_comment: str = ""
+    registered_at: Time | None = None
+    modified_at: Time | None = None
+    modified_by: str | None = None
+
+
+class End(Line, tag="end"):
+    """The last line: how many lines of each kind stand before it, but for the header."""
+
+    counts: Mapping[str, int]
+
+
+AnyLine = (
+    Header | Log | Message | Lost | User | Project | Membership | Schema | Topic | Subscription | Registration | End
+)
+
+_decoder: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
+_encode = msgspec.json.Encoder().encode
+
+
+def kind(line: Line) -> str:
+    """Return what a line is."""
+    return str(line.__struct_config__.tag)
+
+
+def encoded(line: Line) -> bytes:
+    """Write a line, its end included."""
+    return _encode(line) + b"\n"
+
+
+def encoded_message(stored: Stored) -> bytes:
+    """Write the line of a message as it is in the log: what `encoded` would, without reading the message."""
+    return b'{"kind":"message","offset":%d,"time":%d,%b}\n' % stored
+
+
+def decoded(data: bytes) -> AnyLine:
+    """Read a line; raise `InvalidInput` that says what is wrong with it, without what it holds."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"no JSON object: {error}") from None

@@ -1,0 +1,115 @@
+"""The file of an export: for its owner alone, read line by line; `-` is stdout or stdin, and `.gz` is compressed."""
+
+import contextlib
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import IO, NamedTuple, cast
+
+from ams.errors import InvalidInput, Unusable
+from ams.export_format import AnyLine, decoded
+
+MAX_LINE = 256 << 20
+"""Bytes of a line: more is no export."""
+STANDARD = "-"
+_COMPRESSED = ".gz"
+_LEVEL = 3
+"""Higher ones take far longer, and base64 gives little more."""
+
+
+class Numbered(NamedTuple):
+    """A line and where it stands, from 1."""
+
+    number: int
+    line: AnyLine
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[IO[bytes]]:
+    """Open a new file to write to, durable and whole when the block ends, and gone when it fails.
+
+    Raises `Unusable` when the file is there already or cannot be written.
+    """
+    if path == STANDARD:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Unusable(f"{path}: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "wb") as raw:
+            with _compressing(raw, path) as file:
+                yield file
+            raw.flush()
+            os.fsync(raw.fileno())
+    except BaseException as error:
+        os.unlink(path)
+        if isinstance(error, OSError):
+            raise Unusable(f"{path}: {error.strerror or error}; nothing is left of it") from error
+        raise
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[IO[bytes]]:
+    """Open a file to read from; raises `Unusable`."""
+    if path == STANDARD:
+        yield sys.stdin.buffer
+        return
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unusable(f"{path}: {error.strerror}") from error
+    with os.fdopen(handle, "rb") as raw, _expanding(raw, path) as file:
+        yield file
+
+
+def lines(file: IO[bytes], path: str) -> Iterator[Numbered]:
+    """Read the lines of an export; empty ones are passed over. Raises `Unusable`, which names the line."""
+    number = 0
+    while data := _next_line(file, path, number + 1):
+        number += 1
+        if data.isspace():
+            continue
+        try:
+            yield Numbered(number, decoded(data))
+        except InvalidInput as error:
+            raise bad_line(path, number, error) from None
+
+
+def bad_line(path: str, number: int, error: InvalidInput) -> Unusable:
+    """Return the error for what is wrong with a line."""
+    return Unusable(f"{path}, line {number}: {error.message}")
+
+
+def _next_line(file: IO[bytes], path: str, number: int) -> bytes:
+    try:
+        data = file.readline(MAX_LINE + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Unusable(f"{path}, line {number}: the file cannot be read on: {error}") from error
+    if len(data) > MAX_LINE:
+        raise Unusable(f"{path}, line {number}: longer than a line can be")
+    return data
+
+
+@contextlib.contextmanager
+def _compressing(raw: IO[bytes], path: str) -> Iterator[IO[bytes]]:
+    """Give what to write to: the file itself, or what compresses into it."""
+    if not path.endswith(_COMPRESSED):
+        yield raw
+        return
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=raw) as file:
+        yield cast("IO[bytes]", file)
+
+
+@contextlib.contextmanager
+def _expanding(raw: IO[bytes], path: str) -> Iterator[IO[bytes]]:
+    """Give what to read from: the file itself, or what is compressed in it."""
+    if not path.endswith(_COMPRESSED):
+        yield raw
+        return
+    with gzip.GzipFile(mode="rb", fileobj=raw) as file:
+        yield cast("IO[bytes]", file)

@@ -1,5 +1,6 @@
 """haproxy before nodes on loopback, with the configuration that `deploy/` has for real machines."""
 
+import contextlib
 import re
 import shutil
 import signal
@@ -10,11 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from cluster.deployed import haproxy_configuration
 from cluster.ports import LOOPBACK, free_port, listening
 from cluster.processes import DidNotStart, Process
 
 START_SECONDS = 10.0
-DEPLOYED = Path(__file__).parents[1] / "deploy" / "haproxy" / "haproxy.cfg"
 
 
 class Backend(NamedTuple):
@@ -31,6 +32,7 @@ class Haproxy:
     def __init__(self, folder: Path, nodes: Sequence[Backend], certificate: Path) -> None:
         self.folder = folder.absolute()
         self.port = free_port()
+        self.figures_port = free_port()
         self._nodes = tuple(nodes)
         self._certificate = certificate
         self._file = self.folder / "haproxy.cfg"
@@ -54,7 +56,7 @@ class Haproxy:
         self._file.write_text(self._configuration())
         check(self._file)
         self.process.start()
-        self.process.wait_until(lambda: listening(self.port), START_SECONDS)
+        self.process.wait_until(self._answers, START_SECONDS)
 
     def reload(self) -> None:
         """Read the configuration again: a new process takes over, the old one ends what it has begun."""
@@ -78,6 +80,11 @@ class Haproxy:
     ) -> None:
         self.stop()
 
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            return listening(self.port) and bool(self._ask("show info"))
+        return False
+
     def _ask(self, command: str) -> str:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(self._socket))
@@ -87,7 +94,7 @@ class Haproxy:
 
     def _configuration(self) -> str:
         """Return the deployed configuration for our addresses, and without what belongs to an installed service."""
-        text = DEPLOYED.read_text()
+        text = haproxy_configuration()
         text = text.replace("log /dev/log local0", "log stdout format raw local0")
         text = text.replace("/run/haproxy/admin.sock", str(self._socket))
         text = text.replace("maxconn 20000", "maxconn 2000")  # each takes two open files, of which there may be few
@@ -95,6 +102,7 @@ class Haproxy:
         text = text.replace("bind :443", f"bind {self.endpoint}").replace(
             "/etc/haproxy/ams.pem", str(self._certificate)
         )
+        text = text.replace("bind 127.0.0.1:8405", f"bind {LOOPBACK}:{self.figures_port}")
         servers = "".join(
             f"    server {name} {LOOPBACK}:{port} port {ops_port}\n" for name, port, ops_port in self._nodes
         )

@@ -4,32 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cluster.certificates import Authority
+from cluster.deployed import kafka_properties
 from cluster.ports import LOOPBACK
 
 CLIENTS, CONTROLLERS = "CLIENTS", "CONTROLLERS"
-LARGEST_REQUEST = 17 * 2**20
-"""Bytes; above the largest message batch AMS sends (16 MiB)."""
+COPIES = 3
+"""How many brokers keep a message where there are as many."""
+LOGIN = "listener.name.{}.scram-sha-512.sasl.jaas.config"
 
-COMMON = {
-    "process.roles": "broker,controller",
-    "controller.listener.names": CONTROLLERS,
-    "inter.broker.listener.name": CLIENTS,
-    "auto.create.topics.enable": "false",
-    "unclean.leader.election.enable": "false",
-    "socket.request.max.bytes": str(2 * LARGEST_REQUEST),
-    "message.max.bytes": str(LARGEST_REQUEST),
-    "replica.fetch.max.bytes": str(LARGEST_REQUEST),
-    "group.initial.rebalance.delay.ms": "0",
+SMALL = {
+    # One partition and little memory for what AMS does not use, and no waiting for members of groups.
     "log.cleaner.dedupe.buffer.size": "4194304",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-    # A broker that dies is noticed and its topics are led by another within 3 to 5 s; clients give up at 10.
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-    "replica.lag.time.max.ms": "3000",
-    "controller.quorum.election.timeout.ms": "500",
-    "controller.quorum.fetch.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
 }
 
 
@@ -50,20 +36,6 @@ class Security(NamedTuple):
     login: Login
 
 
-def _copies(brokers: int) -> dict[str, str]:
-    """Return how often everything is kept: three times, two of them before an answer; once on a single broker."""
-    replication, enough = (3, 2) if brokers >= 3 else (1, 1)
-    return {
-        "default.replication.factor": str(replication),
-        "min.insync.replicas": str(enough),
-        "offsets.topic.replication.factor": str(replication),
-        "transaction.state.log.replication.factor": str(replication),
-        "transaction.state.log.min.isr": str(enough),
-        "share.coordinator.state.topic.replication.factor": str(replication),
-        "share.coordinator.state.topic.min.isr": str(enough),
-    }
-
-
 class Ports(NamedTuple):
     """Where one broker listens: for clients, for controllers, and for those who come through a link.
 
@@ -76,7 +48,7 @@ class Ports(NamedTuple):
 
 
 def properties(number: int, ports: Mapping[int, Ports], security: Security | None) -> dict[str, str]:
-    """Return the properties of one of several brokers, without its folder."""
+    """Return the properties of one of several brokers but for its folder: the deployed ones, with our addresses."""
     own = ports[number]
     listeners = {CLIENTS: own.clients, CONTROLLERS: own.controllers} | {
         way: port for way, (port, _) in own.ways.items()
@@ -84,14 +56,27 @@ def properties(number: int, ports: Mapping[int, Ports], security: Security | Non
     advertised = {CLIENTS: own.clients} | {way: port for way, (_, port) in own.ways.items()}
     quorum = [f"{each}@{LOOPBACK}:{its.controllers}" for each, its in ports.items()]
     return {
+        **_everywhere(),
+        **SMALL,
+        **({} if len(ports) >= COPIES else _single()),
         "node.id": str(number),
         "listeners": _addresses(listeners),
         "advertised.listeners": _addresses(advertised),
         "controller.quorum.voters": ",".join(quorum),
-        **COMMON,
-        **_copies(len(ports)),
         **_protocols([CLIENTS, *own.ways], security),
     }
+
+
+def _everywhere() -> dict[str, str]:
+    """Return the deployed properties but for those of TLS and logins, which are ours or not wanted."""
+    ours = ("ssl.", "sasl.", "listener.name.", "listener.security.")
+    return {name: value for name, value in kafka_properties().items() if not name.startswith(ours)}
+
+
+def _single() -> dict[str, str]:
+    """Return what is different where there are too few brokers to keep everything three times."""
+    counts = (".replication.factor", ".isr", "min.insync.replicas")
+    return {name: "1" for name in kafka_properties() if name.endswith(counts)}
 
 
 def _addresses(ports: Mapping[str, int]) -> str:
@@ -107,16 +92,14 @@ def _protocols(clients: Sequence[str], security: Security | None) -> dict[str, s
 
 
 def _secured(clients: Sequence[str], security: Security) -> dict[str, str]:
-    user, password = security.login
-    scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    login = f'{scram} required username="{user}" password="{password}";'
+    """Return the deployed properties of TLS and logins, with our files and password, for all listeners of clients."""
+    names = ("ssl.", "sasl.", f"listener.name.{CONTROLLERS.lower()}.")
+    deployed = {name: value for name, value in kafka_properties().items() if name.startswith(names)}
+    login = kafka_properties()[LOGIN.format(CLIENTS.lower())]
+    login = login.replace('"ams"', f'"{security.login.user}"').replace('"change-me"', f'"{security.login.password}"')
     return {
-        "ssl.keystore.type": "PEM",
+        **deployed,
         "ssl.keystore.location": str(security.authority.sign("kafka").both),
-        "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(security.authority.ca),
-        f"listener.name.{CONTROLLERS.lower()}.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
-        **{f"listener.name.{each.lower()}.scram-sha-512.sasl.jaas.config": login for each in clients},
+        **{LOGIN.format(each.lower()): login for each in clients},
     }

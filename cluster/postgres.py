@@ -18,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from cluster.certificates import Authority
+from cluster.deployed import postgres_rules, postgres_settings
 from cluster.ports import LOOPBACK, free_port
 from cluster.processes import DidNotStart, Process
 
@@ -26,18 +27,8 @@ USER = "ams"
 DATABASE = "ams"
 DEBIAN = Path("/usr/lib/postgresql")
 
-SETTINGS = {
-    "listen_addresses": LOOPBACK,
-    "max_connections": "100",
-    "shared_buffers": "64MB",
-    "max_wal_size": "256MB",
-    "hot_standby": "on",
-    "wal_keep_size": "256MB",
-    # A standby that hangs is given up after 3 s, and a standby whose primary hangs looks for another as soon.
-    "wal_sender_timeout": "3s",
-    "wal_receiver_timeout": "3s",
-    "wal_retrieve_retry_interval": "500ms",
-}
+SMALL = {"listen_addresses": LOOPBACK, "shared_buffers": "64MB", "max_wal_size": "256MB", "wal_keep_size": "256MB"}
+"""What is different from the deployed settings: addresses, and less memory and disk."""
 CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 """For tests of content only: a power cut would destroy such a server; a killed process does not."""
 
@@ -65,7 +56,7 @@ class Postgres:
         """The number of the server that takes writes."""
         self.password = secrets.token_urlsafe(12)
         self._authority = authority
-        self._settings = {**SETTINGS, **(CARELESS if careless else {}), **(settings or {})}
+        self._settings = {**_deployed(), **SMALL, **(CARELESS if careless else {}), **(settings or {})}
         self._ports = {number: free_port() for number in self.numbers}
         self._user = _unprivileged()
         self._data = Path(tempfile.gettempdir()) / f"ams-postgres-{secrets.token_hex(6)}"
@@ -260,8 +251,7 @@ class Postgres:
             shutil.copy(source, data / name)
             if self._user:
                 shutil.chown(data / name, self._user)
-        rules = "local all all trust\nhostssl all all all scram-sha-256\nhostssl replication all all scram-sha-256\n"
-        (data / "pg_hba.conf").write_text(rules)
+        (data / "pg_hba.conf").write_text(postgres_rules())
 
     def _ask_standbys(self) -> None:
         """Answer a commit only when any one standby has it, on this primary and on whichever comes after it.
@@ -270,8 +260,7 @@ class Postgres:
         """
         if len(self.numbers) == 1:
             return
-        names = ", ".join(f"server{number}" for number in self.numbers)
-        self._settings["synchronous_standby_names"] = f"ANY 1 ({names})"
+        self._settings["synchronous_standby_names"] = postgres_settings()["synchronous_standby_names"]
         for number in self.numbers:
             self._configure(number)
             self.process(number).send(signal.SIGHUP)
@@ -303,6 +292,12 @@ class Postgres:
         )
         if run.returncode:
             raise DidNotStart(f"{program} failed:\n{run.stdout}{run.stderr}")
+
+
+def _deployed() -> dict[str, str]:
+    """Return the deployed settings, but for what is asked for only when there are certificates and standbys."""
+    later = {"ssl", "synchronous_standby_names"}
+    return {name: value for name, value in postgres_settings().items() if name not in later}
 
 
 def _unprivileged() -> str | None:

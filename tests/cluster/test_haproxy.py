@@ -1,6 +1,7 @@
 import contextlib
 import http.client
 import json
+import re
 import ssl
 import threading
 import time
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from cluster.certificates import Authority
-from cluster.haproxy import DEPLOYED, Backend, Haproxy, check
+from cluster.deployed import haproxy_configuration
+from cluster.haproxy import Backend, Haproxy, check
 
 pytestmark = pytest.mark.haproxy
 
@@ -104,10 +106,10 @@ def ask(haproxy: Haproxy, authority: Authority, method: str, path: str, **header
 
 
 def test_the_deployed_configuration_has_no_fault(tmp_path: Path, authority: Authority) -> None:
-    text = DEPLOYED.read_text().replace("/etc/haproxy/ams.pem", str(authority.sign("here").both))
     own = tmp_path / "haproxy.cfg"
-    own.write_text(text.replace(".example:", ".localhost:").replace("node1.localhost", "127.0.0.1"))
-    own.write_text(own.read_text().replace("node2.localhost", "127.0.0.1").replace("node3.localhost", "127.0.0.1"))
+    certificate = str(authority.sign("here").both)
+    addresses = re.sub(r"node\d\.example", "127.0.0.1", haproxy_configuration())
+    own.write_text(addresses.replace("/etc/haproxy/ams.pem", certificate))
 
     check(own)
 

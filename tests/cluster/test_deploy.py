@@ -1,0 +1,147 @@
+import asyncio
+import json
+import re
+import subprocess
+import tomllib
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ams.settings import FIELDS, Settings, checked, load, variable
+from cluster.certificates import Authority
+from cluster.deployed import DEPLOY, kafka_properties, postgres_settings
+from cluster.haproxy import Backend, Haproxy
+from tests.support.service import running_service
+
+PROMETHEUS = DEPLOY / "prometheus"
+FIGURE = re.compile(r"\b((?:ams|haproxy|process)_\w+)(?=[{\[)\s]|$)")
+
+
+def run(*command: str, folder: Path = DEPLOY) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def expressions() -> Iterator[str]:
+    """Every expression of rules and dashboard."""
+    rules = yaml.safe_load((PROMETHEUS / "ams.rules.yml").read_text())
+    yield from (rule["expr"] for group in rules["groups"] for rule in group["rules"])
+    dashboard = json.loads((DEPLOY / "grafana" / "ams.json").read_text())
+    yield from (target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+
+
+def figures(name: str) -> set[str]:
+    """The figures that rules and dashboard speak of, by how their names begin."""
+    return {found for each in expressions() for found in FIGURE.findall(each) if found.startswith(name)}
+
+
+def fetch(url: str) -> str:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=5) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def printed(text: str) -> set[str]:
+    return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
+
+
+def secrets() -> dict[str, str]:
+    lines = (DEPLOY / "ams" / "secrets.env").read_text().splitlines()
+    return dict(line.split("=") for line in lines if not line.startswith("#"))
+
+
+def settings_of_a_node() -> Settings:
+    return load({}, secrets(), pytest.fail, str(DEPLOY / "ams" / "ams.toml"))
+
+
+def test_the_settings_of_a_node_are_settings() -> None:
+    settings = settings_of_a_node()
+
+    assert (settings.log, settings.kafka_replication, settings.kafka_min_isr) == ("kafka", 3, 2)
+
+
+def test_what_is_secret_is_in_a_file_of_its_own() -> None:
+    secret = {variable(each.name) for each in FIELDS if each.metadata["secret"]}
+    plain = {variable(name) for name in tomllib.loads((DEPLOY / "ams" / "ams.toml").read_text())}
+
+    assert secrets().keys() <= secret
+    assert not plain & secret
+
+
+@pytest.mark.systemd
+def test_the_unit_is_in_order_and_gives_the_service_little(tmp_path: Path) -> None:
+    unit = tmp_path / "ams.service"
+    unit.write_text((DEPLOY / "systemd" / "ams.service").read_text().replace("/opt/ams/bin/ams", "/bin/true"))
+    verified = run("systemd-analyze", "verify", str(unit))
+    exposure = run("systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", str(unit))
+
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert exposure.returncode == 0, exposure.stdout
+
+
+def test_the_unit_waits_longer_than_a_node_takes_to_stop() -> None:
+    unit = (DEPLOY / "systemd" / "ams.service").read_text()
+    [stop] = re.findall(r"^TimeoutStopSec=(\d+)s$", unit, re.MULTILINE)
+
+    assert int(stop) > settings_of_a_node().drain_seconds + 10
+
+
+@pytest.mark.prometheus
+def test_the_rules_are_in_order_and_fire_when_they_should() -> None:
+    for command in (
+        ("check", "config", "prometheus.yml"),
+        ("check", "rules", "ams.rules.yml"),
+        ("test", "rules", "ams.rules.test.yml"),
+    ):
+        checked = run("promtool", *command, folder=PROMETHEUS)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+async def test_rules_and_dashboard_speak_of_figures_that_nodes_print(tmp_path: Path) -> None:
+    async with running_service(tmp_path / "data") as (running, _):
+        text = await asyncio.to_thread(fetch, f"{running.operations_url}/metrics")
+
+    assert figures("ams_")
+    assert figures("ams_") | figures("process_") <= printed(text)
+
+
+@pytest.mark.haproxy
+def test_rules_and_dashboard_speak_of_figures_that_haproxy_prints(tmp_path: Path) -> None:
+    certificate = Authority(tmp_path).sign("haproxy").both
+    with Haproxy(tmp_path, [Backend("one", 1, 1)], certificate) as haproxy:
+        text = fetch(f"http://127.0.0.1:{haproxy.figures_port}/metrics")
+
+    assert figures("haproxy_")
+    assert figures("haproxy_") <= printed(text)
+
+
+def test_the_containers_have_the_deployed_settings_of_brokers_and_settings_of_nodes() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+    services = compose["services"]
+    brokers = {name: str(value) for name, value in services["kafka1"]["environment"].items()}
+    deployed = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in kafka_properties().items()}
+    same = {name for name in brokers.keys() & deployed.keys() if "LISTENER" not in name and "QUORUM_VOTERS" not in name}
+    node = services["node1"]["environment"]
+
+    assert len(same) > 10
+    assert {name: brokers[name] for name in same} == {name: deployed[name] for name in same}
+    assert set(node) <= {variable(each.name) for each in FIELDS}
+    assert checked({"kafka_servers": node["AMS_KAFKA_SERVERS"], "log": node["AMS_LOG"]}, "compose.yaml") != Settings()
+    assert set(services["haproxy"]["depends_on"]) == {"node1", "node2", "node3"}
+
+
+@pytest.mark.parametrize("file", sorted(DEPLOY.rglob("*.*")), ids=lambda file: file.name)
+def test_every_host_is_an_example(file: Path) -> None:
+    hosts = re.findall(r"\b(?:[a-z0-9-]+\.)+(?:org|com|net|io|eu|local)\b", file.read_text())
+
+    assert [host for host in hosts if not host.endswith("example.org")] in ([], ["ams.service"])
+
+
+def test_a_commit_is_never_answered_before_it_is_safe() -> None:
+    settings = postgres_settings()
+
+    assert {settings[name] for name in ("fsync", "full_page_writes", "synchronous_commit")} == {"on"}
+    assert settings["synchronous_standby_names"] == "ANY 1 (server1, server2, server3)"

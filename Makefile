@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo kafka setup system test check fmt openapi docs faults fuzz mutants bench soak dist clean
+.PHONY: help run demo kafka cluster cluster-demo setup system test check fmt openapi docs faults fuzz mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -22,6 +22,12 @@ demo: .venv/core ## The same, but end by itself; the exit code tells whether all
 
 kafka: .venv/dev ## Start one Kafka broker for developers and say where it is; Ctrl-C stops it
 	@$(BIN)/python -m cluster kafka
+
+cluster: .venv/dev ## Start three brokers, three PostgreSQL servers, three nodes and haproxy; Ctrl-C stops them
+	@$(BIN)/python -m cluster up
+
+cluster-demo: .venv/dev ## Run the main job through haproxy while one of everything is killed in turn
+	@$(BIN)/python -m cluster.demo
 
 test: ## Everything that must hold: style, types, layers, tests (what is missing is listed first)
 	@scripts/test

@@ -1,16 +1,17 @@
-"""The command line of the parts: `python -m cluster kafka`."""
+"""The command line of the parts: `python -m cluster kafka` or `python -m cluster up`."""
 
 import argparse
 import signal
 import sys
 import tempfile
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
+from cluster.caretaker import Caretaker
 from cluster.jars import CannotFetch
 from cluster.kafka import Brokers
+from cluster.local import Cluster, table
 from cluster.processes import DidNotStart
+from cluster.stopping import treat_as_ctrl_c
 
 OK, FAILED = 0, 1
 
@@ -20,34 +21,44 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m cluster", description="Real parts of the cluster shape.")
     parser.add_argument("what", choices=sorted(COMMANDS))
     command = COMMANDS[parser.parse_args().what]
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    treat_as_ctrl_c()
     try:
         with tempfile.TemporaryDirectory(prefix="ams-cluster-") as folder:
-            return command(Path(folder))
+            command(Path(folder))
     except (CannotFetch, DidNotStart) as refusal:
         print(refusal, file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        print("\nStopped.")
-        return OK
+        print("\nStopped; all data and logs of it are gone.")
+    return OK
 
 
-def kafka(folder: Path) -> int:
+def kafka(folder: Path) -> None:
     """Run one broker until Ctrl-C."""
     with Brokers(folder) as brokers:
         print(f"Kafka is ready at {brokers.servers}, its log in {brokers.process(1).log}.")
         print(f"Try: ams serve --log kafka --kafka-servers {brokers.servers} --kafka-replication 1 --kafka-min-isr 1")
         print("Ctrl-C stops it; what was written goes with it.", flush=True)
         signal.pause()
-    return OK
 
 
-COMMANDS = {"kafka": kafka}
+def up(folder: Path) -> None:
+    """Run a whole cluster until Ctrl-C, and bring back what somebody kills."""
+    print("Starting three brokers, three PostgreSQL servers, three nodes and haproxy.", flush=True)
+    with Cluster(folder) as cluster, Caretaker(cluster, _say):
+        print(f"\n{table(cluster.parts())}\n")
+        print(f"The service is ready at {cluster.haproxy.url}. For ams and curl:\n")
+        print(f"  export AMS_ENDPOINT={cluster.haproxy.url} AMS_CA={cluster.ca} AMS_TOKEN_FILE={cluster.token_file}")
+        print(f'  curl --cacert $AMS_CA -H "x-api-key: $(cat $AMS_TOKEN_FILE)" {cluster.haproxy.url}/v1/projects\n')
+        print("Kill what you like by its pid (kill -9 PID): it is brought back. Ctrl-C stops everything.", flush=True)
+        signal.pause()
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+COMMANDS = {"kafka": kafka, "up": up}
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

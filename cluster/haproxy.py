@@ -67,7 +67,12 @@ class Haproxy:
         self.process.kill()
 
     def states(self) -> Mapping[str, str]:
-        """Return by node what the health checks say: `UP`, `DOWN`, or on the way between them."""
+        """Return by node what the health checks say: `UP`, `DOWN`, or on the way between them. Empty when down."""
+        with contextlib.suppress(OSError):
+            return self._states()
+        return {}
+
+    def _states(self) -> dict[str, str]:
         fields = [line.split(",") for line in self._ask("show stat").splitlines() if line.startswith("ams_nodes,")]
         return {row[1]: row[17] for row in fields if row[1] != "BACKEND"}
 

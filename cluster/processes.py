@@ -60,6 +60,8 @@ class Process:
     def start(self) -> None:
         """Start the program in a session of its own, so that a Ctrl-C in the terminal does not reach it."""
         assert not self.alive, f"{self.name} runs already"
+        if self._process is not None:
+            self._wait()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._log_start = log.tell()

@@ -17,17 +17,36 @@ RESULTS_PER_BATCH = 5
 LOOK = 0.2
 """Seconds between two looks at how far the programs are."""
 
+Pace = Callable[[Iterator[Message], int], Iterator[Message]]
+"""Hands on so many messages, when it is time."""
+
+
+def at_once(messages: Iterator[Message], _count: int) -> Iterator[Message]:
+    """Hand on messages as fast as they are taken."""
+    return messages
+
 
 class Job:
     """One run of the demo: its plan, then what it did."""
 
-    def __init__(self, *, seed: int, messages: int, wire: traffic.Wire = traffic.untouched) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int,
+        messages: int,
+        wire: traffic.Wire = traffic.untouched,
+        pace: Pace = at_once,
+        retries: int = 0,
+        patience: float = traffic.PATIENCE,
+    ) -> None:
+        """Plan it; `pace` is how fast messages are there, `retries` how often the library tries a failed call again."""
         batches = messages // (1 + RESULTS_PER_BATCH)
         results = messages - batches
-        self.flows = (
-            _flow(tenancy.ACCOUNTING, accounting.batches(seed, batches), batches, bulk=20),
-            _flow(tenancy.MONITORING, monitoring.results(seed, results), results, bulk=100),
+        plans = (
+            _flow(tenancy.ACCOUNTING, pace(accounting.batches(seed, batches), batches), batches, bulk=20),
+            _flow(tenancy.MONITORING, pace(monitoring.results(seed, results), results), results, bulk=100),
         )
+        self.flows = tuple(flow._replace(retries=retries, patience=patience) for flow in plans)
         self.expected = messages
         self.seconds = 0.0
         """How long the traffic took, or has taken so far."""

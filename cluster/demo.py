@@ -1,0 +1,208 @@
+"""The main job of the demo through haproxy, while one of everything is killed in turn."""
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from argo_ams_library import AmsException
+
+from cluster.caretaker import Caretaker
+from cluster.jars import CannotFetch
+from cluster.leaders import leading_broker
+from cluster.local import Cluster, table
+from cluster.processes import DidNotStart
+from cluster.stopping import treat_as_ctrl_c
+from demo import report
+from demo.job import Job
+from demo.message import Message
+
+OK, FAILED, INTERRUPTED = 0, 1, 130
+SPREAD = 30.0
+"""Seconds over which the messages are spread at least; the last of them come when all has been killed."""
+RETRIES = 45
+"""How often the library tries a call again, a second apart: longer than anything is away."""
+PATIENCE = 60.0
+QUIET = 3.0
+"""Seconds of traffic before a kill."""
+HEALED = 90.0
+"""Seconds in which what was killed must be back."""
+
+
+class Blow(NamedTuple):
+    """Something that is done to the cluster; `strike` does it and says to whom."""
+
+    what: str
+    strike: Callable[[Cluster], str]
+
+
+def main() -> int:
+    """Run it; return 0 when all messages came out as they went in, whatever was killed."""
+    parser = argparse.ArgumentParser(prog="python -m cluster.demo", description="The main job while parts die.")
+    parser.add_argument("--messages", type=int, default=12000, help="messages to send (default: %(default)s)")
+    options = parser.parse_args()
+    treat_as_ctrl_c()
+    try:
+        with tempfile.TemporaryDirectory(prefix="ams-cluster-") as folder:
+            return _run(Path(folder), options.messages)
+    except (CannotFetch, DidNotStart) as refusal:
+        print(refusal, file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("\nStopped.")
+        return INTERRUPTED
+
+
+def _run(folder: Path, messages: int) -> int:
+    print("Starting three brokers, three PostgreSQL servers, three nodes and haproxy.", flush=True)
+    blows = Blows()
+    job = Job(seed=1, messages=messages, pace=blows.pace, retries=RETRIES, patience=PATIENCE)
+    tries = Tries()
+    with Cluster(folder) as cluster, Caretaker(cluster, _say) as caretaker:
+        print(table(cluster.parts()) + "\n", flush=True)
+        _trust(cluster.ca)
+        with blows.falling(cluster, caretaker):
+            failure = _job(job, cluster)
+    print(report.summary(job))
+    print(f"Calls the library tried again: {tries.count}.\n")
+    for finding in filter(None, [failure, report.findings(job), *blows.findings]):
+        print(finding, file=sys.stderr)
+    print(report.verdict(job), flush=True)
+    return FAILED if failure or job.findings() or blows.findings else OK
+
+
+def _job(job: Job, cluster: Cluster) -> str:
+    """Run the job; return what ended it early, if anything."""
+    try:
+        job.run(cluster.haproxy.endpoint, cluster.token_file.read_text().strip(), report.Progress())
+    except AmsException as error:
+        return f"a call failed: {error}"
+    return ""
+
+
+class Blows:
+    """Kills one of everything, one after the other, each when the last has healed."""
+
+    def __init__(self) -> None:
+        self.findings: list[str] = []
+        """What did not heal, or was not done before the job ended."""
+        self._over = threading.Event()
+        self._ended = threading.Event()
+
+    def pace(self, messages: Iterator[Message], count: int) -> Iterator[Message]:
+        """Spread messages over the time, and hold the last of them back until all has been killed."""
+        began = time.monotonic()
+        for number, message in enumerate(messages):
+            self._ended.wait(max(0.0, began + SPREAD * number / count - time.monotonic()))
+            if number == count - 1:
+                self._over.wait()
+            yield message
+
+    def falling(self, cluster: Cluster, caretaker: Caretaker) -> "Falling":
+        """Return a context in which they fall."""
+        return Falling(threading.Thread(target=self._fall, args=(cluster, caretaker), name="blows"), self._ended)
+
+    def _fall(self, cluster: Cluster, caretaker: Caretaker) -> None:
+        try:
+            for blow in BLOWS:
+                self._deal(blow, cluster, caretaker)
+        except Exception as error:
+            self.findings.append(f"the kills ended early: {error}")
+        finally:
+            self._over.set()
+
+    def _deal(self, blow: Blow, cluster: Cluster, caretaker: Caretaker) -> None:
+        if self._ended.wait(QUIET):
+            self.findings.append(f"the job ended before this was done: {blow.what}")
+            return
+        _say(f"{blow.what}: {blow.strike(cluster)}")
+        if not caretaker.wait_until_all_well(HEALED):
+            self.findings.append(f"not well again after {HEALED:.0f} s: {blow.what}")
+
+
+class Falling:
+    """The thread of the blows; at the end of the block it is told and waited for."""
+
+    def __init__(self, thread: threading.Thread, ended: threading.Event) -> None:
+        self._thread = thread
+        self._ended = ended
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+class Tries(logging.Handler):
+    """Counts the calls the library tried again: it warns of each."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.count = 0
+        library = logging.getLogger("argo_ams_library")
+        library.addHandler(self)
+        library.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count it."""
+        self.count += 1
+
+
+def _kill_node(cluster: Cluster) -> str:
+    cluster.nodes["node2"].kill()
+    return "node2"
+
+
+def _kill_leader(cluster: Cluster) -> str:
+    number = leading_broker(cluster.brokers.servers)
+    cluster.brokers.kill(number)
+    return f"broker {number}"
+
+
+def _kill_primary(cluster: Cluster) -> str:
+    number = cluster.postgres.primary
+    cluster.postgres.kill(number)
+    return f"postgres {number}"
+
+
+def _kill_standby(cluster: Cluster) -> str:
+    number = next(number for number in cluster.postgres.numbers if number != cluster.postgres.primary)
+    cluster.postgres.kill(number)
+    return f"postgres {number}"
+
+
+def _reload_haproxy(cluster: Cluster) -> str:
+    cluster.haproxy.reload()
+    return "haproxy"
+
+
+BLOWS = (
+    Blow("a node is killed", _kill_node),
+    Blow("the broker that leads most topics is killed", _kill_leader),
+    Blow("the PostgreSQL server that takes writes is killed", _kill_primary),
+    Blow("one that follows is killed", _kill_standby),
+    Blow("haproxy reads its configuration again", _reload_haproxy),
+)
+
+
+def _say(line: str) -> None:
+    print(f"\n*** {line}" if sys.stdout.isatty() else f"*** {line}", flush=True)
+
+
+def _trust(ca: Path) -> None:
+    """Make the official library trust our certificate and reach haproxy directly, past any proxy."""
+    os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "localhost", "127.0.0.1"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

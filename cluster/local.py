@@ -1,0 +1,147 @@
+"""A whole cluster on one machine: brokers, PostgreSQL with standbys, nodes, haproxy, and a table of what runs where."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from cluster.certificates import Authority
+from cluster.haproxy import Backend, Haproxy
+from cluster.kafka import Brokers
+from cluster.link import Link
+from cluster.node import Node
+from cluster.ports import LOOPBACK
+from cluster.postgres import Postgres
+from cluster.processes import Process
+
+COPIES, ENOUGH = 3, 2
+"""Brokers that keep a message, and that must have it before it is answered."""
+
+
+class Part(NamedTuple):
+    """One process of the cluster."""
+
+    name: str
+    address: str
+    process: Process
+
+
+class Cluster:
+    """Three of everything, all logs in `folder`, started by `start` or as a context.
+
+    With `links` each node goes its own way to each broker and each PostgreSQL server, which can be cut
+    (`links_of(node)`).
+    """
+
+    def __init__(
+        self, folder: Path, *, nodes: int = 3, brokers: int = 3, standbys: int = 2, links: bool = False
+    ) -> None:
+        self.folder = folder.absolute()
+        names = [f"node{number}" for number in range(1, nodes + 1)]
+        self.authority = Authority(self.folder / "certificates")
+        self.brokers = Brokers(self.folder, brokers, ways=names if links else ())
+        self.postgres = Postgres(self.folder, standbys)
+        self._database_links = {name: self._links_to_postgres() if links else [] for name in names}
+        self._token_key = secrets.token_hex(32)
+        self.nodes = {name: Node(name, self.folder, self.settings(name)) for name in names}
+        backends = [Backend(name, node.port, node.ops_port) for name, node in self.nodes.items()]
+        self.haproxy = Haproxy(self.folder, backends, self.authority.sign("haproxy").both)
+
+    def settings(self, node: str) -> dict[str, str]:
+        """Return the settings of a node that make it one of this cluster."""
+        links = self._database_links[node]
+        copies = min(COPIES, len(self.brokers.numbers))
+        return {
+            "log": "kafka",
+            "kafka_servers": self.brokers.servers_by(node) if links else self.brokers.servers,
+            "kafka_replication": str(copies),
+            "kafka_min_isr": str(min(ENOUGH, copies)),
+            "registry": self.postgres.address(ports=[link.port for link in links] or None),
+            "registry_password": self.postgres.password,
+            "token_key": self._token_key,
+        }
+
+    @property
+    def ca(self) -> Path:
+        """Return the certificate that clients of haproxy must trust."""
+        return self.authority.ca
+
+    @property
+    def token_file(self) -> Path:
+        """Return where the administrator's token stands: on the node that made it. Raises `FileNotFoundError`."""
+        for node in self.nodes.values():
+            if node.token_file.exists():
+                return node.token_file
+        raise FileNotFoundError("no node has made an administrator")
+
+    def links_of(self, node: str) -> Sequence[Link]:
+        """Return the links from a node to the brokers and to PostgreSQL; those to PostgreSQL come last."""
+        return [*self.brokers.links(node), *self._database_links[node]]
+
+    def parts(self) -> Iterator[Part]:
+        """Yield every process there is."""
+        for number in self.brokers.numbers:
+            process = self.brokers.process(number)
+            yield Part(process.name, f"{LOOPBACK}:{self.brokers.port(number)}", process)
+        for number in self.postgres.numbers:
+            process = self.postgres.process(number)
+            yield Part(process.name, f"{LOOPBACK}:{self.postgres.port(number)}", process)
+        for node in self.nodes.values():
+            yield Part(node.name, f"{LOOPBACK}:{node.port}", node.process)
+        yield Part("haproxy", self.haproxy.endpoint, self.haproxy.process)
+
+    def start(self) -> None:
+        """Start everything and return when haproxy has nodes to ask; raises `DidNotStart`, leaving nothing running."""
+        try:
+            for link in self._all_database_links():
+                link.start()
+            with ThreadPoolExecutor(2) as threads:
+                starts = [threads.submit(self.brokers.start), threads.submit(self.postgres.start)]
+            for start in starts:
+                start.result()
+            for node in self.nodes.values():
+                node.launch()
+            for node in self.nodes.values():
+                node.wait_ready()
+            self.haproxy.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End everything: haproxy, the nodes in order, and what they stand on."""
+        self.haproxy.stop()
+        for node in self.nodes.values():
+            node.kill()
+        self.postgres.stop()
+        self.brokers.stop()
+        for link in self._all_database_links():
+            link.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _links_to_postgres(self) -> list[Link]:
+        return [Link(self.postgres.port(number)) for number in self.postgres.numbers]
+
+    def _all_database_links(self) -> Iterator[Link]:
+        for links in self._database_links.values():
+            yield from links
+
+
+def table(parts: Iterator[Part]) -> str:
+    """Return a table for people: what runs where."""
+    rows = [("part", "address", "pid", "log")]
+    rows += [(part.name, part.address, str(part.process.pid), str(part.process.log)) for part in parts]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

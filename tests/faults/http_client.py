@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bench.connection import CLOSED, Address, Answer, Asker, Connection, connect, request
 from tests.faults.attempts import Facts, Outcome
@@ -35,6 +35,40 @@ class Tried(NamedTuple):
     @property
     def done(self) -> bool:
         return self.facts["outcome"] is Outcome.DONE
+
+
+class Client(Protocol):
+    """Who makes attempts, whatever stands between it and the service."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is more to do."""
+        ...
+
+    def next_request(self) -> str:
+        """Name the next request."""
+        ...
+
+    async def attempt(
+        self,
+        request_name: str,
+        path: str,
+        body: object,
+        kind: Kind = Kind.OTHER,
+        *,
+        method: str = "POST",
+        **headers: str,
+    ) -> Tried:
+        """Make one attempt and say what came of it; `headers` as in `bench.connection.request`."""
+        ...
+
+    async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
+        """Call and return the document; for what prepares and ends a history."""
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
 
 
 @dataclass

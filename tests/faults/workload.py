@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tests.faults.attempts import Ack, Outcome, Publish, Pull, Seek
 from tests.faults.history import History
-from tests.faults.http_client import PROJECT, HttpClient, Kind, Tried
+from tests.faults.http_client import PROJECT, Client, Kind, Tried
 from tests.faults.payload import held, message
 
 BULK = 100
@@ -21,7 +21,7 @@ _PREFIX = PROJECT.removeprefix("/v1/")
 class Publisher:
     """Publishes requests of `sizes` messages (least, most); if `keyed`, with a key, and again until it is answered."""
 
-    client: HttpClient
+    client: Client
     history: History
     random: random.Random
     topics: tuple[str, ...]
@@ -64,7 +64,7 @@ class Publisher:
 class Consumer:
     """Pulls and acknowledges: all, a part, or nothing of what it was given."""
 
-    client: HttpClient
+    client: Client
     history: History
     random: random.Random
     subscription: str
@@ -110,7 +110,7 @@ class Consumer:
 class Seeker:
     """Moves a subscription back and forth."""
 
-    client: HttpClient
+    client: Client
     history: History
     random: random.Random
     subscription: str

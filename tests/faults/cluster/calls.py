@@ -1,0 +1,75 @@
+"""Every call of a run: when it went out, when and how it ended. Failed calls and the time until all is well are of it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bench.connection import CLOSED
+
+SLOW_SECONDS = 2.0
+"""A call that takes longer has felt the fault; a waiting pull ends sooner by itself."""
+SERVER_ERRORS = range(500, 600)
+
+
+class Call(NamedTuple):
+    """One request of one client; times are of the monotonic clock."""
+
+    request: str
+    """Names the request; those repeated with their key have the name of the first."""
+    what: str
+    """`publish`, `pull`, `acknowledge`, `modifyOffset`, or `read`."""
+    started: float
+    ended: float
+    status: int
+    """Of the answer; 0: there was none within the client's patience."""
+    text: str = ""
+    """What an error said."""
+    again: bool = False
+    """Whether its client repeats, with its key, a request that failed: how long that goes on says the contract."""
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.started
+
+    @property
+    def failed(self) -> bool:
+        """Whether a client was let down; errors of the 400s are about what it asked for."""
+        return self.status == CLOSED or self.status in SERVER_ERRORS
+
+    @property
+    def felt(self) -> bool:
+        """Whether the fault could be noticed by it."""
+        return not self.again and (self.failed or self.seconds > SLOW_SECONDS)
+
+
+@dataclass
+class CallLog:
+    """The calls of a run, and whether clients are to go on."""
+
+    calls: list[Call] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    """What no fault excuses: answers that a correct client must never get, each as a sentence."""
+    stopping: bool = False
+
+    def note(self, call: Call) -> None:
+        """Add a call that is over."""
+        self.calls.append(call)
+
+    def quiet_since(self, moment: float) -> bool:
+        """Tell whether no call that ended after this moment felt anything, and there were some."""
+        recent = [call for call in self.calls if call.ended > moment]
+        return bool(recent) and not any(call.felt for call in recent)
+
+
+def failed_requests(calls: Iterable[Call]) -> dict[str, Call]:
+    """Return the first failed call of each request that had one."""
+    failed: dict[str, Call] = {}
+    for call in calls:
+        if call.failed:
+            failed.setdefault(call.request, call)
+    return failed
+
+
+def last_felt(calls: Iterable[Call], since: float) -> float:
+    """Return when the last call ended that felt the fault; `since` when none did after that."""
+    return max((call.ended for call in calls if call.felt), default=since)

@@ -1,0 +1,141 @@
+"""A client of the whole cluster: it knows one address, that of haproxy, and gives up after ten seconds."""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.connection import CLOSED, Address, Answer, Asker, Connection, connect, request
+from tests.faults.attempts import Facts, Outcome
+from tests.faults.cluster.calls import SERVER_ERRORS, Call, CallLog
+from tests.faults.http_client import PROJECT, Kind, Tried
+
+PATIENCE_SECONDS = 10.0
+"""How long clients of the field wait for an answer."""
+BREATH_SECONDS = 0.5
+"""How long a client waits after it was let down: without it a fault of seconds would fill the history with failures."""
+FOREVER = float("inf")
+_VERBS = ("publish", "pull", "acknowledge", "modifyOffset")
+
+
+@dataclass(frozen=True)
+class Front:
+    """Where clients come in."""
+
+    address: Address
+    token: str
+    tls: ssl.SSLContext | None = None
+
+
+class FrontClient:
+    """One client with one connection; its requests are named after it and numbered."""
+
+    def __init__(self, name: str, front: Front, log: CallLog) -> None:
+        self._name = name
+        self._front = front
+        self._log = log
+        self._connection: Connection | None = None
+        self._numbers = 0
+        self._failed = ""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is more to do."""
+        return not self._log.stopping
+
+    def next_request(self) -> str:
+        """Name the next request."""
+        self._numbers += 1
+        return f"{self._name}-{self._numbers}"
+
+    async def attempt(
+        self,
+        request_name: str,
+        path: str,
+        body: object,
+        kind: Kind = Kind.OTHER,
+        *,
+        method: str = "POST",
+        **headers: str,
+    ) -> Tried:
+        """Make one attempt and say what came of it.
+
+        An error of the 500s may come from a node that had sent everything on before it lost who should answer, so it
+        is as good as none: the request happened wholly, or not at all, and perhaps later.
+        """
+        tried, call = await self._once(request_name, path, body, method, headers)
+        self._log.note(call._replace(again=request_name == self._failed))
+        if call.failed:
+            self._failed = request_name
+            await asyncio.sleep(BREATH_SECONDS)
+        return tried
+
+    async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
+        """Call until it is answered with success, for a while, and return the document; not counted as a call."""
+        give_up = time.monotonic() + 3 * PATIENCE_SECONDS
+        while True:
+            tried, call = await self._once(self.next_request(), path, body, method, {})
+            if tried.done:
+                return tried.document
+            assert call.failed, f"{method} {path} was answered {call.status} {call.text}"
+            assert time.monotonic() < give_up, f"{method} {path} was not answered with success: {call}"
+            await asyncio.sleep(BREATH_SECONDS)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _once(
+        self, name: str, path: str, body: object, method: str, headers: Mapping[str, str]
+    ) -> tuple[Tried, Call]:
+        encoded = json.dumps(body).encode() if body is not None else b""
+        pieces = request(method, PROJECT + path, self._front.token, encoded, **headers)
+        started = time.monotonic()
+        answer = await self._ask(pieces)
+        ended = time.monotonic()
+        outcome = _outcome(answer)
+        call = Call(name, _what(path), started, ended, answer.status, _text(answer))
+        document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
+        until = FOREVER if outcome is Outcome.UNKNOWN else ended
+        return Tried(Facts(request=name, started=started, ended=until, outcome=outcome), document), call
+
+    async def _ask(self, pieces: tuple[bytes, ...]) -> Answer:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                answer = await Asker(await self._connected()).ask(pieces)
+        except (TimeoutError, OSError):
+            answer = Answer(CLOSED)
+        if answer.status == CLOSED:
+            self.close()
+        return answer
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = await connect(self._front.address, self._front.tls)
+        return self._connection
+
+
+def _outcome(answer: Answer) -> Outcome:
+    if answer.status == CLOSED or answer.status in SERVER_ERRORS:
+        return Outcome.UNKNOWN
+    return Outcome.DONE if answer.status == 200 else Outcome.REFUSED
+
+
+def _what(path: str) -> str:
+    verb = path.rpartition(":")[2]
+    return verb if verb in _VERBS else "read"
+
+
+def _text(answer: Answer) -> str:
+    """Return what an error says, haproxy's own pages included."""
+    if answer.status in (CLOSED, 200):
+        return ""
+    try:
+        return str(json.loads(answer.body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.body[:100].decode(errors="replace")

@@ -1,0 +1,94 @@
+"""The ledger of faults: what each did to clients and whether a law was broken; a table for people, JSON for programs."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+COLUMNS = (
+    ("fault", "fault"),
+    ("runs", "runs"),
+    ("requests", "requests"),
+    ("failed", "failed calls"),
+    ("in_flight", "of them in flight"),
+    ("longest", "longest call, s"),
+    ("back", "back after, s"),
+    ("lost", "lost"),
+    ("duplicated", "duplicated"),
+    ("order", "order"),
+    ("wrong_acks", "wrong acks"),
+)
+"""Keys of an entry and the heads of their columns."""
+_KINDS = (
+    ("lost", (" is lost", "skipped messages", "given nothing while")),
+    ("duplicated", (" is stored as ids",)),
+    ("wrong_acks", ("acknowledgement", "answered as if it had happened", "ended at")),
+)
+"""By which words a violation is known as one of its kind; any other is one of order."""
+
+
+@dataclass
+class Entry:
+    """What a fault did, in one run or in several."""
+
+    fault: str
+    runs: int = 1
+    requests: int = 0
+    failed: int = 0
+    """Requests that were let down: no answer within ten seconds, or an error of the 500s."""
+    in_flight: int = 0
+    """Of them, publishes that were on their way when the fault came."""
+    longest: float = 0.0
+    back: float = 0.0
+    """Seconds until no call was let down or slow any more: since the fault came, or, where nothing can work while it
+    lasts, since it ended."""
+    lost: int = 0
+    duplicated: int = 0
+    order: int = 0
+    wrong_acks: int = 0
+    sent_again: int = 0
+    """Messages stored twice because the official library sent them again after an answer did not come."""
+    broken: list[str] = field(default_factory=list)
+    """Every promise that was not kept, each as a sentence."""
+
+    def charge(self, violation: str) -> None:
+        """Count a broken law."""
+        kind = next((kind for kind, words in _KINDS if any(word in violation for word in words)), "order")
+        setattr(self, kind, getattr(self, kind) + 1)
+        self.broken.append(violation)
+
+
+def total(entries: Sequence[Entry]) -> Entry:
+    """Return one entry for several runs of a fault: sums, and the worst of what is no sum."""
+    whole = Entry(entries[0].fault, runs=0)
+    for each in entries:
+        for name in ("runs", "requests", "failed", "in_flight", "lost", "duplicated", "order", "wrong_acks", "sent_again"):
+            setattr(whole, name, getattr(whole, name) + getattr(each, name))
+        whole.longest, whole.back = max(whole.longest, each.longest), max(whole.back, each.back)
+        whole.broken += each.broken
+    return whole
+
+
+def by_fault(entries: Sequence[Entry]) -> list[Entry]:
+    """Return one entry for each fault, in the order they came first."""
+    names = dict.fromkeys(each.fault for each in entries)
+    return [total([each for each in entries if each.fault == name]) for name in names]
+
+
+def table(entries: Sequence[Entry]) -> str:
+    """Return the ledger for people."""
+    rows = [[head for _, head in COLUMNS], *([_text(getattr(each, key)) for key, _ in COLUMNS] for each in entries)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def line(entries: Sequence[Entry]) -> str:
+    """Return the ledger as one JSON line."""
+    return json.dumps([{key: _rounded(value) for key, value in asdict(each).items()} for each in entries])
+
+
+def _text(value: object) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _rounded(value: object) -> object:
+    return round(value, 2) if isinstance(value, float) else value

@@ -1,0 +1,105 @@
+"""The official client library as its users call it: `retry=3`, ten seconds, one call after another, through haproxy."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from argo_ams_library import AmsException, AmsMessage, ArgoMessagingService
+
+from tests.faults.attempts import Held
+from tests.faults.cluster.calls import Call, CallLog
+from tests.faults.cluster.client import PATIENCE_SECONDS
+from tests.faults.http_client import PROJECT
+from tests.faults.payload import message
+
+RETRY: dict[str, Any] = {"retry": 3, "retrysleep": 1}
+FAILED = 599
+"""Stands for the exception that the library raised after its last try."""
+PAUSE_SECONDS = 0.1
+
+
+@dataclass
+class LibraryUser:
+    """A publisher and a consumer of a topic nobody else uses; each runs in a thread of its own.
+
+    The library makes a publish again that was not answered, so a message may be stored twice (that is counted), but
+    none that was acknowledged may be lost.
+    """
+
+    endpoint: str
+    token: str
+    ca: str
+    topic: str
+    subscription: str
+    log: CallLog
+    published: dict[str, int] = field(default_factory=dict)
+    """The id of each message that was acknowledged to us."""
+    received: list[Held] = field(default_factory=list)
+    """What was pulled, in order."""
+    _stands: set[int] = field(default_factory=lambda: {0})
+    """Where the subscription may stand: two places after an acknowledgement that was not answered."""
+
+    def publish(self) -> None:
+        """Publish small requests until told to stop."""
+        ams, number = self._service(), 0
+        while not self.log.stopping:
+            number += 1
+            name = f"{self.topic}-{number}"
+            sent = AmsMessage(b64enc=False, **message(name))
+            answer = self._call(name, "publish", lambda: ams.publish(self.topic, sent, **RETRY, **self._options()))  # noqa: B023  # called at once
+            if answer is not None:
+                self.published[name] = int(answer["messageIds"][0])
+            time.sleep(PAUSE_SECONDS)
+
+    def consume(self) -> None:
+        """Pull and acknowledge until told to stop."""
+        ams, number = self._service(), 0
+        while not self.log.stopping:
+            number += 1
+            self._consume(ams, f"{self.subscription}-{number}")
+            time.sleep(PAUSE_SECONDS)
+
+    def _consume(self, ams: ArgoMessagingService, name: str) -> None:
+        pull = {"num": 50, "return_immediately": True, **RETRY, **self._options()}
+        batch = self._call(name, "pull", lambda: ams.pull_sub(self.subscription, **pull))
+        if not batch:
+            return
+        given = [Held(int(each.get_msgid()), each.get_attr()["name"]) for _, each in batch]
+        self.received += given
+        if given[0].id not in self._stands:
+            self.log.wrong.append(f"law 3: the library was given id {given[0].id}, and stood at one of {self._stands}")
+        acks = [ack for ack, _ in batch]
+        done = self._call(name, "acknowledge", lambda: ams.ack_sub(self.subscription, acks, **RETRY, **self._options()))
+        after = given[-1].id + 1
+        self._stands = {after} if done is not None else {given[0].id, after}
+
+    def _call(self, name: str, what: str, call: Any) -> Any:
+        """Make a call and note it; None when the library gave up."""
+        started, status, text, answer = time.monotonic(), 200, "", None
+        try:
+            answer = call()
+        except AmsException as error:
+            status, text = FAILED, str(error)
+        self.log.note(Call(f"library {what} {name}", f"library {what}", started, time.monotonic(), status, text))
+        return answer
+
+    def _service(self) -> ArgoMessagingService:
+        return ArgoMessagingService(self.endpoint, token=self.token, project=PROJECT.rpartition("/")[2])
+
+    def _options(self) -> dict[str, Any]:
+        return {"verify": self.ca, "timeout": PATIENCE_SECONDS, "proxies": {"https": ""}}
+
+    def violations(self, held: Sequence[Held]) -> Iterator[str]:
+        """Yield what was acknowledged and is lost, or delivered as something else; `held` is the whole topic."""
+        found = dict(held)
+        for name, number in self.published.items():
+            if found.get(number) != name:
+                yield f"law 1: message {name} of the library, acknowledged as id {number}, is lost: {found.get(number)} is there"
+        for each in self.received:
+            if found.get(each.id) != each.name:
+                yield f"law 2: the library was given {each.name} as id {each.id}, where {found.get(each.id)} is"
+
+    def repeated(self, held: Sequence[Held]) -> int:
+        """Return how many messages are stored once more because the library sent them again."""
+        return len(held) - len({each.name for each in held})

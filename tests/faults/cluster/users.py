@@ -1,0 +1,146 @@
+"""Who uses the cluster while something of it is down: the users of the core's faults, and those who read and wait.
+
+Few and unhurried: brokers, databases, nodes and clients share one small machine, and what is measured is what a fault
+does, not how much the machine can take.
+"""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from tests.faults.attempts import Ack, Outcome
+from tests.faults.cluster.calls import CallLog
+from tests.faults.cluster.client import Front, FrontClient
+from tests.faults.history import History
+from tests.faults.http_client import PROJECT
+from tests.faults.workload import Consumer, Publisher, Seeker
+
+DEADLINE_SECONDS = 1
+"""Of the subscriptions of those who acknowledge too late on purpose."""
+LATE_SECONDS = 1.3
+"""How long they wait then: after the answer to their pull, so surely longer than the deadline."""
+
+
+class User(Protocol):
+    """Somebody who uses the cluster until told to stop."""
+
+    async def run(self) -> None:
+        """Do so."""
+        ...
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the topics and subscriptions of a run are called; each run has its own."""
+
+    run: str
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (f"{self.run}-jobs", f"{self.run}-results")
+
+    @property
+    def late(self) -> str:
+        """The subscription of who acknowledges too late at times."""
+        return f"{self.topics[0]}-late"
+
+    @property
+    def library(self) -> str:
+        """The topic, and the subscription, of the official library."""
+        return f"{self.run}-library"
+
+    def steady(self, topic: str) -> str:
+        """Two consumers share it."""
+        return f"{topic}-steady"
+
+    @property
+    def sought(self) -> str:
+        """One consumer, and one seeker who moves it meanwhile."""
+        return f"{self.topics[1]}-sought"
+
+    @property
+    def subscriptions(self) -> dict[str, str]:
+        """The topic of each subscription whose cursor is checked."""
+        steady = {self.steady(topic): topic for topic in self.topics}
+        return {**steady, self.sought: self.topics[1], self.late: self.topics[0]}
+
+
+def users(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[User]:
+    """Make everybody but the official library."""
+
+    def client(name: str) -> FrontClient:
+        return FrontClient(f"{names.run}-{name}", front, log)
+
+    def fork() -> random.Random:
+        return random.Random(chance.random())
+
+    def publisher(name: str, size: int, pause: float, *, keyed: bool = False, topics: tuple[str, ...] = ()) -> User:
+        return Publisher(client(name), history, fork(), topics or names.topics, ((size, size),), pause, keyed)
+
+    def consumer(name: str, subscription: str) -> User:
+        return Consumer(client(name), history, fork(), subscription, pause=0.2)
+
+    first = names.topics[:1]
+    return [
+        *(publisher(f"p{number}", 1, 0.1) for number in range(4)),
+        publisher("ten", 10, 0.2),
+        *(publisher(f"hundred{number}", 100, 0.6, topics=first) for number in range(2)),
+        *(publisher(f"thousand{number}", 1000, 2.0, topics=first) for number in range(2)),
+        publisher("keyed", 10, 0.3, keyed=True),
+        *(consumer(f"c{number}{topic}", names.steady(topic)) for number in (1, 2) for topic in names.topics),
+        consumer("c3", names.sought),
+        Seeker(client("k"), history, fork(), names.sought, pause=1.0),
+        Late(client("late"), history, log, names.late),
+        *(Reader(client(f"r{number}"), names.topics[number]) for number in range(2)),
+    ]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Asks for what exists."""
+
+    client: FrontClient
+    topic: str
+
+    async def run(self) -> None:
+        """Ask in turn, until told to stop."""
+        paths = (f"/topics/{self.topic}", "/topics", "/subscriptions", "")
+        while self.client.goes_on:
+            for path in paths:
+                await self.client.attempt(self.client.next_request(), path, None, method="GET")
+                await asyncio.sleep(0.1)
+
+
+@dataclass(frozen=True)
+class Late:
+    """Acknowledges in time and too late in turn, and knows which of them has to be refused."""
+
+    client: FrontClient
+    history: History
+    log: CallLog
+    subscription: str
+
+    async def run(self) -> None:
+        """Pull and acknowledge until told to stop."""
+        consumer = Consumer(self.client, self.history, random.Random(0), self.subscription)
+        path = f"{PROJECT.removeprefix('/v1/')}/subscriptions/{self.subscription}"
+        late = False
+        while self.client.goes_on:
+            began = time.monotonic()
+            pulled = await consumer.pull(1)
+            if not pulled.messages:
+                await asyncio.sleep(0.1)
+                continue
+            await asyncio.sleep(LATE_SECONDS if late else 0.1)
+            ack = await consumer.acknowledge(pulled.messages[0].id)
+            self._judge(ack, late=late, whole=time.monotonic() - began, path=path)
+            late = not late
+
+    def _judge(self, ack: Ack, *, late: bool, whole: float, path: str) -> None:
+        """Note an acknowledgement taken after its deadline, or refused before it."""
+        if late and ack.outcome is Outcome.DONE:
+            self.log.wrong.append(f"law 3: an acknowledgement of {path}:{ack.last} was taken after its deadline")
+        if not late and ack.outcome is Outcome.REFUSED and whole < DEADLINE_SECONDS:
+            self.log.wrong.append(f"law 5: an acknowledgement of {path}:{ack.last} in time ({whole:.2f} s) was refused")

@@ -53,6 +53,10 @@ class Node:
         variables = {f"AMS_{name.upper()}": value for name, value in chosen.items()}
         self.process.environment = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": f"{ROOT}/src:{ROOT}", **variables}
 
+    def set_clock(self, off: float) -> None:
+        """Choose by how many seconds its time of day is wrong from its next start on."""
+        self.process.command = self._command(off)
+
     def start(self) -> None:
         """Start it and return when it takes requests; raises `DidNotStart`."""
         self.launch()

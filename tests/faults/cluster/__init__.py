@@ -1,4 +1,4 @@
-"""Faults of the cluster shape: three nodes behind haproxy, three brokers, PostgreSQL with standbys, and one of them down.
+"""Faults of the cluster shape: nodes behind haproxy, brokers, PostgreSQL with standbys, and something of it down.
 
 `python -m tests.faults.cluster.campaign` (or `make faults-cluster`) breaks one thing after another under load.
 """

@@ -1,4 +1,4 @@
-"""Every call of a run: when it went out, when and how it ended. Failed calls and the time until all is well are of it."""
+"""Every call of a run: when it went out, when and how it ended; who was let down, and until when."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The ledger of faults: what each did to clients and whether a law was broken; a table for people, JSON for programs."""
+"""The ledger of faults: what each did to clients and which laws it broke; a table for people, JSON for programs."""
 
 import json
 from collections.abc import Sequence
@@ -61,7 +61,17 @@ def total(entries: Sequence[Entry]) -> Entry:
     """Return one entry for several runs of a fault: sums, and the worst of what is no sum."""
     whole = Entry(entries[0].fault, runs=0)
     for each in entries:
-        for name in ("runs", "requests", "failed", "in_flight", "lost", "duplicated", "order", "wrong_acks", "sent_again"):
+        for name in (
+            "runs",
+            "requests",
+            "failed",
+            "in_flight",
+            "lost",
+            "duplicated",
+            "order",
+            "wrong_acks",
+            "sent_again",
+        ):
             setattr(whole, name, getattr(whole, name) + getattr(each, name))
         whole.longest, whole.back = max(whole.longest, each.longest), max(whole.back, each.back)
         whole.broken += each.broken
@@ -78,7 +88,9 @@ def table(entries: Sequence[Entry]) -> str:
     """Return the ledger for people."""
     rows = [[head for _, head in COLUMNS], *([_text(getattr(each, key)) for key, _ in COLUMNS] for each in entries)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def line(entries: Sequence[Entry]) -> str:

@@ -95,7 +95,8 @@ class LibraryUser:
         found = dict(held)
         for name, number in self.published.items():
             if found.get(number) != name:
-                yield f"law 1: message {name} of the library, acknowledged as id {number}, is lost: {found.get(number)} is there"
+                there = found.get(number)
+                yield f"law 1: message {name} of the library, acknowledged as id {number}, is lost: {there} is there"
         for each in self.received:
             if found.get(each.id) != each.name:
                 yield f"law 2: the library was given {each.name} as id {each.id}, where {found.get(each.id)} is"

@@ -132,4 +132,3 @@ class Run:
         if back > BACK_SECONDS:
             yield f"promise: the service was back only after {back:.1f} s"
         yield from self._fault.check(self.log.calls, self.course)
-

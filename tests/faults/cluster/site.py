@@ -20,7 +20,7 @@ from cluster.kafka import Brokers
 from cluster.link import Link
 from cluster.node import Node
 from cluster.ports import LOOPBACK
-from cluster.postgres import DATABASE, USER, Postgres
+from cluster.postgres import Postgres
 from tests.faults.cluster.client import Front
 
 NODES = BROKERS = (1, 2, 3)
@@ -103,7 +103,7 @@ class Site:
             link.stop()
 
     async def make_whole(self) -> None:
-        """Start again what is down, and return when everything is well: all copies there, all nodes taken by haproxy."""
+        """Start again what is down, and return when all is well: all copies there, all nodes taken by haproxy."""
         await asyncio.to_thread(self._restart_what_is_down)
         async with asyncio.timeout(HEALTHY_SECONDS):
             while not (await self._all_in_sync() and self._all_up()):
@@ -148,12 +148,11 @@ class Site:
 
     def _settings(self, number: int) -> dict[str, str]:
         far = number == FAR
-        ports = {each: self.postgres_links[each].port if far else self.postgres.port(each) for each in self.postgres.numbers}
-        hosts = ",".join(f"{LOOPBACK}:{port}" for port in ports.values())
+        ports = [self.postgres_links[each].port for each in self.postgres.numbers] if far else None
         return {
             **SETTINGS,
             "kafka_servers": self.brokers.servers_by(WAY) if far else self.brokers.servers,
-            "registry": f"postgresql://{USER}@{hosts}/{DATABASE}?target_session_attrs=read-write",
+            "registry": self.postgres.address(ports=ports),
             "registry_password": self.postgres.password,
             "token_key": self._token_key,
         }

@@ -7,8 +7,27 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support import shape
+
 MARKS = {"kafka_servers": "kafka", "postgres_url": "postgres"}
 """Fixtures, and how tests that use them are marked; by these marks `make test` leaves out what the machine lacks."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shape", choices=shape.SHAPES, default="embedded", help="the engines that services stand on")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    shape.choose(config.getoption("shape"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On the cluster's engines, leave out what is about the embedded ones."""
+    if not shape.is_cluster():
+        return
+    left_out = [item for item in items if item.get_closest_marker("embedded")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

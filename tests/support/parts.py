@@ -49,13 +49,20 @@ def scratch_database(template: str = "template1") -> Iterator[str]:
 
     Yields its URL, `postgresql://user:password@host:port/name`.
     """
+    url = new_database(template)
+    try:
+        yield url
+    finally:
+        name = sql.Identifier(url.rpartition("/")[2])
+        _execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def new_database(template: str = "template1") -> str:
+    """Make a database that stays until the run ends, and return its URL."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
     words = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
     _execute(words)
-    try:
-        yield _url(name)
-    finally:
-        _execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    return _url(name)
 
 
 def template_database(name: str, prepare: Callable[[str], None]) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import uvloop
 
-from ams.clock import ManualClock
+from ams.clock import ManualClock, SystemClock
 from ams.serving import Running, running
 from ams.settings import Settings
+from tests.support import shape
 
 SERVICE_TOKEN = "the-service-token"
 WORKER_TOKEN = "the-token-of-the-push-worker"
@@ -31,10 +32,14 @@ class Served:
 
 @contextlib.contextmanager
 def served(data: Path, **settings: object) -> Iterator[Served]:
-    """Serve until the block ends. A pull waits for 50 ms only, and the disk may be nearly full."""
+    """Serve until the block ends. A pull waits for 50 ms only, and the disk may be nearly full.
+
+    On Kafka and PostgreSQL, whose clocks nobody moves, the time that stands still is that of the start.
+    """
     usual = {"service_token": SERVICE_TOKEN, "pull_wait": 0.05, "min_free_bytes": 0, "reserve_bytes": 0}
-    chosen = Settings(data=str(data), port=0, ops_port=0, **(usual | settings))  # type: ignore[arg-type]  # tests name settings freely
-    clock = ManualClock()
+    every = usual | shape.settings(data) | settings
+    chosen = Settings(data=str(data), port=0, ops_port=0, **every)  # type: ignore[arg-type]  # tests name settings freely
+    clock = ManualClock(SystemClock().wall()) if shape.is_cluster() else ManualClock()
     started: Future[tuple[Running, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
     thread = threading.Thread(target=_run, args=(chosen, clock, started))
     thread.start()

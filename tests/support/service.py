@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ams.serving import Running, running
 from ams.settings import Settings
+from tests.support import shape
 
 READY_SECONDS = 20
 
@@ -49,7 +50,7 @@ def live_service(data: Path, *flags: str, environment: dict[str, str] | None = N
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **shape.environment(data), **(environment or {})},
         )
     try:
         base_url = _ready_line(process)
@@ -79,7 +80,8 @@ def _ready_line(process: subprocess.Popen[str]) -> str:
 @contextlib.asynccontextmanager
 async def running_service(data: Path, **settings: object) -> AsyncIterator[tuple[Running, str]]:
     """Serve in this process on free ports; gives the running service and the first admin's token."""
-    chosen = {"data": str(data), "port": 0, "ops_port": 0, "min_free_bytes": 0, "reserve_bytes": 0, **settings}
+    chosen = {"data": str(data), "port": 0, "ops_port": 0, "min_free_bytes": 0, "reserve_bytes": 0}
+    chosen |= shape.settings(data) | settings
     async with running(Settings(**chosen)) as run:  # type: ignore[arg-type]  # tests name settings freely
         token = await asyncio.to_thread((data / "admin.token").read_text)
         yield run, token.strip()

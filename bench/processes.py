@@ -92,12 +92,13 @@ def last_line(said: str) -> str:
 class Service(Server):
     """A running `ams serve` on a data folder, on free ports of loopback."""
 
-    def __init__(self, data: Path, *flags: str, program: str = "ams.cli.main") -> None:
+    def __init__(self, data: Path, *flags: str, program: str = "ams.cli.main", token: str | None = None) -> None:
+        """Start it; `token` is the administrator's where another node has made him."""
         self.data = data
         errors = data.with_name(f"{data.name}.stderr")
         where = ["--data", str(data), "--host", "127.0.0.1", "--port", "0", "--ops-port", "0"]
         super().__init__([program, "serve", *where, *flags], errors)
-        self.token = (data / "admin.token").read_text().strip()
+        self.token = token or (data / "admin.token").read_text().strip()
 
     def disk_usage(self) -> int:
         """Return the bytes of all files in the data folder."""

@@ -15,6 +15,7 @@ from bench.stats import median
 from bench.tally import Outcome
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Bench:
         with tempfile.TemporaryDirectory(dir=self.folder) as made, bare(Path(made)) as running:
             yield running
 
-    def in_turn(self, what: str, first: Callable[[], T], second: Callable[[], T]) -> list[tuple[T, T]]:
+    def in_turn(self, what: str, first: Callable[[], T], second: Callable[[], U]) -> list[tuple[T, U]]:
         """Measure two things in turn, so that a noisy minute hits both; return the pairs."""
         progress(f"  {what}")
         return [(first(), second()) for _ in range(self.plan.pairs)]

@@ -26,15 +26,20 @@ class Wakes(NamedTuple):
     publish_p50: float
 
 
-def wakes(service: Service, topics: Sequence[str], subscriptions: Sequence[str], tries: int) -> Wakes:
-    """Publish and wait for it `tries` times, going round over the topics, each with its subscription."""
+def wakes(
+    service: Service, topics: Sequence[str], subscriptions: Sequence[str], tries: int, waiting: Service | None = None
+) -> Wakes:
+    """Publish and wait for it `tries` times, going round over the topics, each with its subscription.
+
+    `waiting` is the node at which is waited, when it is another than the one that is published through.
+    """
     pairs = itertools.islice(itertools.cycle(zip(topics, subscriptions, strict=True)), tries)
-    return uvloop.run(_wakes(service, list(pairs)))
+    return uvloop.run(_wakes(service, waiting or service, list(pairs)))
 
 
-async def _wakes(service: Service, pairs: list[tuple[str, str]]) -> Wakes:
-    address = Address.of(service.url)
-    publisher, consumer = Asker(await connect(address)), Asker(await connect(address))
+async def _wakes(service: Service, waiting: Service, pairs: list[tuple[str, str]]) -> Wakes:
+    publisher = Asker(await connect(Address.of(service.url)))
+    consumer = Asker(await connect(Address.of(waiting.url)))
     woken, published = [], []
     for topic, subscription in pairs:
         wake, publish = await _wake(publisher, consumer, service.token, topic, subscription)

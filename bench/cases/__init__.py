@@ -5,6 +5,10 @@ from collections.abc import Callable, Iterator
 from bench.cases.acknowledge import acknowledge
 from bench.cases.backlog import backlog
 from bench.cases.backup import backup
+from bench.cases.cluster_cursors import cluster_ack, cluster_wake
+from bench.cases.cluster_publish import cluster_publish
+from bench.cases.cluster_pull import cluster_pull
+from bench.cases.cluster_topics import cluster_topics
 from bench.cases.counting import counting
 from bench.cases.lists import lists
 from bench.cases.metrics import metrics
@@ -38,4 +42,9 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "backlog": backlog,
     "tenants": tenants,
     "open": open_loop,
+    "cluster-publish": cluster_publish,
+    "cluster-pull": cluster_pull,
+    "cluster-ack": cluster_ack,
+    "cluster-wake": cluster_wake,
+    "cluster-topics": cluster_topics,
 }

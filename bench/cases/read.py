@@ -1,6 +1,7 @@
 """Range read: 2000 messages at 16 connections, as JSON lines and as an Arrow stream."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from bench import preparing
 from bench.callers import Publish, Read
@@ -26,7 +27,7 @@ def read(bench: Bench) -> Iterator[Result]:
             work = Read(topic, MESSAGES, bench.plan.backlog, accept)
             pairs = bench.in_turn(
                 f"read {MESSAGES} as {form} at {CONNECTIONS} connections",
-                lambda work=work: bench.load(service, work, CONNECTIONS),
+                partial(bench.load, service, work, CONNECTIONS),
                 lambda: bench.load(bare, Publish(["projects/BENCH/topics/bare"]), CONNECTIONS),
             )
             bare_rate = middle([each for _, each in pairs], requests_per_second)

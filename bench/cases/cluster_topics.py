@@ -1,0 +1,87 @@
+"""Growth on Kafka: 1,000 topics against 10, in two installations side by side, and what a topic costs a node."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bench import preparing
+from bench.callers import Publish, Pull, Work
+from bench.cluster import parts
+from bench.processes import Service
+from bench.report import Result, at_most
+from bench.run import Bench, figures, messages_per_second, middle
+from bench.stats import median
+
+FEW, MANY = 10, 1000
+PER_TOPIC = 20
+ALLOWED_BYTES = 20_000
+"""Memory a node may take for a topic."""
+SLOWER = 1.2
+"""What is still "no slower": single measurements differ by as much."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A node with its topics and a subscription of each."""
+
+    node: Service
+    topics: list[str]
+    subscriptions: list[str]
+
+
+def cluster_topics(bench: Bench) -> Iterator[Result]:
+    """Yield a result for memory, then for publishing and pulling."""
+    with parts(bench) as there, there.service() as few_node, there.service() as many_node:
+        few = _side(few_node, FEW)
+        _use(few)
+        before = _used_memory(many_node)
+        many = _side(many_node, MANY)
+        _use(many)
+        yield _memory(before, many_node)
+        yield _compared(bench, few, many, "publish", 64, lambda side: Publish(side.topics))
+        yield _compared(bench, few, many, "pull", 16, lambda side: Pull(side.subscriptions, PER_TOPIC))
+
+
+def _side(node: Service, count: int) -> Side:
+    topics = preparing.topics(node, preparing.project(node, "BENCH"), "topic", count)
+    return Side(node, topics, preparing.subscriptions(node, topics, count))
+
+
+def _use(side: Side) -> None:
+    """Publish to every topic, so that the node knows it."""
+    preparing.fill(side.node, side.topics, PER_TOPIC, per_request=PER_TOPIC, size=64)
+
+
+def _used_memory(node: Service) -> int:
+    """Return the memory of a node that has published and pulled to a few topics already."""
+    warm = preparing.topics(node, preparing.project(node, "WARM"), "warm", FEW)
+    preparing.fill(node, warm, 100 * PER_TOPIC, per_request=PER_TOPIC, size=64)
+    return node.anonymous_memory()
+
+
+def _memory(before: int, node: Service) -> Result:
+    after = node.anonymous_memory()
+    return Result(
+        "cluster-topics-memory",
+        {"topics": MANY},
+        {"before_mb": before / 1e6, "after_mb": after / 1e6, "bytes_a_topic": (after - before) / MANY},
+        (after - before) / MANY / ALLOWED_BYTES,
+        "20 KB a topic",
+        at_most(1),
+    )
+
+
+def _compared(bench: Bench, few: Side, many: Side, case: str, connections: int, work: Callable[[Side], Work]) -> Result:
+    pairs = bench.in_turn(
+        f"{case} at {connections} connections over {FEW} and {MANY} topics",
+        lambda: bench.load(few.node, work(few), connections),
+        lambda: bench.load(many.node, work(many), connections),
+    )
+    return Result(
+        f"cluster-topics-{case}",
+        {"topics": MANY, "connections": connections},
+        figures([each for _, each in pairs])
+        | {"few_topics_messages_s": middle([each for each, _ in pairs], messages_per_second)},
+        median(messages_per_second(one) / messages_per_second(lots) for one, lots in pairs),
+        f"times slower than {FEW} topics",
+        at_most(SLOWER),
+    )

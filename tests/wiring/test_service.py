@@ -8,6 +8,7 @@ from ams.errors import Unusable
 from tests.support.service import running_service
 
 
+@pytest.mark.embedded("the data folder holds the log")
 async def test_topics_whose_log_was_lost_begin_again_and_so_do_their_subscriptions(tmp_path: Path) -> None:
     data = tmp_path / "data"
     publish = {"messages": [{"data": "aGk="}]}

@@ -101,6 +101,11 @@ class Database:
         """
         return await self._to_its_end(asyncio.ensure_future(self._store.put(work)))
 
+    @property
+    def away(self) -> str | None:
+        """Why the database cannot be asked now, as far as is known; None while it can, as always a file's."""
+        return None if self.invalidations.trusted else "PostgreSQL does not answer"
+
     async def close(self) -> None:
         """Finish what was accepted and close all connections."""
         if self._writing:
@@ -124,6 +129,8 @@ def _store(url: str, on_full: Callable[[], bool], password: str, invalidations: 
         return SqliteStore(url, on_full)
     try:
         from ams.registry.postgresql import PostgresStore
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
         raise Unusable("registry names PostgreSQL, whose driver is missing: install argo-messaging[postgres]") from None
     return PostgresStore(url, password, invalidations)

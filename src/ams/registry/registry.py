@@ -78,6 +78,11 @@ class Registry:
             raise
         return cls(database, secrets, clock or SystemClock(), cache_size)
 
+    @property
+    def away(self) -> str | None:
+        """Why the registry cannot be asked now, as far as is known; None while it can."""
+        return self._database.away
+
     async def is_empty(self) -> bool:
         """Whether the registry knows no user and no topic: it is new, or it was lost."""
         return not await self.users.exist() and not await self.topics.ids()

@@ -28,7 +28,7 @@ class State:
             return "stopping"
         if self.service is None:
             return f"starting: {self.waiting_for}" if self.waiting_for else "starting"
-        return None
+        return self.service.away
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""

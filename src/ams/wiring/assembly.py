@@ -67,6 +67,11 @@ class Service:
     app: CrossOrigin
     """The API as browsers may use it too."""
 
+    @property
+    def away(self) -> str | None:
+        """Why clients are better served elsewhere now: something this service needs does not answer it."""
+        return self.log.away or self.registry.away
+
 
 def assemble(settings: Settings, engines: Engines, roles: RoleTable, endpoints: EndpointCheck | None) -> Service:
     """Make the service; `endpoints` is None while push is disabled."""

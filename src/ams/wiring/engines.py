@@ -1,25 +1,28 @@
 """The engines: what is kept in the data folder, opened in order and closed in the opposite one."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
-from ams.clock import Clock, Milliseconds
+from ams.clock import Clock
 from ams.cursors.base import Cursors
 from ams.cursors.sqlite import SqliteCursors
+from ams.errors import Unusable
 from ams.files import Files
 from ams.folder import Folder
 from ams.log.base import Log
-from ams.log.embedded import EmbeddedLog, LogOptions
+from ams.log.embedded import EmbeddedLog
 from ams.names import Offset, TopicId, topic_id_text
 from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
 from ams.registry.rotation import settle
 from ams.registry.secrets import key_file, parse_key
 from ams.settings import Settings
-from ams.wiring.patience import Tell
+from ams.wiring.options import kafka_options, log_options
+from ams.wiring.patience import Tell, patiently
 
 logger = structlog.get_logger("ams")
 
@@ -39,34 +42,91 @@ class Engines:
 
 @contextlib.asynccontextmanager
 async def open_engines(settings: Settings, clock: Clock, files: Files, tell: Tell) -> AsyncIterator[Engines]:
-    """Open everything in the data folder; raise `Unusable` with one line when something cannot be used."""
+    """Open what keeps things; raise `Unusable` with one line when something cannot be used.
+
+    What is on other machines and does not answer is waited for; `tell` is told what for.
+    """
     async with contextlib.AsyncExitStack() as stack:
         folder = Folder.take(settings.data)
         stack.callback(folder.release)
-        log = await EmbeddedLog.open(folder.log, files=files, clock=clock, options=_log_options(settings, folder))
-        stack.push_async_callback(log.close)
-        key = await _token_key(settings, folder, files)
-        registry = await Registry.open(sqlite_url(folder.registry), key, clock=clock, on_full=log.release_reserve)
-        stack.push_async_callback(registry.close)
-        await _make_missing_logs(log, registry)
-        ends = await _ends(log)
-        cursors = await SqliteCursors.open(folder.cursors, ends=ends, clock=clock, on_full=log.release_reserve)
-        stack.push_async_callback(cursors.close)
-        yield Engines(clock, folder, log, registry, cursors, log)
+        embedded = await _embedded_log(settings, folder, clock, files, stack)
+        # The disk that fills is the data folder's, and the log has a reserve there for whoever else writes to it.
+        on_full = embedded.release_reserve if embedded else _no_room
+        registry = await _registry(settings, folder, clock, files, on_full, tell, stack)
+        if embedded:
+            await _make_missing_logs(embedded, registry)
+        log = embedded or await _kafka_log(settings, registry, tell, stack)
+        cursors = await _cursors(settings, folder, clock, on_full, log, tell, stack)
+        yield Engines(clock, folder, log, registry, cursors, embedded)
 
 
-def _log_options(settings: Settings, folder: Folder) -> LogOptions:
-    return LogOptions(
-        retention=Milliseconds(round(settings.retention * 1000)),
-        idempotency_window=Milliseconds(round(settings.idempotency_window * 1000)) or None,
-        max_bytes=settings.max_data_bytes or None,
-        data_folder=folder.path,
-        min_free_bytes=settings.min_free_bytes,
-        reserve_bytes=settings.reserve_bytes,
-        segment_bytes=settings.segment_bytes,
-        sync="interval" if settings.sync == "interval" else "always",
-        sync_interval_ms=round(settings.sync_interval * 1000),
-    )
+def _no_room() -> bool:
+    return False
+
+
+async def _embedded_log(
+    settings: Settings, folder: Folder, clock: Clock, files: Files, stack: contextlib.AsyncExitStack
+) -> EmbeddedLog | None:
+    if settings.log != "embedded":
+        return None
+    log = await EmbeddedLog.open(folder.log, files=files, clock=clock, options=log_options(settings, folder.path))
+    stack.push_async_callback(log.close)
+    return log
+
+
+async def _registry(
+    settings: Settings,
+    folder: Folder,
+    clock: Clock,
+    files: Files,
+    on_full: Callable[[], bool],
+    tell: Tell,
+    stack: contextlib.AsyncExitStack,
+) -> Registry:
+    key = await _token_key(settings, folder, files)
+    url = sqlite_url(folder.registry) if settings.registry == "sqlite" else settings.registry
+
+    async def attempt() -> Registry:
+        return await Registry.open(url, key, password=settings.registry_password, clock=clock, on_full=on_full)
+
+    registry = await patiently("PostgreSQL", attempt, tell)
+    stack.push_async_callback(registry.close)
+    return registry
+
+
+async def _kafka_log(settings: Settings, registry: Registry, tell: Tell, stack: contextlib.AsyncExitStack) -> Log:
+    try:
+        # Here, not above: without Kafka nobody needs its library.
+        from ams.log.kafka.log import KafkaLog
+    except ImportError:
+        raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
+    log = await KafkaLog.open(kafka_options(settings), registry.books)
+    stack.push_async_callback(log.close)
+    await patiently("Kafka", log.topics, tell)
+    return log
+
+
+async def _cursors(
+    settings: Settings,
+    folder: Folder,
+    clock: Clock,
+    on_full: Callable[[], bool],
+    log: Log,
+    tell: Tell,
+    stack: contextlib.AsyncExitStack,
+) -> Cursors:
+    if settings.registry == "sqlite":
+        ends = await patiently("Kafka", partial(_ends, log), tell)
+        sqlite = await SqliteCursors.open(folder.cursors, ends=ends, clock=clock, on_full=on_full)
+        stack.push_async_callback(sqlite.close)
+        return sqlite
+    # Here, not above: without PostgreSQL nobody needs its driver.
+    from ams.cursors.postgres import PostgresCursors
+
+    attempt = partial(PostgresCursors.open, settings.registry, password=settings.registry_password, clock=clock)
+    cursors = await patiently("PostgreSQL", attempt, tell)
+    stack.push_async_callback(cursors.close)
+    return cursors
 
 
 async def _make_missing_logs(log: Log, registry: Registry) -> None:
@@ -83,6 +143,8 @@ async def _ends(log: Log) -> dict[TopicId, Offset]:
 async def _token_key(settings: Settings, folder: Folder, files: Files) -> bytes:
     if settings.token_key:
         return parse_key(settings.token_key)
+    if settings.registry != "sqlite":
+        return key_file(folder.token_key, create=True, files=files)
     is_new = not files.exists(folder.registry)
     if not is_new:
         await settle(sqlite_url(folder.registry), folder.token_key, files)

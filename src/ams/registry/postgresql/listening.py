@@ -11,8 +11,9 @@ import time
 
 import psycopg
 import structlog
+from psycopg.rows import TupleRow
 
-from ams.postgresql import Connection, connect, limited, reason
+from ams.postgresql import connect, limited, reason
 from ams.registry.invalidation import Forget, Invalidations
 
 CHANNEL = "ams_registry"
@@ -76,7 +77,7 @@ class Listener:
             self._invalidations.distrust()
             await connection.close()
 
-    async def _probe(self, connection: Connection) -> None:
+    async def _probe(self, connection: psycopg.AsyncConnection[TupleRow]) -> None:
         """Ask for an answer, then hear what is said until it is time for the next."""
         sent = time.monotonic()
         with limited(connection, SILENCE_SECONDS):

@@ -39,7 +39,7 @@ _WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
 _PREPARE = "BEGIN"
 """Not serializable: having waited for its turn it must see what the one before did."""
 
-_MY_TURN = text("SELECT pg_advisory_xact_lock(7233451)")  # any number, as long as all nodes take the same
+_MY_TURN = text("SELECT pg_advisory_xact_lock(7020104496166168425)")  # "ams_regi" in ASCII
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 

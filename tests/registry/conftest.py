@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +17,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(params=ENGINES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty registry, on each engine."""
     if request.param == "sqlite":
-        yield sqlite_url(str(tmp_path / "registry.db"))
-        return
-    from tests.support.databases import postgres_registry
+        return sqlite_url(str(tmp_path / "registry.db"))
+    from tests.support.databases import empty_registry  # it needs the driver
 
-    with postgres_registry(KEY) as made:
-        yield made
+    return empty_registry(KEY)
 
 
 @pytest.fixture

@@ -1,23 +1,20 @@
 import asyncio
-import sqlite3
-import stat
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, func, insert, select
 
-from ams.errors import AlreadyExists, NotFound, RegistryUnavailable, Unusable
+from ams.errors import AlreadyExists, NotFound, RegistryUnavailable
 from ams.registry import preparing
-from ams.registry.database import Database, sqlite_url
+from ams.registry.database import Database
 from ams.registry.invalidation import Forget
-from ams.registry.tables import keys, projects, topics
+from ams.registry.tables import projects, topics
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = Database(sqlite_url(str(tmp_path / "registry.db")))
-    await opened.write(preparing.prepare)
+async def database(url: str) -> AsyncIterator[Database]:
+    opened = Database(url)
+    await opened.prepare(preparing.prepare)
     yield opened
     await opened.close()
 
@@ -32,23 +29,6 @@ def add_topic(project: str, connection: Connection) -> None:
 
 def count_projects(connection: Connection) -> int | None:
     return connection.scalar(select(func.count()).select_from(projects))
-
-
-def pragma(connection: Connection, name: str) -> object:
-    return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", 5000)]
-)
-async def test_every_connection_is_durable_and_holds_the_rules(database: Database, name: str, value: object) -> None:
-    assert await database.write(lambda connection: pragma(connection, name)) == value
-    assert await database.read(lambda connection: pragma(connection, name)) == value
-
-
-async def test_the_file_is_for_its_owner_only(database: Database, tmp_path: Path) -> None:
-    for path in tmp_path.iterdir():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path.name
 
 
 async def test_work_that_fails_leaves_nothing_behind(database: Database) -> None:
@@ -79,10 +59,11 @@ async def test_a_project_that_is_gone_is_not_found(database: Database) -> None:
 
 
 async def test_a_broken_rule_no_client_can_meet_is_no_clients_fault(database: Database) -> None:
-    await database.write(lambda connection: connection.execute(insert(keys).values(fingerprint="one")))
+    await database.write(lambda connection: add_project("P", connection))
+    same = insert(projects).values(id="P", name="Q", description="", created_on=0, modified_on=0)
 
     with pytest.raises(RegistryUnavailable):
-        await database.write(lambda connection: connection.execute(insert(keys).values(fingerprint="one")))
+        await database.write(lambda connection: connection.execute(same))
 
 
 async def test_a_failing_statement_is_unavailability_and_the_next_one_works(database: Database) -> None:
@@ -92,16 +73,6 @@ async def test_a_failing_statement_is_unavailability_and_the_next_one_works(data
 
     assert caught.value.message == "Internal error while querying datastore"
     assert await database.read(count_projects) == 0
-
-
-async def test_reads_do_not_wait_for_a_write_under_way(database: Database, tmp_path: Path) -> None:
-    other = sqlite3.connect(tmp_path / "registry.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-
-    assert await database.read(count_projects) == 0
-
-    other.execute("ROLLBACK")
-    other.close()
 
 
 async def test_caches_forget_before_anyone_sees_the_outcome(database: Database) -> None:
@@ -133,56 +104,3 @@ async def test_many_writers_each_get_their_turn(database: Database) -> None:
     )
 
     assert await database.read(count_projects) == 50
-
-
-class FullDisk:
-    """A disk with room for so many pages, which can be given more."""
-
-    def __init__(self, path: Path, *, helps: bool) -> None:
-        self.asked = 0
-        self.pages = 60
-        self.database = Database(sqlite_url(str(path / "registry.db")), self._make_room)
-        self._helps = helps
-
-    def _make_room(self) -> bool:
-        self.asked += 1
-        if self._helps:
-            self.pages = 1_000
-        return self._helps
-
-    def fill(self, connection: Connection) -> None:
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {self.pages}")
-        for number in range(60):
-            connection.execute(
-                insert(projects).values(
-                    id=str(number), name=str(number), description="x" * 8_000, created_on=0, modified_on=0
-                )
-            )
-
-
-async def test_a_full_disk_is_given_room_and_tried_once_more(tmp_path: Path) -> None:
-    disk = FullDisk(tmp_path, helps=True)
-    await disk.database.write(preparing.prepare)
-
-    await disk.database.write(disk.fill)
-
-    assert disk.asked == 1
-    assert await disk.database.read(count_projects) == 60
-    await disk.database.close()
-
-
-async def test_a_full_disk_without_room_is_unavailability_and_stores_nothing(tmp_path: Path) -> None:
-    disk = FullDisk(tmp_path, helps=False)
-    await disk.database.write(preparing.prepare)
-
-    with pytest.raises(RegistryUnavailable):
-        await disk.database.write(disk.fill)
-
-    assert disk.asked == 1
-    assert await disk.database.read(count_projects) == 0
-    await disk.database.close()
-
-
-def test_a_place_where_no_file_can_be_is_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="cannot be opened: No such file or directory"):
-        Database(sqlite_url(str(tmp_path / "nowhere" / "registry.db")))

@@ -1,7 +1,9 @@
 """Migrations and tables must give the same database, or a new installation would differ from an old one."""
 
+import contextlib
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,31 +16,72 @@ from sqlalchemy import Connection, create_engine
 
 from ams.errors import Unusable
 from ams.registry import preparing
+from ams.registry.shared_tables import SHARED
 from ams.registry.tables import METADATA
+from tests.registry.conftest import ENGINES
 
 
-@pytest.fixture
-def connection() -> Iterator[Connection]:
-    engine = create_engine("sqlite://")
-    with engine.begin() as opened:
+@contextlib.contextmanager
+def empty_database(dialect: str) -> Iterator[Connection]:
+    """Yield a connection to a database without tables; what is done there does not stay."""
+    if dialect == "sqlite":
+        engine = create_engine("sqlite://")
+        with engine.begin() as opened:
+            yield opened
+        engine.dispose()
+        return
+    from tests.support.databases import engine_to_nothing
+
+    engine = engine_to_nothing()
+    with engine.connect().execution_options(begin="BEGIN") as opened:
         yield opened
     engine.dispose()
 
 
+@pytest.fixture(params=ENGINES)
+def dialect(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def connection(dialect: str) -> Iterator[Connection]:
+    with empty_database(dialect) as opened:
+        yield opened
+
+
 def described(connection: Connection) -> dict[str, list[str]]:
     """Return columns, constraints and indexes of each table, in whatever order."""
+    if connection.dialect.name == "postgresql":
+        return described_by_postgresql(connection)
     rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     return {name: sorted(re.split(r",\s+(?=[A-Z]|[a-z_]+ [A-Z])|\n\)?", sql)) for name, sql in rows}
 
 
-def test_migrations_give_the_tables_a_new_database_gets(connection: Connection) -> None:
+def described_by_postgresql(connection: Connection) -> dict[str, list[str]]:
+    """Return what the system's catalogues say of columns, constraints and indexes."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for table, line in connection.exec_driver_sql(CATALOGUES):
+        found[table].append(line)
+    return {table: sorted(lines) for table, lines in found.items()}
+
+
+CATALOGUES = """
+    SELECT table_name, concat_ws(' ', column_name, data_type, is_nullable, character_maximum_length, column_default,
+        col_description(concat(table_schema, '.', table_name)::regclass, ordinal_position::int))
+        FROM information_schema.columns WHERE table_schema = 'public'
+    UNION ALL SELECT conrelid::regclass::text, concat_ws(' ', conname, pg_get_constraintdef(oid))
+        FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+    UNION ALL SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = 'public'
+"""
+
+
+def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, dialect: str) -> None:
     preparing.migrate(connection)
     migrated = described(connection)
-    other = create_engine("sqlite://")
-    with other.begin() as new:
+    connection.rollback()
+    with empty_database(dialect) as new:
         preparing.create(new)
         created = described(new)
-    other.dispose()
 
     assert migrated == created
 
@@ -46,7 +89,8 @@ def test_migrations_give_the_tables_a_new_database_gets(connection: Connection) 
 def test_migrations_leave_nothing_to_do(connection: Connection) -> None:
     preparing.migrate(connection)
 
-    assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+    tables = [METADATA, SHARED] if connection.dialect.name == "postgresql" else [METADATA]
+    assert compare_metadata(MigrationContext.configure(connection), tables) == []
 
 
 def test_the_head_is_the_newest_migration() -> None:

@@ -1,4 +1,5 @@
 import asyncio
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, select
@@ -10,7 +11,7 @@ from ams.registry.paging import PageRequest
 from ams.registry.records import Project, Topic
 from ams.registry.registry import Registry
 from ams.registry.tables import topics
-from tests.support.administration import make_project, make_user
+from tests.support.administration import make_project, make_user, open_registry
 
 T = TopicName("T")
 EVERYTHING = PageRequest()
@@ -126,10 +127,11 @@ async def test_identities_of_all_projects_are_known(registry: Registry, project:
     assert await registry.topics.ids() == {identity}
 
 
-async def test_a_page_is_read_by_index_without_sorting_all_topics(registry: Registry) -> None:
+async def test_a_page_is_read_by_index_without_sorting_all_topics(tmp_path: Path) -> None:
     def plan(connection: Connection) -> str:
         query = select(topics).where(topics.c.project_id == "p").order_by(topics.c.number.desc())
         text = str(query.compile(connection, compile_kwargs={"literal_binds": True}))
         return "; ".join(row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}"))
 
-    assert await registry._database.read(plan) == "SEARCH topics USING INDEX topics_by_project (project_id=?)"
+    async with open_registry(tmp_path) as registry:
+        assert await registry._database.read(plan) == "SEARCH topics USING INDEX topics_by_project (project_id=?)"

@@ -1,8 +1,7 @@
 import asyncio
-import sqlite3
-from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 from structlog.testing import capture_logs
 
 from ams.clock import ManualClock
@@ -11,6 +10,7 @@ from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, 
 from ams.registry.paging import PageRequest
 from ams.registry.records import Membership, Principal, User, UserDetails
 from ams.registry.registry import Registry
+from ams.registry.tables import users
 from tests.support.administration import make_project, make_user
 
 EVERYTHING = PageRequest()
@@ -297,13 +297,10 @@ async def test_they_exist_from_the_first_one_on(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("sealed", [b"", b"short", bytes(200)])
-async def test_a_user_whose_stored_token_is_damaged_is_shown_without_it(
-    registry: Registry, tmp_path: Path, sealed: bytes
-) -> None:
+async def test_a_user_whose_stored_token_is_damaged_is_shown_without_it(registry: Registry, sealed: bytes) -> None:
     anna, bert = await make_user(registry, "anna"), await make_user(registry, "bert")
-    with sqlite3.connect(tmp_path / "registry.db") as database:
-        database.execute("UPDATE users SET token_sealed = ? WHERE id = ?", (sealed, anna.id))
-    database.close()
+    damage = update(users).where(users.c.id == anna.id).values(token_sealed=sealed)
+    await registry._database.write(lambda connection: connection.execute(damage))
 
     with capture_logs() as said:
         page = await registry.users.page(EVERYTHING)

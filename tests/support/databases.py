@@ -1,29 +1,71 @@
-"""Databases for registries: a file, or a fresh database with the tables on the PostgreSQL of this run."""
+"""An empty registry on the PostgreSQL of this run, for one test after the other."""
 
-import contextlib
-from collections.abc import Iterator
+import atexit
+import os
+from collections.abc import Callable
+from functools import cache
 
-from sqlalchemy import insert
+import psycopg
+from psycopg.rows import TupleRow
+from sqlalchemy import Engine, insert
 
 from ams.postgresql import conninfo
 from ams.registry import preparing
+from ams.registry.postgresql.connection import engine_to
 from ams.registry.secrets import Secrets
-from ams.registry.tables import keys
-from tests.support.parts import scratch_database, template_database
+from ams.registry.shared_tables import SHARED
+from ams.registry.tables import METADATA, keys
+from tests.support.parts import template_database
+
+_KEPT = {"keys", "alembic_version"}
 
 
-@contextlib.contextmanager
-def postgres_registry(key: bytes) -> Iterator[str]:
-    """Yield the URL of a fresh database that holds an empty registry; dropped at the end."""
+def empty_registry(key: bytes) -> str:
+    """Return the URL of a database with the tables of a registry and nothing in them.
+
+    It is the same one for all tests of a process: to empty it takes milliseconds, where to make one takes a second.
+    """
+    url, connection = _registry(key)
+    tables = [*reversed(METADATA.sorted_tables), *SHARED.sorted_tables]
+    connection.execute("; ".join(f"DELETE FROM {table.name}" for table in tables if table.name not in _KEPT))
+    return url
+
+
+def engine_to_nothing() -> Engine:
+    """Return an engine for a database without any tables; what is done there must be rolled back."""
+    return engine_to(conninfo(_nothing()), 1)
+
+
+@cache
+def _nothing() -> str:
+    return _own("nothing", lambda _: None)
+
+
+@cache
+def _registry(key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
+    """Make the database, and a connection to empty it by."""
 
     def fill(url: str) -> None:
-        from ams.registry.postgresql.connection import engine_to
-
         engine = engine_to(conninfo(url), 1)
-        with engine.begin() as connection:
+        with engine.execution_options(begin="BEGIN").begin() as connection:
             preparing.create(connection)
             connection.execute(insert(keys).values(fingerprint=Secrets(key).fingerprint))
         engine.dispose()
 
-    with scratch_database(template_database("registry", fill)) as url:
-        yield url
+    url = _own("registry", fill)
+    connection = psycopg.connect(url, autocommit=True)
+    atexit.register(connection.close)
+    return url, connection
+
+
+def _own(kind: str, fill: Callable[[str], None]) -> str:
+    """Make a database for this process; it goes with its server."""
+    server = ""
+
+    def prepare(url: str) -> None:
+        nonlocal server
+        server = url.rsplit("/", 1)[0]
+        fill(url)
+
+    name = template_database(f"{kind}_{os.getpid()}", prepare)
+    return f"{server}/{name}"

@@ -1,11 +1,13 @@
 """Waiting for a database that is away: every call a while, and all of them together with one who asks.
 
-A call waits `CALL_SECONDS` in all. As soon as one meets a database that is away, only one call at a time asks for it;
-when that one is answered, the others go on. So a database that is away costs no threads, however many calls wait.
+A call that met trouble has `CALL_SECONDS` in all. As soon as one meets a database that is away, only one call at a
+time asks for it; when that one is answered, the others go on. So a database that is away costs no threads, however
+many calls wait. Where it works, a call waits for its turn as long as that takes.
 """
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -20,14 +22,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.2
 
 
 class Passing(Exception):
-    """Raised by an attempt that may well succeed in a moment; its cause says why.
+    """Raised by an attempt that may well succeed in a moment; its cause says why."""
 
-    `away` says that the database did not answer, rather than that others were in the way.
-    """
-
-    def __init__(self, *, away: bool) -> None:
-        super().__init__()
+    def __init__(self, *, away: bool, since: float) -> None:
+        super().__init__("the database is away" if away else "others are in the way")
         self.away = away
+        """Whether the database did not answer, rather than that others were in the way."""
+        self.since = since
+        """When the attempt began to be made: a moment of `time.monotonic`."""
 
 
 class Patience:
@@ -35,44 +37,55 @@ class Patience:
 
     def __init__(self, seconds: float = CALL_SECONDS) -> None:
         self._seconds = seconds
-        self._away = False
         self._one_asks = asyncio.Lock()
+        self.away = False
+        """Whether the database is away as far as is known."""
 
-    async def keep_trying(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return what `attempt` returns as soon as it does not raise `Passing`; raise `RegistryUnavailable` else."""
-        pause, last = FIRST_PAUSE, Passing(away=True)
+    async def keep_trying(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
+        """Return what `attempt` returns as soon as it does not raise `Passing`; raise `RegistryUnavailable` else.
+
+        It is told whether it asks for all: then it is to be made although the database is away.
+        """
         try:
-            async with asyncio.timeout(self._seconds):
-                while True:
-                    try:
-                        return await self._ask(attempt)
-                    except Passing as error:
-                        last = error
-                    await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 - no secret
-                    pause = min(2 * pause, LONGEST_PAUSE)
-        except TimeoutError:
-            raise unavailable(last.__cause__ or last) from last.__cause__
-
-    async def _ask(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        if self._away:
-            async with self._one_asks:
-                if self._away:
-                    return await self._answered(attempt)
-        return await self._answered(attempt)
-
-    async def _answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Note whether the database is away: anything but silence shows that it is not."""
-        try:
-            value = await attempt()
+            if not self.away:
+                return await self._made(attempt, asks=False)
+            failure = Passing(away=True, since=time.monotonic())
         except Passing as error:
-            self._away = error.away
-            raise
-        except asyncio.CancelledError:
+            failure = error
+        try:
+            async with asyncio.timeout(failure.since + self._seconds - time.monotonic()):
+                return await self._try_again(attempt, failure)
+        except TimeoutError:
+            raise unavailable(failure.__cause__ or failure) from failure.__cause__
+
+    async def _try_again(self, attempt: Callable[[bool], Awaitable[T]], failure: Passing) -> T:
+        pause = FIRST_PAUSE
+        while True:
+            await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 - no secret
+            pause = min(2 * pause, LONGEST_PAUSE)
+            try:
+                return await self._in_turn(attempt)
+            except Passing as error:
+                failure.__cause__ = error.__cause__ or failure.__cause__
+
+    async def _in_turn(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
+        if self.away:
+            async with self._one_asks:
+                if self.away:
+                    return await self._made(attempt, asks=True)
+        return await self._made(attempt, asks=False)
+
+    async def _made(self, attempt: Callable[[bool], Awaitable[T]], *, asks: bool) -> T:
+        """Make an attempt, and note what it shows: whatever is answered, also with an error, is not away."""
+        try:
+            value = await attempt(asks)
+        except Passing as error:
+            self.away = error.away
             raise
         except RegistryUnavailable:
             raise
-        except BaseException:
-            self._away = False
+        except Exception:
+            self.away = False
             raise
-        self._away = False
+        self.away = False
         return value

@@ -8,6 +8,7 @@ not answered is looked up (`outcomes`) rather than done twice.
 import asyncio
 import contextlib
 import contextvars
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
@@ -91,16 +92,15 @@ class PostgresStore:
 
     async def read(self, work: Work[T]) -> T:
         """Run work that changes nothing, on one state of the database."""
-        return await self._patience.keep_trying(lambda: _in_thread(self._readers, self._run, work, _READ))
+        return await self._patiently(self._readers, self._run, work, _READ)
 
     async def put(self, work: Work[T]) -> T:
         """Run one statement; again when its answer was lost."""
-        return await self._patience.keep_trying(lambda: _in_thread(self._writers, self._run, work, _AUTOCOMMIT))
+        return await self._patiently(self._writers, self._run, work, _AUTOCOMMIT)
 
     async def write(self, work: Work[T], forgets: Sequence[Forget]) -> T:
         """Run work and commit it, once, and have the other nodes forget what it changed."""
-        write = Write(work, forgets)
-        return await self._patience.keep_trying(lambda: _in_thread(self._writers, self._commit, write))
+        return await self._patiently(self._writers, self._commit, Write(work, forgets))
 
     async def listen(self) -> None:
         """Begin to hear what other nodes write."""
@@ -111,12 +111,21 @@ class PostgresStore:
         await self._listener.close()
         await asyncio.to_thread(self._close)
 
+    async def _patiently(self, pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
+        return await self._patience.keep_trying(lambda asks: _in_thread(pool, self._attempt, asks, function, *given))
+
     def _close(self) -> None:
         self._readers.shutdown()
         self._writers.shutdown()
         self._engine.dispose()
 
     # In the threads.
+
+    def _attempt(self, asks: bool, function: Callable[..., T], *given: object) -> T:
+        """Make an attempt, unless the database went away while it waited for a thread."""
+        if self._patience.away and not asks:
+            raise Passing(away=True, since=time.monotonic())
+        return function(*given)
 
     def _run(self, work: Work[T], begin: str) -> T:
         with _meanings(), self._connected(begin) as connection, connection.begin():
@@ -149,7 +158,7 @@ def _has_ended(connection: Connection, write: Write[T]) -> bool:
     """Say whether the attempt that was asked to commit did; raise `Passing` while that is open."""
     assert write.asked is not None
     if outcomes.is_under_way(connection, write.asked):
-        raise Passing(away=False)
+        raise Passing(away=False, since=time.monotonic())
     return outcomes.is_committed(connection, write.asked)
 
 
@@ -160,17 +169,18 @@ def _meanings(write: Write[T] | None = None) -> Iterator[None]:
     A broken rule is believed when a second attempt of a write breaks it too: the first may have met a row of a
     transaction that ended after its own began, which a later one sees.
     """
+    began = time.monotonic()
     try:
         yield
     except DBAPIError as error:
         cause = driver_error(error)
         if is_passing(cause):
-            raise Passing(away=not keeps_connection(cause)) from error
+            raise Passing(away=not keeps_connection(cause), since=began) from error
         if not isinstance(error, IntegrityError):
             raise unavailable(error) from error
         if write is not None and not write.refused:
             write.refused = True
-            raise Passing(away=False) from error
+            raise Passing(away=False, since=began) from error
         name = cause.diag.constraint_name or ""
         raise broken_rule(error, foreign=cause.sqlstate == _FOREIGN, constraint=name) from error
     except SQLAlchemyError as error:

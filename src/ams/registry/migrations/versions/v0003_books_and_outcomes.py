@@ -12,6 +12,8 @@ def upgrade() -> None:
     _books()
     if op.get_bind().dialect.name == "postgresql":
         _outcomes()
+        # SQLite keeps no comments.
+        op.alter_column("topics", "retention", comment="milliseconds; null: the project's, then the log's default")
 
 
 def _books() -> None:

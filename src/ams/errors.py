@@ -140,7 +140,7 @@ class LogUnavailable(Unavailable):
 
 
 class CursorsUnavailable(Unavailable):
-    """A cursor could not be stored; it stands where it stood."""
+    """A cursor could not be read or stored (`ams.cursors.base` says where it stands then)."""
 
 
 class RegistryUnavailable(Unavailable):

@@ -8,10 +8,11 @@ import pytest
 
 from ams.clock import ManualClock, Milliseconds
 from ams.cursors.base import Cursors
-from ams.cursors.postgres import DatabaseTime, PostgresCursors
+from ams.cursors.postgres import PostgresCursors
 from ams.cursors.sqlite import SqliteCursors
 from ams.errors import AckTimeout, InvalidInput, SubscriptionGone
 from ams.names import Offset, SubscriptionId, TopicId
+from tests.cursors.clocks import StandingTime
 
 SUB = SubscriptionId("sub-1")
 TOPIC = TopicId(b"t" * 16)
@@ -37,17 +38,6 @@ class Store:
     async def restart(self) -> Cursors:
         await self.cursors.close()
         return await self.open()
-
-
-class StandingTime(DatabaseTime):
-    """Deadlines go by a clock of ours, as nobody can move the database's."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__(clock)
-        self._passing = clock
-
-    def now(self) -> Milliseconds:
-        return self._passing.monotonic()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

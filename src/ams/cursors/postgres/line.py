@@ -81,7 +81,8 @@ class Line:
         """Let the connection go."""
         if self._connecting is not None:
             self._connecting.cancel()
-            await asyncio.wait((self._connecting,))
+            with contextlib.suppress(asyncio.CancelledError):
+                self._connection = await self._connecting
         if self._connection is not None:
             await self._connection.close()
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from ams import postgresql
 from ams.cursors.postgres import rows
 from ams.cursors.postgres.line import Interrupted, Line
 from ams.cursors.postgres.rows import Row, Rows
@@ -21,7 +22,6 @@ from ams.cursors.postgres.time import DatabaseTime
 from ams.cursors.state import Cursor
 from ams.errors import AmsError, CursorsUnavailable, SubscriptionGone
 from ams.names import SubscriptionId
-from ams.postgresql import CALL_SECONDS
 
 Step = Callable[[Cursor], tuple[Cursor, Any]]
 """Moves a cursor and gives the answer, or raises an `AmsError`."""
@@ -115,7 +115,7 @@ class Mover:
 
     async def move(self, subscription: SubscriptionId, step: Step, *, run: int | None = None) -> Any:
         """Do one atomic step; its answer is given when what it moved is stored."""
-        call = Call(step, self._loop.time() + CALL_SECONDS, self._loop.create_future(), run)
+        call = Call(step, self._loop.time() + postgresql.CALL_SECONDS, self._loop.create_future(), run)
         self._waiting.setdefault(subscription, []).append(call)
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name="ams-cursors-move")

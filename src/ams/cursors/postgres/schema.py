@@ -55,8 +55,9 @@ async def prepare(connection: "Connection") -> None:
 
 
 async def _is_there(connection: "Connection") -> bool:
-    found = await (await connection.execute("SELECT to_regclass('cursor_store') IS NOT NULL")).fetchone()
-    return bool(found and found[0])
+    # A look into the catalogue, as a name resolved (to_regclass) may be answered from before the wait for the lock.
+    words = "SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'cursor_store'"
+    return (await connection.execute(words)).rowcount == 1
 
 
 async def _make(connection: "Connection") -> None:

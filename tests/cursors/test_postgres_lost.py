@@ -1,0 +1,164 @@
+"""PostgreSQL lost under its cursors: killed, frozen, replaced by a standby, or cut off with an answer on its way."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from ams import postgresql
+from ams.cursors.postgres import PostgresCursors
+from ams.errors import CursorsUnavailable
+from ams.names import Offset
+from cluster.link import Link
+from cluster.postgres import Postgres
+from tests.cursors.law import DEADLINE, SUB, TOPIC, Trial
+from tests.faults.attempts import Outcome
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A server that answers commits before they are in its log, unless it is told not to."""
+    with Postgres(tmp_path_factory.mktemp("postgres"), careless=True) as server:
+        yield server
+
+
+@pytest.fixture
+def link(server: Postgres) -> Iterator[Link]:
+    with Link(server.port(1)) as link:
+        yield link
+
+
+@contextlib.asynccontextmanager
+async def nodes_on(url: str) -> AsyncIterator[list[PostgresCursors]]:
+    """Open two stores on a database, with a fresh cursor."""
+    stores = [await PostgresCursors.open(url) for _ in range(2)]
+    await stores[0].create(SUB, TOPIC, Offset(0))
+    try:
+        yield stores
+    finally:
+        for each in stores:
+            await each.close()
+
+
+@contextlib.asynccontextmanager
+async def clients(trial: Trial, stores: list[PostgresCursors]) -> AsyncIterator[None]:
+    """Let clients pull and acknowledge on both stores, from a moment before to a moment after."""
+    over = False
+
+    async def client(number: int) -> None:
+        chance = random.Random(number)
+        while not over:
+            await trial.act(stores[number % 2], chance)
+            await asyncio.sleep(0.005)
+
+    running = [asyncio.create_task(client(number)) for number in range(3)]
+    await asyncio.sleep(0.3)
+    yield
+    await asyncio.sleep(0.3)
+    over = True
+    await asyncio.gather(*running)
+
+
+async def test_a_server_killed_and_started_again_loses_no_acknowledgement_and_fails_no_call(server: Postgres) -> None:
+    trial = Trial()
+    async with nodes_on(server.url()) as stores:
+        async with clients(trial, stores):
+            for _ in range(2):
+                await asyncio.to_thread(server.kill, 1)
+                await asyncio.sleep(0.3)
+                await asyncio.to_thread(server.restart, 1)
+                await asyncio.sleep(0.5)
+
+        assert await trial.violations(stores[1]) == []
+        assert Outcome.UNKNOWN not in trial.outcomes()
+
+
+async def test_a_standby_takes_over_with_all_that_was_acknowledged(tmp_path: Path) -> None:
+    trial = Trial()
+    with Postgres(tmp_path, standbys=2, careless=True) as servers:
+        async with nodes_on(servers.url()) as stores:
+            async with clients(trial, stores):
+                await asyncio.to_thread(servers.kill, 1)
+                await asyncio.sleep(0.3)
+                await asyncio.to_thread(servers.promote)
+                await until_answered(stores[0])
+                await until_answered(stores[1])
+
+            assert await trial.violations(stores[1]) == []
+            assert trial.uses[-1].outcome is Outcome.DONE
+
+
+async def test_calls_to_a_frozen_server_fail_in_time_then_at_once_and_it_does_nothing_of_them_later(
+    server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "STATEMENT_SECONDS", 0.6)
+    monkeypatch.setattr(postgresql, "CALL_SECONDS", 1.5)
+    async with nodes_on(server.url()) as stores:
+        node = stores[0]
+        await node.hand_out(SUB, 0, Offset(10))
+        server.freeze(1)
+        try:
+            assert 0.6 <= await seconds_to_fail(node) < 3
+            assert await seconds_to_fail(node) < 0.1
+        finally:
+            server.thaw(1)
+
+        standing = await until_answered(node)
+        await asyncio.sleep(0.2)
+        assert standing == (await node.position(SUB, TOPIC)).offset == 0
+
+
+async def seconds_to_fail(node: PostgresCursors) -> float:
+    """Return how long an acknowledgement takes that must fail."""
+    began = time.monotonic()
+    with pytest.raises(CursorsUnavailable):
+        await node.acknowledge(SUB, Offset(9), DEADLINE)
+    return time.monotonic() - began
+
+
+async def until_answered(node: PostgresCursors) -> int:
+    """Return where the cursor stands, as soon as that can be told again."""
+    for _ in range(100):
+        with contextlib.suppress(CursorsUnavailable):
+            return (await node.position(SUB, TOPIC)).offset
+        await asyncio.sleep(0.1)
+    raise AssertionError("the database did not come back")
+
+
+async def test_a_seek_whose_answer_was_lost_is_not_done_a_second_time(server: Postgres, link: Link) -> None:
+    near = server.url()
+    far = near.replace(f":{server.port(1)}/", f":{link.port}/")
+    async with nodes_on(near) as (here, _), nodes_on(far) as (there, _):
+        await there.position(SUB, TOPIC)
+        with server.connected() as connection:
+            connection.execute(_SLOW)
+        seeking = asyncio.create_task(there.seek(SUB, TOPIC, Offset(50)))
+        await asyncio.sleep(0.15)  # the statement is being done
+        link.cut()
+        await sought(here)
+        await here.hand_out(SUB, 1, Offset(60))
+        await here.acknowledge(SUB, Offset(54), DEADLINE)
+        link.restore()
+
+        assert await seeking
+        assert await here.position(SUB, TOPIC) == (55, 1, 0)
+        with server.connected() as connection:
+            connection.execute("DROP FUNCTION slowly CASCADE")
+
+
+async def sought(node: PostgresCursors) -> None:
+    """Wait until somebody's seek is seen."""
+    while not (await node.position(SUB, TOPIC)).generation:
+        await asyncio.sleep(0.02)
+
+
+_SLOW = """
+CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN new; END $$;
+CREATE TRIGGER slowly BEFORE UPDATE ON cursors FOR EACH ROW EXECUTE FUNCTION slowly()
+"""

@@ -7,6 +7,7 @@ place, find it here. All of it has one budget of bytes; what was not used for lo
 
 import asyncio
 from collections import OrderedDict
+from typing import NamedTuple
 
 from ams.log.kafka.run import Run
 from ams.names import Offset, TopicId
@@ -19,6 +20,14 @@ REMEMBERED_FOR = 20.0
 MAX_ENDS = 10_000
 
 
+class End(NamedTuple):
+    """Where a read ended."""
+
+    time: float
+    sequel: bool
+    """Whether that read began where one ended."""
+
+
 class Ahead:
     """Runs of messages that were fetched ahead, and the ends of recent reads."""
 
@@ -26,7 +35,8 @@ class Ahead:
         self._budget = budget
         self._runs: OrderedDict[tuple[TopicId, Offset], Run] = OrderedDict()
         self._of: dict[TopicId, list[Run]] = {}
-        self._ends: OrderedDict[tuple[TopicId, Offset], float] = OrderedDict()
+        self._ends: OrderedDict[tuple[TopicId, Offset], End] = OrderedDict()
+        self._sequels = 0
         self.bytes = 0
         """Memory taken now."""
 
@@ -50,18 +60,19 @@ class Ahead:
     def ended(self, topic: TopicId, start: Offset, end: Offset) -> None:
         """Note that a read from `start` on ended before `end`."""
         now = asyncio.get_running_loop().time()
-        self._ends.pop((topic, start), None)
-        self._ends[topic, end] = now
-        self._ends.move_to_end((topic, end))
-        while self._ends and (len(self._ends) > MAX_ENDS or next(iter(self._ends.values())) < now - REMEMBERED_FOR):
-            self._ends.popitem(last=False)
+        sequel = self._pop((topic, start))
+        self._pop((topic, end))
+        self._ends[topic, end] = End(now, sequel)
+        self._sequels += sequel
+        while len(self._ends) > MAX_ENDS or next(iter(self._ends.values())).time < now - REMEMBERED_FOR:
+            self._pop(next(iter(self._ends)))
 
     def size(self, topic: TopicId, start: Offset) -> int:
         """Return how many bytes a read from `start` on should fetch ahead; 0 when it is nobody's sequel."""
         if (topic, start) not in self._ends:
             return 0
         # Half of the memory for all who read on and on, so that one does not push out what another comes back for.
-        return min(MOST, max(LEAST, self._budget // (4 * len(self._ends))))
+        return min(MOST, max(LEAST, self._budget // (4 * (self._sequels + 1))))
 
     def drop_before(self, topic: TopicId, oldest: Offset) -> None:
         """Let messages go that are no longer kept."""
@@ -72,6 +83,12 @@ class Ahead:
         """Let a topic go."""
         for run in list(self._of.get(topic, ())):
             self._drop(topic, run.start)
+
+    def _pop(self, key: tuple[TopicId, Offset]) -> bool:
+        """Forget an end; return whether there was one."""
+        end = self._ends.pop(key, None)
+        self._sequels -= end is not None and end.sequel
+        return end is not None
 
     def _drop(self, topic: TopicId, start: Offset) -> None:
         run = self._runs.pop((topic, start), None)

@@ -13,7 +13,7 @@ from typing import Any
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from aiokafka.protocol.fetch import FetchRequest
 
-from ams.errors import AmsError, LogUnavailable, TopicGone
+from ams.errors import AmsError, Damaged, LogUnavailable, TopicGone
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.fetch import UNCOMMITTED, Fetcher, Part, part_of
 from ams.log.kafka.links import Lane, NodeId
@@ -224,15 +224,16 @@ class Follower:
     async def _take(self, followed: Followed, position: Offset, answer: Any) -> None:
         try:
             part = part_of(answer)
+            if part.data:
+                await self._feed(followed, position, part)
+        except Damaged as error:
+            followed.give_up(error)
         except OffsetOutOfRangeError:
             self._lose(followed, astray=True)
         except KafkaError as error:
             if error.invalid_metadata:
                 self._connection.moved(followed.place)
             self._lose(followed)
-        else:
-            if part.data:
-                await self._feed(followed, position, part)
 
     async def _feed(self, followed: Followed, position: Offset, part: Part) -> None:
         """Keep what is new, and wake who waits for it."""

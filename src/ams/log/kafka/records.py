@@ -39,6 +39,9 @@ TEXT = OURS + "text"
 
 Header = tuple[str, bytes | None]
 
+_PLAIN: Any = b'"data":"%b"'
+_base64 = pybase64.b64encode
+
 LAST_TIME = 253_402_300_799_999
 """Milliseconds: the end of the year 9999, beyond which a time cannot be written."""
 
@@ -70,7 +73,7 @@ def fragment_of(value: bytes | None, headers: Sequence[Header]) -> Fragment:
 
 
 def _plain(value: bytes | None) -> Fragment:
-    return Fragment(b'"data":"%b"' % pybase64.b64encode(value or b""))
+    return Fragment(_PLAIN % _base64(value or b""))
 
 
 def _attribute(header: Header) -> tuple[str | None, str]:
@@ -112,7 +115,7 @@ class Decoder:
         if not batch.validate_crc():
             raise Damaged(f"Kafka topic {place.name}: wrong checksum at offset {batch.base_offset}")
         try:
-            records = (record for record in batch)  # a batch may be begun once, and slices begin what they are given
+            records = iter(iter(batch).__next__, None)  # a batch may be begun once, and a slice begins what it is given
             while piece := list(islice(records, most)):
                 yield _messages(piece, place.first, start)
         except (UnicodeDecodeError, KafkaError, RuntimeError) as error:
@@ -120,16 +123,19 @@ class Decoder:
             logger.warning("log.skipped", topic=place.name, offset=batch.base_offset, reason=type(error).__name__)
 
 
-def _messages(records: Sequence[Any], first: Offset, start: Offset) -> list[Stored]:
-    found = []
-    for record in records:
-        offset = record.offset + first
-        if offset < start:
-            continue
-        headers = record.headers
-        fragment = fragment_of(record.value, headers) if headers else _plain(record.value)
-        found.append(Stored(offset, record.timestamp, fragment))
-    if records[0].timestamp_type == 0:  # given by whoever wrote it
+def _messages(records: list[Any], first: Offset, start: Offset) -> list[Stored]:
+    if records[0].offset + first < start:
+        records = [each for each in records if each.offset + first >= start]
+    found = [
+        Stored(
+            each.offset + first,
+            each.timestamp,
+            # `fragment_of` as it is without headers, written out: this is done for every message that is read.
+            fragment_of(each.value, each.headers) if each.headers else _PLAIN % _base64(each.value or b""),
+        )
+        for each in records
+    ]
+    if found and records[0].timestamp_type == 0:  # given by whoever wrote it
         return [each._replace(time=_sane(each.time)) for each in found]
     return found
 

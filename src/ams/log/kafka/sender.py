@@ -45,8 +45,8 @@ logger = structlog.get_logger("ams.log")
 LANES = tuple(Lane(f"publish {number}") for number in range(4))
 FLYING_BYTES = 64 * 2**20
 """Bytes on their way at once, to all brokers."""
-ROOM = 2**16
-"""Bytes of a batch, or of a request, beside its records."""
+ROOM = 1024
+"""Bytes of a batch beside its records, and more."""
 _ALL = -1
 """Acknowledged by all brokers in sync."""
 _PAUSE = 0.05

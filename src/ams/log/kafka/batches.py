@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -51,11 +52,19 @@ class Producer(NamedTuple):
 class Request:
     """One append: stored wholly in one batch, or not at all."""
 
-    __slots__ = ("data_bytes", "done", "fragments", "records", "size", "until")
+    __slots__ = ("data_bytes", "done", "fragments", "records", "size", "times", "until")
 
-    def __init__(self, records: list[Record], fragments: Sequence[Fragment], data_bytes: int, until: float) -> None:
-        """`until` is the loop time after which its caller does not wait any longer."""
+    def __init__(
+        self,
+        records: list[Record],
+        fragments: Sequence[Fragment],
+        data_bytes: int,
+        until: float,
+        times: Sequence[Milliseconds] | None = None,
+    ) -> None:
+        """`until` is the loop time after which its caller does not wait any longer; `times` are only for loading."""
         self.records = records
+        self.times = times
         self.fragments = fragments
         self.data_bytes = data_bytes
         self.until = until
@@ -78,6 +87,8 @@ class Batch:
     """How often it was sent; from the first time on nobody knows whether it is stored until the broker says so."""
     data: bytes = b""
     """As it is sent, again and again; empty until it is made."""
+    time: Milliseconds = Milliseconds(-1)
+    """When it was made; -1: its messages have the times they were given."""
 
     @property
     def count(self) -> int:
@@ -197,12 +208,14 @@ async def make(line: Line, batch: Batch, limit: int, time: Milliseconds) -> None
     )  # fmt: skip
     number = 0
     for request in batch.requests:
-        for value, headers in request.records:
-            builder.append(number, time, None, value, headers)
+        times = request.times or repeat(time)
+        for (value, headers), at in zip(request.records, times, strict=False):
+            builder.append(number, at, None, value, headers)
             number += 1
             if not number % _BREATH:
                 await asyncio.sleep(0)
     batch.data = builder.build()
+    batch.time = Milliseconds(-1) if any(each.times for each in batch.requests) else time
 
 
 def upper_size(records: Sequence[Record]) -> int:

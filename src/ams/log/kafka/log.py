@@ -2,18 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Self
 
 from ams.clock import Milliseconds, SystemClock
 from ams.errors import LogUnavailable, TooLarge, TopicGone
-from ams.log.base import Appended, Bounds, Totals
+from ams.log.base import NEW, Appended, Bounds, Origin, Totals
 from ams.log.kafka.administration import delete_records
 from ams.log.kafka.batches import Record
 from ams.log.kafka.books import Books
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.holds import Holds
 from ams.log.kafka.keys import Keys
+from ams.log.kafka.loading import Loader
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
 from ams.log.kafka.reader import Reader
@@ -48,6 +49,7 @@ class KafkaLog:
         self._topics = Topics(connection, options, self._gone)
         self._sender = Sender(connection, options, self._stored)
         self._keys = Keys(books, self)
+        self._loader = Loader(connection, options, self._reader, self._sender)
         self._holds = Holds()
         self._upkeep = Upkeep(connection, options, books, self._topics, self._sender, self._sizes)
         self._clock = SystemClock()
@@ -65,10 +67,21 @@ class KafkaLog:
         log._upkeep.start()
         return log
 
-    async def create(self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "") -> None:
-        """Make a topic on the brokers (`Log.create`)."""
+    async def create(
+        self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW
+    ) -> None:
+        """Make a topic on the brokers (`Log.create`); one with an origin takes messages when it was loaded."""
         self._check_open()
-        await self._topics.create(topic, retention, label)
+        if await self._topics.create(topic, retention, label, origin) and origin.bytes:
+            self._sizes.add(topic, origin.bytes)
+            await self._sizes.flush()
+
+    async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
+        """Store messages with the offsets and times they had (`Log.load`)."""
+        place = await self._place(topic)
+        with self._noticing(place):
+            await self._loader.load(place, batches)
+        self._topics.standards.forget(topic)  # they were others meanwhile
 
     async def drop(self, topic: TopicId) -> None:
         """Delete a topic (`Log.drop`)."""
@@ -295,6 +308,8 @@ class KafkaLog:
             await delete_records(self._connection, place, before, until)
 
     def _stored(self, place: Place, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
+        if appended.time < 0:  # loaded: counted when the topic was made, and read by nobody yet
+            return
         self._sizes.add(place.topic, size)
         self._reader.appended(place, appended, fragments)
 

@@ -37,6 +37,9 @@ ESCAPED = OURS + ":"
 TEXT = OURS + "text"
 """Header of a message whose value is its data as text."""
 
+HOLE = OURS + "hole"
+"""Header of what is no message: it fills an offset that was left out when the topic was loaded from another log."""
+
 Header = tuple[str, bytes | None]
 
 _PLAIN: Any = b'"data":"%b"'
@@ -134,6 +137,7 @@ def _messages(records: list[Any], first: Offset, start: Offset) -> list[Stored]:
             fragment_of(each.value, each.headers) if each.headers else _PLAIN % _base64(each.value or b""),
         )
         for each in records
+        if not (each.headers and each.headers[0][0] == HOLE)
     ]
     if found and records[0].timestamp_type == 0:  # given by whoever wrote it
         return [each._replace(time=_sane(each.time)) for each in found]

@@ -91,16 +91,22 @@ class Sender:
         self._closing = False
 
     def submit(
-        self, place: Place, records: list[Record], fragments: Sequence[Fragment], data_bytes: int
+        self,
+        place: Place,
+        records: list[Record],
+        fragments: Sequence[Fragment],
+        data_bytes: int,
+        times: Sequence[Milliseconds] | None = None,
     ) -> "asyncio.Future[Appended]":
         """Queue a request behind those of its topic; raises `TooLarge` before anything is stored.
 
+        `times` are those of messages that are loaded; the answer's time is -1 then, unless the broker gave its own.
         Its future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when nobody knows whether
         it is stored, `TopicGone`.
         """
         if self._closing or not self._connection.reachable:
             raise Unsent
-        request = Request(records, fragments, data_bytes, self._loop.time() + self._options.patience)
+        request = Request(records, fragments, data_bytes, self._loop.time() + self._options.patience, times)
         if request.size + ROOM > self._options.max_batch_bytes:
             raise TooLarge
         line = self._lines.get(place.topic)
@@ -265,8 +271,9 @@ class Sender:
         line.settle()
         fragments = [each for request in batch.requests for each in request.fragments]
         data_bytes = sum(request.data_bytes for request in batch.requests)
-        self._stored(line.place, Appended(first, batch.count, answer.time), fragments, data_bytes)
-        batch.stored(first, answer.time)
+        time = answer.time if answer.time >= 0 else batch.time  # a topic loaded just now, or with weaker settings
+        self._stored(line.place, Appended(first, batch.count, time), fragments, data_bytes)
+        batch.stored(first, time)
 
     def _may_pass(self, line: Line, batch: Batch, error: KafkaError | None) -> bool:
         """Whether a batch is to be sent again."""

@@ -17,6 +17,9 @@ from ams.log.kafka.listing import Listed
 from ams.log.kafka.options import KafkaOptions
 from ams.names import TopicId
 
+TIMES = "message.timestamp.type"
+GIVEN, BROKER = "CreateTime", "LogAppendTime"
+"""Whose times a topic's are: those its messages are given, or those of the broker."""
 SEGMENT_BYTES = 256 * 2**20
 _INDEX_BYTES = 2**20
 """Room for the indexes of such a segment; the brokers' 10 MiB are set aside for each topic."""
@@ -24,7 +27,7 @@ _LEAST_SEGMENT_MS = 600_000
 _OWN_AGE = "delete.retention.ms"
 """Means nothing where nothing is compacted: it remembers that a topic's age is its own, not the log's default."""
 _NAMES = (
-    "min.insync.replicas", "message.timestamp.type", "cleanup.policy", "max.message.bytes",
+    "min.insync.replicas", TIMES, "cleanup.policy", "max.message.bytes",
     "unclean.leader.election.enable", "retention.ms", _OWN_AGE,
 )  # fmt: skip
 _AT_ONCE = 100
@@ -59,7 +62,7 @@ def new_configs(options: KafkaOptions, own: Milliseconds | None) -> dict[str, st
     ages = {name: value for name, value in age_configs(own, options.retention).items() if value is not None}
     return ages | {
         "min.insync.replicas": str(options.min_isr),
-        "message.timestamp.type": "LogAppendTime",
+        TIMES: BROKER,
         "cleanup.policy": "delete",
         "unclean.leader.election.enable": "false",
         "max.message.bytes": str(options.max_batch_bytes),
@@ -88,7 +91,7 @@ def _weaknesses(options: KafkaOptions, listed: Listed, configs: Configs) -> Iter
     if int(configs["max.message.bytes"]) < options.max_batch_bytes:
         yield f"max.message.bytes is {configs['max.message.bytes']}, not {options.max_batch_bytes}"
     fixed = {
-        "message.timestamp.type": "LogAppendTime",
+        TIMES: BROKER,
         "cleanup.policy": "delete",
         "unclean.leader.election.enable": "false",
     }

@@ -13,14 +13,15 @@ from aiokafka.errors import KafkaError
 
 from ams.clock import Milliseconds
 from ams.errors import LogUnavailable, TopicGone
+from ams.log.base import NEW, Origin
 from ams.log.kafka.administration import alter, create_topic, delete_topic, list_topics
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.listing import Listed
 from ams.log.kafka.options import KafkaOptions
-from ams.log.kafka.place import FIRST, Place, place_of
+from ams.log.kafka.place import Place, place_of
 from ams.log.kafka.shared import Shared
-from ams.log.kafka.standards import Kept, Standards, age_configs, new_configs
-from ams.names import Offset, TopicId, topic_id_text
+from ams.log.kafka.standards import BROKER, GIVEN, TIMES, Kept, Standards, age_configs, new_configs
+from ams.names import TopicId, topic_id_text
 
 Answer = TypeVar("Answer")
 
@@ -50,7 +51,7 @@ class Topics:
         self._made: dict[TopicId, float] = {}
         self._dropped: dict[TopicId, None] = {}
         self._missed: dict[TopicId, None] = {}
-        self._creating: dict[TopicId, asyncio.Task[None]] = {}
+        self._creating: dict[TopicId, asyncio.Task[bool]] = {}
         self._listing: Shared[None, None] = Shared(lambda _: self._list())
         self._pause = _LEAST_PAUSE
 
@@ -84,17 +85,23 @@ class Topics:
         """Ask for the list; callers at the same time share a question that was sent after they called."""
         await self._listing(None)
 
-    async def create(self, topic: TopicId, retention: Milliseconds | None, label: str, first: Offset = FIRST) -> None:
-        """Make a topic, and return when its leader answers for it; one that is there already is left as it is."""
+    async def create(self, topic: TopicId, retention: Milliseconds | None, label: str, origin: Origin = NEW) -> bool:
+        """Make a topic, and return when it has a leader: True, or False for one that is there already, left as it is.
+
+        One with an origin takes the times of its messages as they are given, until it was loaded.
+        """
         if self.known(topic):
-            return
+            return False
         creating = self._creating.get(topic)
-        if creating is None:
-            place = place_of(self._options.prefix, topic, label, first)
-            creating = self._creating[topic] = asyncio.create_task(self._create(place, retention))
-            creating.add_done_callback(lambda _: self._creating.pop(topic))
-            creating.add_done_callback(_looked_at)
-        await asyncio.shield(creating)
+        if creating is not None:
+            await asyncio.shield(creating)
+            return False
+        place = place_of(self._options.prefix, topic, label, origin.first)
+        times = BROKER if origin == NEW else GIVEN
+        creating = self._creating[topic] = asyncio.create_task(self._create(place, retention, times))
+        creating.add_done_callback(lambda _: self._creating.pop(topic))
+        creating.add_done_callback(_looked_at)
+        return await asyncio.shield(creating)
 
     async def drop(self, topic: TopicId) -> None:
         """Delete a topic; one that is not there is no error."""
@@ -158,19 +165,21 @@ class Topics:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._listing.close()
 
-    async def _create(self, place: Place, retention: Milliseconds | None) -> None:
+    async def _create(self, place: Place, retention: Milliseconds | None, times: str) -> bool:
         await self.refresh()
         if self.known(place.topic):
-            return
+            return False
         options = self._options
-        configs = new_configs(options, retention)
+        configs = new_configs(options, retention) | {TIMES: times}
         until = self._until()
         await _refusable(create_topic(self._connection, place.name, options.replication, configs, until))
         await self._led(place, until)
         self._missed.pop(place.topic, None)
         self._made[place.topic] = asyncio.get_running_loop().time()
         self._listed[place.topic] = Listed(place, 1, options.replication)
-        self.standards.note(place.topic, retention)
+        if times == BROKER:
+            self.standards.note(place.topic, retention)
+        return True
 
     async def _led(self, place: Place, until: float) -> None:
         """Wait until the brokers name a leader: they learn of a new topic one after the other."""
@@ -210,7 +219,7 @@ async def _refusable(work: Awaitable[Answer]) -> Answer:
         raise LogUnavailable from error
 
 
-def _looked_at(done: "asyncio.Task[None]") -> None:
+def _looked_at(done: "asyncio.Task[bool]") -> None:
     """Take note of a task's error, which nobody is told when all who waited left."""
     if not done.cancelled():
         done.exception()

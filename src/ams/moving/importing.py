@@ -51,10 +51,12 @@ async def import_(target: Installation, path: str, progress: Progress) -> Mappin
     if path != STANDARD:
         check(path)
     with reading(path) as file:
-        return await _Importing(target, file, path, progress).run()
+        return await Importing(target, file, path, progress).run()
 
 
-class _Importing:
+class Importing:
+    """One import, of lines that are judged as they come."""
+
     def __init__(self, target: Installation, file: IO[bytes], path: str, progress: Progress) -> None:
         self._registry, self._log, self._cursors = target
         self._rules = Rules()
@@ -65,6 +67,7 @@ class _Importing:
         self._lost = 0
 
     async def run(self) -> Mapping[str, int]:
+        """Store everything; return how many lines of each kind that were. Raises `Unusable`."""
         logs = await self._load_all()
         loop = asyncio.get_running_loop()
 

@@ -1,0 +1,155 @@
+"""Moving an installation: everything the API tells is the same afterwards."""
+
+from pathlib import Path
+
+import pytest
+
+from ams.clock import ManualClock
+from ams.errors import Unusable
+from ams.moving import check, export, import_
+from ams.moving.exporting import Installation
+from ams.moving.importing import Importing
+from tests.moving.installation import furnish, installation, service, told
+
+
+def quiet(done: int, expected: int | None) -> None:
+    """Hear of the progress."""
+
+
+async def furnished(data: Path, clock: ManualClock) -> dict[str, object]:
+    async with service(data, clock) as api:
+        await furnish(api, clock)
+    async with service(data, clock) as api:
+        return await told(api, clock)
+
+
+async def moved(data: Path, path: Path, target: Path, clock: ManualClock) -> None:
+    async with installation(data, clock) as source:
+        wrote = await export(source, str(path), quiet)
+    assert check(str(path)) == wrote
+    async with installation(target, clock) as filled:
+        assert await import_(filled, str(path), quiet) == wrote
+
+
+@pytest.mark.parametrize("name", ["export.jsonl", "export.jsonl.gz"])
+async def test_all_that_is_told_is_the_same_after_a_move(tmp_path: Path, name: str):
+    clock = ManualClock()
+    before = await furnished(tmp_path / "old", clock)
+
+    await moved(tmp_path / "old", tmp_path / name, tmp_path / "new", clock)
+
+    async with service(tmp_path / "new", clock) as api:
+        after = await told(api, clock)
+    assert {path for path in before if before[path] != after[path]} == set()
+    assert before["/projects/P/topics/partly:offsets"] == (200, '{"min":3,"max":10}')
+
+
+async def test_consumers_publishers_and_people_go_on_where_they_were(tmp_path: Path):
+    clock = ManualClock()
+    await furnished(tmp_path / "old", clock)
+    async with service(tmp_path / "old", clock) as api:
+        token = (await api.ask("GET", "/users/user-1"))["token"]
+        halfway = [each["message"] for each in await api.pull("halfway", 200)]
+
+    await moved(tmp_path / "old", tmp_path / "file", tmp_path / "new", clock)
+
+    async with service(tmp_path / "new", clock) as api:
+        assert (await api.ask("GET", "/users/profile", token=token))["name"] == "user-1"
+        pulled = await api.pull("halfway", 200)
+        assert [each["message"] for each in pulled] == halfway
+        await api.acknowledge("halfway", pulled[-1]["ackId"])
+        assert await api.pull("done", 10) == []
+        for topic, next_id in (("full", "150"), ("emptied", "3"), ("quiet", "0")):
+            assert (await api.publish(topic, "new"))["messageIds"] == [next_id]
+        assert [each["message"]["messageId"] for each in await api.pull("done", 10)] == ["150"]
+
+
+async def test_what_retention_took_is_still_counted(tmp_path: Path):
+    clock = ManualClock()
+    await furnished(tmp_path / "old", clock)
+    async with installation(tmp_path / "old", clock) as source:
+        lost = await source.cursors.lost_in_all({})
+        assert lost > 0
+    await moved(tmp_path / "old", tmp_path / "file", tmp_path / "new", clock)
+
+    async with installation(tmp_path / "new", clock) as target:
+        assert await target.cursors.lost_in_all({}) == lost
+
+
+async def test_without_secrets_there_are_none_and_new_ones_are_made(tmp_path: Path):
+    clock = ManualClock()
+    await furnished(tmp_path / "old", clock)
+    path = tmp_path / "file"
+    async with service(tmp_path / "old", clock) as api:
+        users = (await api.ask("GET", "/users?pageSize=1000"))["users"]
+        push = (await api.ask("GET", "/projects/P/subscriptions/pushed"))["pushConfig"]
+    async with installation(tmp_path / "old", clock) as source:
+        await export(source, str(path), quiet, with_secrets=False)
+
+    held = path.read_text()
+    secrets = [each["token"] for each in users] + [push["verificationHash"], push["authorizationHeader"]["value"]]
+    assert all(secrets)
+    assert [each for each in secrets if each in held] == []
+    async with installation(tmp_path / "new", clock) as target:
+        await import_(target, str(path), quiet)
+    async with service(tmp_path / "new", clock) as api:
+        after = (await api.ask("GET", "/users?pageSize=1000"))["users"]
+        new = (await api.ask("GET", "/projects/P/subscriptions/pushed"))["pushConfig"]
+        assert (await api.answer("GET", "/users/profile", token=users[0]["token"])).status_code == 401
+    assert [each["name"] for each in after] == [each["name"] for each in users]
+    assert len({each["token"] for each in after} | {each["token"] for each in users}) == 2 * len(users)
+    assert new["verificationHash"] not in ("", push["verificationHash"])
+    assert new["authorizationHeader"]["value"] not in ("", push["authorizationHeader"]["value"])
+
+
+async def test_an_export_is_for_its_owner_alone_and_never_takes_the_place_of_a_file(tmp_path: Path):
+    clock, path = ManualClock(), tmp_path / "file"
+    async with installation(tmp_path / "data", clock) as source:
+        await export(source, str(path), quiet)
+
+        assert path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(Unusable, match="File exists"):
+            await export(source, str(path), quiet)
+
+
+async def test_an_installation_that_holds_something_is_left_alone(tmp_path: Path):
+    clock, path = ManualClock(), tmp_path / "file"
+    before = await furnished(tmp_path / "old", clock)
+
+    async with installation(tmp_path / "old", clock) as source:
+        await export(source, str(path), quiet)
+        with pytest.raises(Unusable, match="import into a new installation"):
+            await import_(source, str(path), quiet)
+
+    async with service(tmp_path / "old", clock) as api:
+        assert await told(api, clock) == before
+
+
+@pytest.mark.parametrize("after", ["message", "log", "lost", "user", "membership", "subscription"])
+async def test_an_import_that_was_broken_off_is_served_by_nobody_and_goes_on(tmp_path: Path, after: str):
+    clock, path = ManualClock(), tmp_path / "file"
+    before = await furnished(tmp_path / "old", clock)
+    async with installation(tmp_path / "old", clock) as source:
+        await export(source, str(path), quiet)
+    lines = path.read_bytes().splitlines(keepends=True)
+    last = max(number for number, line in enumerate(lines) if f'"kind":"{after}"'.encode() in line)
+
+    async with installation(tmp_path / "new", clock) as target:
+        with pytest.raises(Unusable, match="the last line is missing"):
+            await _import_unchecked(target, lines[:last], tmp_path)
+    with pytest.raises(Unusable, match="the registry is empty but the log is not"):
+        async with service(tmp_path / "new", clock):
+            pass
+    async with installation(tmp_path / "new", clock) as target:
+        await import_(target, str(path), quiet)
+
+    async with service(tmp_path / "new", clock) as api:
+        assert await told(api, clock) == before
+
+
+async def _import_unchecked(target: Installation, lines: list[bytes], folder: Path) -> None:
+    """Import a cut file as one that comes on stdin: what is wrong with it is met on the way."""
+    cut = folder / "cut"
+    cut.write_bytes(b"".join(lines))
+    with cut.open("rb") as file:
+        await Importing(target, file, "cut", quiet).run()

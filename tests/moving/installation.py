@@ -17,6 +17,9 @@ from ams.wiring.engines import open_engines
 
 ADMIN = "a service token of the tests"
 DAY = 86_400_000
+Told = dict[str, tuple[int, str]]
+"""Status and body of answers, by what was asked."""
+
 TOPICS = ("full", "partly", "quiet", "emptied")
 SUBS = ("fresh", "halfway", "behind", "done", "of-a-topic-that-is-gone", "pushed")
 
@@ -146,7 +149,7 @@ async def _register(api: Api) -> None:
             await api.ask("POST", f"/registrations/{made['uuid']}:{word}", {"comment": "no"})
 
 
-async def told(api: Api, clock: ManualClock) -> dict[str, Any]:
+async def told(api: Api, clock: ManualClock) -> Told:
     """Ask all there is to ask that moves nothing; return the answers by what was asked."""
     topics = [f"/projects/P/topics/{each}" for each in TOPICS]
     subs = [f"/projects/P/subscriptions/{each}" for each in SUBS]

@@ -1,0 +1,26 @@
+"""Small exports, written by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+Fields = dict[str, Any]
+
+HEADER: Fields = {"kind": "header", "format": 1}
+
+
+def line(kind: str, **fields: object) -> Fields:
+    return {"kind": kind, **fields}
+
+
+def whole(*lines: Fields) -> list[Fields]:
+    """Return lines with a header before them and an end that counts them."""
+    counts: dict[str, int] = {}
+    for each in lines:
+        counts[each["kind"]] = counts.get(each["kind"], 0) + 1
+    return [HEADER, *lines, line("end", counts=counts)]
+
+
+def written(path: Path, lines: list[Fields]) -> str:
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return str(path)

@@ -68,7 +68,7 @@ def _run(folder: Path, messages: int) -> int:
         print(table(cluster.parts()) + "\n", flush=True)
         _trust(cluster.ca)
         with blows.falling(cluster, caretaker):
-            failure = _job(job, cluster)
+            failure = _job(job, cluster, blows)
     print(report.summary(job))
     print(f"Calls the library tried again: {tries.count}.\n")
     for finding in filter(None, [failure, report.findings(job), *blows.findings]):
@@ -77,10 +77,17 @@ def _run(folder: Path, messages: int) -> int:
     return FAILED if failure or job.findings() or blows.findings else OK
 
 
-def _job(job: Job, cluster: Cluster) -> str:
+def _job(job: Job, cluster: Cluster, blows: "Blows") -> str:
     """Run the job; return what ended it early, if anything."""
+    progress = report.Progress()
+
+    def look(job: Job) -> None:
+        progress(job)
+        if job.total("acknowledged"):
+            blows.begin()
+
     try:
-        job.run(cluster.haproxy.endpoint, cluster.token_file.read_text().strip(), report.Progress())
+        job.run(cluster.haproxy.endpoint, cluster.token_file.read_text().strip(), look)
     except AmsException as error:
         return f"a call failed: {error}"
     return ""
@@ -92,8 +99,13 @@ class Blows:
     def __init__(self) -> None:
         self.findings: list[str] = []
         """What did not heal, or was not done before the job ended."""
+        self._begun = threading.Event()
         self._over = threading.Event()
         self._ended = threading.Event()
+
+    def begin(self) -> None:
+        """Messages go through: now they may fall."""
+        self._begun.set()
 
     def pace(self, messages: Iterator[Message], count: int) -> Iterator[Message]:
         """Spread messages over the time, and hold the last of them back until all has been killed."""
@@ -106,9 +118,11 @@ class Blows:
 
     def falling(self, cluster: Cluster, caretaker: Caretaker) -> "Falling":
         """Return a context in which they fall."""
-        return Falling(threading.Thread(target=self._fall, args=(cluster, caretaker), name="blows"), self._ended)
+        thread = threading.Thread(target=self._fall, args=(cluster, caretaker), name="blows")
+        return Falling(thread, self._begun, self._ended)
 
     def _fall(self, cluster: Cluster, caretaker: Caretaker) -> None:
+        self._begun.wait()
         try:
             for blow in BLOWS:
                 self._deal(blow, cluster, caretaker)
@@ -129,8 +143,9 @@ class Blows:
 class Falling:
     """The thread of the blows; at the end of the block it is told and waited for."""
 
-    def __init__(self, thread: threading.Thread, ended: threading.Event) -> None:
+    def __init__(self, thread: threading.Thread, begun: threading.Event, ended: threading.Event) -> None:
         self._thread = thread
+        self._begun = begun
         self._ended = ended
 
     def __enter__(self) -> None:
@@ -138,6 +153,7 @@ class Falling:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
+        self._begun.set()  # also when nothing ever went through
         self._thread.join()
 
 

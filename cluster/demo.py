@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -49,14 +50,27 @@ def main() -> int:
     options = parser.parse_args()
     treat_as_ctrl_c()
     try:
-        with tempfile.TemporaryDirectory(prefix="ams-cluster-") as folder:
-            return _run(Path(folder), options.messages)
+        return _in_a_folder(options.messages)
     except (CannotFetch, DidNotStart) as refusal:
         print(refusal, file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("\nStopped.")
         return INTERRUPTED
+
+
+def _in_a_folder(messages: int) -> int:
+    """Run it in a folder that is removed, unless its logs may tell what went wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="ams-cluster-"))
+    status = FAILED
+    try:
+        status = _run(folder, messages)
+    finally:
+        if status == FAILED:
+            print(f"The logs are in {folder}.", file=sys.stderr)
+        else:
+            shutil.rmtree(folder)
+    return status
 
 
 def _run(folder: Path, messages: int) -> int:

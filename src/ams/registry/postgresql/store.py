@@ -8,6 +8,7 @@ not answered is looked up (`outcomes`) rather than done twice.
 import asyncio
 import contextlib
 import contextvars
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,8 @@ Work = Callable[[Connection], T]
 
 THREADS = 4
 """For reads, and again for writes; each takes a connection. A node takes one more for listening."""
+PAUSES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2)
+"""Seconds, at most, before an attempt that others were in the way of is made again, and again."""
 WRITES_BETWEEN_PRUNINGS = 1_000
 """After so many writes the marks of those of long ago are removed."""
 
@@ -122,9 +125,19 @@ class PostgresStore:
     # In the threads.
 
     def _attempt(self, asks: bool, function: Callable[..., T], *given: object) -> T:
-        """Make an attempt, unless the database went away while it waited for a thread."""
+        """Make an attempt, unless the database went away while it waited for a thread.
+
+        One that is in the way of others is made again here: it has waited for its turn already.
+        """
         if self._patience.away and not asks:
             raise Passing(away=True, since=time.monotonic())
+        for pause in PAUSES:
+            try:
+                return function(*given)
+            except Passing as passing:
+                if passing.away:
+                    raise
+            time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - no secret
         return function(*given)
 
     def _run(self, work: Work[T], begin: str) -> T:

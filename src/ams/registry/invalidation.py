@@ -5,11 +5,12 @@ share a database (`ams.registry.listening`), and are applied here by one hub, wh
 believed only while the node surely hears of every change: that is its trust.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self
+
+import msgspec
 
 from ams.registry.cache import Cache, Trust
 
@@ -24,6 +25,8 @@ SUBSCRIPTION = "subscription"
 SCHEMA = "schema"
 """A schema, as topics that have it know it; key: its identity."""
 
+_decoder = msgspec.json.Decoder(list[str])
+
 
 class Forget(NamedTuple):
     """What is to be forgotten."""
@@ -33,18 +36,16 @@ class Forget(NamedTuple):
 
     def text(self) -> str:
         """Write it for other nodes; names and identities are short, so this fits into 8000 bytes."""
-        return json.dumps([self.kind, *self.keys])
+        return msgspec.json.encode([self.kind, *self.keys]).decode()
 
     @classmethod
     def read(cls, text: str) -> Self | None:
         """Read what `text` wrote; None for anything else."""
         try:
-            said = json.loads(text)
-        except ValueError:
+            kind, *keys = _decoder.decode(text)
+        except (msgspec.DecodeError, ValueError):  # the latter for an empty list
             return None
-        if not isinstance(said, list) or not said or not all(isinstance(each, str) for each in said):
-            return None
-        return cls(said[0], tuple(said[1:]))
+        return cls(kind, tuple(keys))
 
 
 class Invalidations:

@@ -1,0 +1,177 @@
+from collections.abc import Awaitable, Callable
+
+import pytest
+from sqlalchemy import update
+
+from ams.clock import ManualClock, Milliseconds
+from ams.errors import TopicGone
+from ams.log.base import Appended
+from ams.log.kafka.books import Claim
+from ams.names import Offset, TopicId, TopicName, new_topic_id, topic_id_text
+from ams.registry.books import BookRecords
+from ams.registry.database import is_postgresql
+from ams.registry.registry import Registry
+from ams.registry.tables import publish_claims
+from tests.support.administration import make_project
+
+KEY, OTHER_KEY = bytes(16), b"k" * 16
+CONTENT = b"c" * 16
+END = Offset(7)
+APPENDED = Appended(Offset(9), 3, Milliseconds(1_700_000_000_123))
+
+Pass = Callable[[int], Awaitable[None]]
+
+
+@pytest.fixture
+def books(registry: Registry) -> BookRecords:
+    return registry.books
+
+
+@pytest.fixture
+async def topic(registry: Registry) -> TopicId:
+    project = await make_project(registry)
+    return (await registry.topics.create(new_topic_id(), project.id, TopicName("T"))).id
+
+
+@pytest.fixture
+def time_passes(registry: Registry, clock: ManualClock, url: str) -> Pass:
+    """Let milliseconds pass: on the clock we give, and for a database that has its own, by making claims older."""
+
+    async def older(by: int) -> None:
+        clock.advance(by)
+        if is_postgresql(url):
+            change = update(publish_claims).values(claimed_at=publish_claims.c.claimed_at - by)
+            await registry._database.put(lambda connection: connection.execute(change))
+
+    return older
+
+
+async def known(books: BookRecords, topic: TopicId, key: bytes = KEY) -> Claim:
+    claim = await books.known(topic, key)
+    assert claim is not None
+    return claim
+
+
+async def test_a_key_is_nobodys_until_it_is_claimed(books: BookRecords, topic: TopicId) -> None:
+    assert await books.known(topic, KEY) is None
+
+    assert await books.claim(topic, KEY, CONTENT, END) is None
+
+    claim = await known(books, topic)
+    assert (claim.content, claim.end, claim.appended) == (CONTENT, END, None)
+    assert 0 <= claim.age < 5_000
+    assert await books.known(topic, OTHER_KEY) is None
+
+
+async def test_who_comes_second_is_told_of_the_first(books: BookRecords, topic: TopicId) -> None:
+    await books.claim(topic, KEY, CONTENT, END)
+
+    claim = await books.claim(topic, KEY, b"d" * 16, Offset(99))
+
+    assert claim is not None
+    assert (claim.content, claim.end, claim.version) == (CONTENT, END, (await known(books, topic)).version)
+    assert await books.claim(topic, OTHER_KEY, CONTENT, END) is None
+
+
+async def test_a_settled_claim_tells_where_the_messages_are(books: BookRecords, topic: TopicId) -> None:
+    await books.claim(topic, KEY, CONTENT, END)
+
+    await books.settle(topic, KEY, APPENDED)
+
+    assert (await known(books, topic)).appended == APPENDED
+    again = await books.claim(topic, KEY, CONTENT, END)
+    assert again is not None
+    assert again.appended == APPENDED
+
+
+async def test_of_many_who_take_over_one_does(books: BookRecords, topic: TopicId, time_passes: Pass) -> None:
+    await books.claim(topic, KEY, CONTENT, END)
+    await time_passes(40_000)
+    left = await known(books, topic)
+    assert 40_000 <= left.age < 45_000
+
+    assert await books.take_over(topic, KEY, left)
+    assert not await books.take_over(topic, KEY, left)
+
+    taken = await known(books, topic)
+    assert taken.version > left.version
+    assert taken.age < 5_000
+    assert (taken.content, taken.end) == (CONTENT, END)
+
+
+async def test_what_is_settled_is_not_taken_over(books: BookRecords, topic: TopicId) -> None:
+    await books.claim(topic, KEY, CONTENT, END)
+    before = await known(books, topic)
+    await books.settle(topic, KEY, APPENDED)
+
+    assert not await books.take_over(topic, KEY, before)
+    assert not await books.take_over(topic, KEY, await known(books, topic))
+
+
+async def test_a_claim_given_up_is_nobodys_but_a_settled_one_stays(books: BookRecords, topic: TopicId) -> None:
+    await books.claim(topic, KEY, CONTENT, END)
+    await books.release(topic, KEY)
+    assert await books.known(topic, KEY) is None
+
+    await books.claim(topic, KEY, CONTENT, END)
+    await books.settle(topic, KEY, APPENDED)
+    await books.release(topic, KEY)
+    assert (await known(books, topic)).appended == APPENDED
+
+
+async def test_claims_older_than_their_topics_age_go(
+    registry: Registry, books: BookRecords, topic: TopicId, time_passes: Pass
+) -> None:
+    project = await make_project(registry, "Q")
+    other = (await registry.topics.create(new_topic_id(), project.id, TopicName("T"))).id
+    for each in (topic, other):
+        await books.claim(each, KEY, CONTENT, END)
+    await time_passes(60_000)
+    await books.claim(topic, OTHER_KEY, CONTENT, END)
+
+    await books.forget_old({topic: Milliseconds(30_000), other: Milliseconds(90_000)})
+
+    assert await books.known(topic, KEY) is None
+    assert await books.known(topic, OTHER_KEY) is not None
+    assert await books.known(other, KEY) is not None
+
+
+async def test_bytes_add_up_by_topic(books: BookRecords, topic: TopicId) -> None:
+    assert await books.bytes_of(topic) == 0
+
+    await books.add_bytes({topic: 10, new_topic_id(): 5})
+    await books.add_bytes({topic: 2**40})
+
+    assert await books.bytes_of(topic) == 2**40 + 10
+
+
+async def test_all_is_forgotten_of_a_topic_that_is_gone(registry: Registry, books: BookRecords, topic: TopicId) -> None:
+    await books.claim(topic, KEY, CONTENT, END)
+    await books.add_bytes({topic: 10})
+
+    await books.forget(topic)
+
+    assert await books.known(topic, KEY) is None
+    assert await books.bytes_of(topic) == 0
+
+
+async def test_a_deleted_topic_takes_its_claims_along(registry: Registry, books: BookRecords, topic: TopicId) -> None:
+    await books.claim(topic, KEY, CONTENT, END)
+    await books.add_bytes({topic: 10})
+    project = await registry.projects.find("P")
+    assert project is not None
+
+    await registry.projects.delete(project.id)
+
+    assert await books.known(topic, KEY) is None
+    assert await books.bytes_of(topic) == 0
+    with pytest.raises(TopicGone):
+        await books.claim(topic, KEY, CONTENT, END)
+
+
+async def test_identities_are_kept_as_everywhere(registry: Registry, books: BookRecords, topic: TopicId) -> None:
+    await books.claim(topic, KEY, CONTENT, END)
+
+    kept = await registry._database.read(lambda connection: connection.execute(publish_claims.select()).one())
+
+    assert (kept.topic_id, kept.key) == (topic_id_text(topic), KEY)

@@ -1,0 +1,269 @@
+"""What only PostgreSQL has: several nodes, and a server that may be lost."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import psycopg
+import pytest
+
+from ams.errors import AlreadyExists, RegistryUnavailable, Unusable
+from ams.names import ProjectName, SchemaName, SubscriptionId, SubscriptionName, TopicName, UserName, new_topic_id
+from ams.registry import preparing
+from ams.registry.database import Database
+from ams.registry.postgresql.store import PostgresStore
+from ams.registry.records import SchemaContent, UserDetails
+from ams.registry.registry import Registry
+from cluster.ports import free_port
+from tests.support.administration import KEY, make_project, make_user, open_registry_at
+
+pytestmark = pytest.mark.postgres
+WITHIN = 1.0
+"""Seconds until every node knows what was changed on one."""
+T, S = TopicName("T"), SubscriptionName("S")
+
+
+@pytest.fixture
+def url() -> str:
+    from tests.support.databases import empty_registry
+
+    return empty_registry(KEY)
+
+
+@pytest.fixture
+async def nodes(url: str) -> AsyncIterator[tuple[Registry, Registry]]:
+    """Two registries on one database, whose caches are believed."""
+    async with open_registry_at(url) as one, open_registry_at(url) as two:
+        await asyncio.gather(believed(one), believed(two))
+        yield one, two
+
+
+async def believed(registry: Registry) -> None:
+    async with asyncio.timeout(20):
+        while not registry._database.invalidations.trusted:
+            await asyncio.sleep(0.01)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float) -> float:
+    """Return after how many seconds a condition held."""
+    began = time.monotonic()
+    while not await condition():
+        assert time.monotonic() < began + seconds
+        await asyncio.sleep(0.005)
+    return time.monotonic() - began
+
+
+async def test_a_change_on_one_node_counts_on_the_other_within_a_second(nodes: tuple[Registry, Registry]) -> None:
+    one, two = nodes
+    project = await make_project(one)
+    anna = await make_user(one, "anna", {project.id: ("consumer",)})
+    token = str(anna.token)
+    await one.topics.create(new_topic_id(), project.id, T)
+    await one.subscriptions.create(SubscriptionId("s"), project.id, S, T, 10)
+    before = await two.subscriptions.find(project.id, S)
+    assert before is not None
+    assert await two.topics.find(project.id, T) is not None
+    assert (await two.projects.find("P")) == project
+    principal = await two.users.principal(token)
+    assert principal is not None
+    assert "publisher" not in principal.project_roles[project.id]
+
+    await one.users.set_roles(anna.id, project.id, ("publisher",))
+    await one.topics.set_access_list(project.id, T, ["anna"])
+    await one.subscriptions.set_ack_deadline(project.id, S, 99)
+    await one.projects.update(project.id, ProjectName("Q"), "")
+
+    async def known() -> bool:
+        subscription = await two.subscriptions.find(project.id, S)
+        topic = await two.topics.find(project.id, T)
+        principal = await two.users.principal(token)
+        assert subscription is not None
+        assert topic is not None
+        assert principal is not None
+        return (
+            subscription.ack_deadline_seconds == 99
+            and topic.authorized == {anna.id}
+            and principal.project_roles[project.id] == {"publisher"}
+            and await two.projects.find("P") is None
+        )
+
+    await until(known, WITHIN)
+
+
+async def test_a_dead_token_is_dead_everywhere_within_a_second(nodes: tuple[Registry, Registry]) -> None:
+    one, two = nodes
+    anna, bert = await make_user(one, "anna"), await make_user(one, "bert")
+    for each in (anna, bert):
+        assert await two.users.principal(str(each.token)) is not None
+
+    await one.users.refresh_token(anna.id)
+    await one.users.delete(bert.id)
+
+    assert await one.users.principal(str(anna.token)) is None
+
+    async def dead() -> bool:
+        return [await two.users.principal(str(each.token)) for each in (anna, bert)] == [None, None]
+
+    await until(dead, WITHIN)
+
+
+async def test_a_changed_schema_is_known_on_the_other_node(nodes: tuple[Registry, Registry]) -> None:
+    one, two = nodes
+    project = await make_project(one)
+    content = SchemaContent("json", "{}", None)
+    schema = await one.schemas.create(project.id, SchemaName("X"), content)
+    await one.topics.create(new_topic_id(), project.id, T, SchemaName("X"))
+    topic = await two.topics.find(project.id, T)
+    assert topic is not None
+    assert topic.schema is not None
+
+    await one.schemas.update(schema, content=SchemaContent("json", "true", None))
+
+    async def known() -> bool:
+        topic = await two.topics.find(project.id, T)
+        return topic is not None and topic.schema is not None and topic.schema.revision == 2
+
+    await until(known, WITHIN)
+
+
+async def test_a_node_that_does_not_listen_asks_the_database(nodes: tuple[Registry, Registry], url: str) -> None:
+    one, two = nodes
+    anna = await make_user(one, "anna")
+    assert await two.users.principal(str(anna.token)) is not None
+    store = two._database._store
+    assert isinstance(store, PostgresStore)
+    await store._listener.close()
+
+    assert not two._database.invalidations.trusted
+    await one.users.refresh_token(anna.id)
+
+    assert await two.users.principal(str(anna.token)) is None
+    assert len(two.users._principals) == 1  # not learnt anew, and not asked
+
+
+async def test_a_listening_connection_that_was_ended_is_made_anew(nodes: tuple[Registry, Registry], url: str) -> None:
+    one, two = nodes
+    anna = await make_user(one, "anna")
+    assert await two.users.principal(str(anna.token)) is not None
+
+    ended = await asyncio.to_thread(end_listening, url)
+    assert ended == 2
+    await one.users.refresh_token(anna.id)
+
+    async def dead() -> bool:
+        return await two.users.principal(str(anna.token)) is None
+
+    await until(dead, WITHIN)
+    await asyncio.gather(believed(one), believed(two))
+
+
+def end_listening(url: str) -> int:
+    """End the connections that listen in a database; return how many there were."""
+    with contextlib.closing(psycopg.connect(url, autocommit=True)) as connection:
+        ending = """
+            SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE datname = current_database() AND query IN ('LISTEN ams_registry', 'SELECT 1')
+        """
+        return connection.execute(ending).rowcount
+
+
+async def test_one_of_two_nodes_makes_what_both_are_asked_for(nodes: tuple[Registry, Registry]) -> None:
+    project = await make_project(nodes[0])
+    topic, subscription = TopicName("t" * 255), SubscriptionName("s" * 255)
+
+    topics = await asyncio.gather(
+        *(each.topics.create(new_topic_id(), project.id, topic) for each in nodes), return_exceptions=True
+    )
+    subscriptions = await asyncio.gather(
+        *(each.subscriptions.create(SubscriptionId(f"s{n}"), project.id, subscription, topic, 10)
+          for n, each in enumerate(nodes)), return_exceptions=True
+    )  # fmt: skip
+
+    for outcomes, kind in ((topics, "Topic"), (subscriptions, "Subscription")):
+        refused = [each for each in outcomes if isinstance(each, AlreadyExists)]
+        assert [str(each) for each in refused] == [f"{kind} already exists"]
+    assert await nodes[1].topics.find(project.id, topic) is not None
+
+
+async def test_lists_replaced_on_two_nodes_at_once_are_one_of_both(nodes: tuple[Registry, Registry]) -> None:
+    """Each replaces all rows: without being serializable, the database would mix them, or refuse one."""
+    one, two = nodes
+    project = await make_project(one)
+    names = [f"u{n}" for n in range(6)]
+    for name in names:
+        await make_user(one, name, {project.id: ()})
+    await one.topics.create(new_topic_id(), project.id, T)
+    lists = (names[:4], names[2:])
+
+    for _ in range(10):
+        await asyncio.gather(
+            *(each.topics.set_access_list(project.id, T, chosen) for each, chosen in zip(nodes, lists, strict=True))
+        )
+        assert await two.topics.access_list(project.id, T) in lists
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "\x1a", "\x1a0\x00\x1a1", "\uffff\U0001f600", "\x1a" * 300])
+async def test_every_text_sqlite_keeps_is_kept(url: str, text: str) -> None:
+    async with open_registry_at(url) as registry:
+        await registry.users.create(UserName("anna"), UserDetails(description=text), {}, None)
+        project = await registry.projects.create(ProjectName(text), text, None)
+
+        assert (await registry.projects.find(text)) == project
+        assert await registry.projects.find(f"{text}x") is None
+        anna = await registry.users.by_name(UserName("anna"))
+        assert anna is not None
+        assert anna.description == text
+        with pytest.raises(AlreadyExists):
+            await registry.projects.create(ProjectName(text), "", None)
+
+
+async def test_nodes_that_start_together_make_the_tables_once(postgres_url: str) -> None:
+    opened = await asyncio.gather(*(Registry.open(postgres_url, KEY) for _ in range(3)))
+
+    assert await make_project(opened[0]) == await opened[1].projects.find("P")
+    for each in opened:
+        await each.close()
+
+
+async def test_nodes_that_start_together_migrate_once(postgres_url: str) -> None:
+    database = Database(postgres_url)
+    await database.prepare(lambda connection: preparing.migrate(connection, "0001"))
+    await database.close()
+
+    opened = await asyncio.gather(*(Registry.open(postgres_url, KEY) for _ in range(3)))
+
+    assert await make_project(opened[0]) == await opened[1].projects.find("P")
+    for each in opened:
+        await each.close()
+
+
+async def test_somebody_elses_database_is_refused(postgres_url: str) -> None:
+    with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+        connection.execute("CREATE TABLE letters (text text)")
+
+    with pytest.raises(Unusable, match="belongs to something else"):
+        await Registry.open(postgres_url, KEY)
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused(postgres_url: str) -> None:
+    with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+        connection.execute("CREATE DATABASE narrow ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+        try:
+            with pytest.raises(Unusable, match="encoding UTF8"):
+                await Registry.open(postgres_url.rsplit("/", 1)[0] + "/narrow", KEY)
+        finally:
+            connection.execute("DROP DATABASE narrow")
+
+
+async def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
+    with pytest.raises(RegistryUnavailable, match=r"^the registry's database does not answer: .*refused") as caught:
+        await Registry.open(f"postgresql://ams@127.0.0.1:{free_port()}/ams", KEY, password="hidden")
+
+    assert "hidden" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_url_that_cannot_be_read_is_told_without_showing_it() -> None:
+    with pytest.raises(Unusable, match=r"^registry is not a PostgreSQL URL: postgresql://USER@HOST:PORT/DATABASE$"):
+        await Registry.open("postgresql://ams:hidden@host/ams?nonsense=1", KEY)

@@ -41,10 +41,10 @@ class Call:
     """In the time of the event loop."""
     answer: asyncio.Future[Any]
     run: int | None = None
-    """What the versions begin at if this call moves the cursor. A row that stems from it tells that it did."""
+    """What the versions begin at if this call moves the cursor: when it is unsure, the row tells by it."""
     unsure: bool = False
-    """Whether it was sent and no answer came. It is then written again even if it changes nothing any more: what is
-    read after a crash is not on the standby yet, what is written is."""
+    """Whether it was sent and no answer came. Something is then written even if there is nothing to change any more:
+    what is read after a crash may not be on the standby yet, what is written is."""
 
     def finish(self, outcome: Any) -> None:
         """Answer, unless whoever asked has left."""
@@ -88,7 +88,7 @@ def fold(row: Row, calls: Sequence[Call]) -> Fold:
 
 
 def _apply(row: Row, call: Call) -> tuple[Row, Any]:
-    if call.run is not None and row.stems_from(call.run):
+    if call.unsure and call.run is not None and row.stems_from(call.run):
         cursor, outcome = row.cursor, True
     else:
         try:

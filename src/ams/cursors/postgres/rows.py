@@ -20,8 +20,8 @@ from ams.names import Offset, SubscriptionId, TopicId, topic_id_text
 if TYPE_CHECKING:
     from ams.postgresql import Connection
 
-RUN = 2**40
-"""Versions of one run; more than a cursor is ever written between two seeks."""
+RUN = 2**32
+"""Versions of one run: more than a cursor is written between two seeks, and few of all the numbers there are."""
 
 ORDERLY = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
 """For the connection that moves cursors: rows are found, and so locked, in the order they are named. Two groups that

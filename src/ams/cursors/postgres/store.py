@@ -67,10 +67,13 @@ class PostgresCursors:
         """Make a cursor."""
         row = Row(Cursor(topic, offset, lost=lost), rows.new_run())
 
+        unsure = False
+
         async def attempt(connection: "Connection", seconds: float) -> None:
-            known = (await rows.read(connection, self._time, [subscription])).get(subscription)
-            if known is not None and known.stems_from(row.version):
-                return  # made before, but the answer was lost
+            nonlocal unsure
+            if unsure and await self._is_made(connection, subscription, row):
+                return
+            unsure = True
             if not await rows.create(connection, self._time, subscription, row, seconds):
                 raise Interrupted
 
@@ -169,6 +172,11 @@ class PostgresCursors:
     ) -> T:
         answer: T = await self._mover.move(subscription, step, run=run)
         return answer
+
+    async def _is_made(self, connection: "Connection", subscription: SubscriptionId, row: Row) -> bool:
+        await rows.ask_time(connection, self._time)
+        known = await rows.read(connection, self._time, [subscription])
+        return subscription in known and known[subscription].stems_from(row.version)
 
     async def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         """Ask to the end even if the caller leaves: a statement is never cancelled (`ams.postgresql.limited`)."""

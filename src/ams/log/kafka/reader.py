@@ -62,7 +62,7 @@ class Reader:
         """
         wish = Wish(max_messages, max_bytes)
         try:
-            await self._fill(wish, place, start)
+            await self._fill(wish, place, max(start, place.first))
         except KafkaError as error:
             raise LogUnavailable(f"Kafka: {type(error).__name__}") from error
         return wish.messages

@@ -135,7 +135,7 @@ class Connection:
         unknown_since = None
         for number in range(10**9):
             if not self.reachable:
-                raise LogUnavailable(f"no broker answers: {self.trouble}")
+                raise LogUnavailable from KafkaConnectionError(f"no broker answers: {self.trouble}")
             try:
                 async with asyncio.timeout_at(until):
                     return await attempt()
@@ -150,7 +150,7 @@ class Connection:
                 unknown_since, trouble = None, error
             pause = PAUSES[min(number, len(PAUSES) - 1)]
             if loop.time() + pause > until:
-                raise LogUnavailable(f"Kafka: {_text(trouble)}") from trouble
+                raise LogUnavailable from trouble
             await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
@@ -204,7 +204,3 @@ class Connection:
                 await self._about([])
             except KafkaError as error:
                 self.trouble = str(error)
-
-
-def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__

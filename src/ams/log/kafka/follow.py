@@ -170,7 +170,7 @@ class Follower:
                 break
             except (LogUnavailable, KafkaError):
                 if not self._connection.reachable:
-                    followed.give_up(LogUnavailable(f"no broker answers: {self._connection.trouble}"))
+                    followed.give_up(LogUnavailable())
                     break
         followed.finding = False
 

@@ -64,7 +64,7 @@ class Reader:
         try:
             await self._fill(wish, place, max(start, place.first))
         except KafkaError as error:
-            raise LogUnavailable(f"Kafka: {type(error).__name__}") from error
+            raise LogUnavailable from error
         return wish.messages
 
     async def end(self, place: Place) -> Offset:
@@ -186,7 +186,7 @@ class Reader:
     async def _lag(self, until: float) -> None:
         """Wait for a leader that does not show yet what is there."""
         if asyncio.get_running_loop().time() + LAG > until:
-            raise LogUnavailable("Kafka: the leader lags behind")
+            raise LogUnavailable from KafkaError("the leader lags behind")
         await asyncio.sleep(LAG)
 
     def _size(self, topic: TopicId, wish: Wish) -> int:

@@ -31,7 +31,7 @@ class Shared(Generic[Key, Answer]):
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
-                raise LogUnavailable("the log is closed") from None
+                raise LogUnavailable from None
             raise
 
     async def close(self) -> None:

@@ -23,11 +23,11 @@ demo: .venv/core ## The same, but end by itself; the exit code tells whether all
 kafka: .venv/dev ## Start one Kafka broker for developers and say where it is; Ctrl-C stops it
 	@$(BIN)/python -m cluster kafka
 
-cluster: .venv/dev ## Start three brokers, three PostgreSQL servers, three nodes and haproxy; Ctrl-C stops them
-	@$(BIN)/python -m cluster up
+cluster: .venv/dev ## Start three of everything behind haproxy on this machine; Ctrl-C stops them (SECURE=--secure)
+	@$(BIN)/python -m cluster up $(SECURE)
 
 cluster-demo: .venv/dev ## Run the main job through haproxy while one of everything is killed in turn
-	@$(BIN)/python -m cluster.demo
+	@$(BIN)/python -m cluster.demo $(SECURE)
 
 test: ## Everything that must hold: style, types, layers, tests (what is missing is listed first)
 	@scripts/test

@@ -20,11 +20,12 @@ def main() -> int:
     """Run what the command line names; return 0 when it was stopped, 1 when it could not start."""
     parser = argparse.ArgumentParser(prog="python -m cluster", description="Real parts of the cluster shape.")
     parser.add_argument("what", choices=sorted(COMMANDS))
-    command = COMMANDS[parser.parse_args().what]
+    parser.add_argument("--secure", action="store_true", help="with up: TLS and passwords between all parts")
+    options = parser.parse_args()
     treat_as_ctrl_c()
     try:
         with tempfile.TemporaryDirectory(prefix="ams-cluster-") as folder:
-            command(Path(folder))
+            COMMANDS[options.what](Path(folder), options.secure)
     except (CannotFetch, DidNotStart) as refusal:
         print(refusal, file=sys.stderr)
         return FAILED
@@ -33,7 +34,7 @@ def main() -> int:
     return OK
 
 
-def kafka(folder: Path) -> None:
+def kafka(folder: Path, _secure: bool) -> None:
     """Run one broker until Ctrl-C."""
     with Brokers(folder) as brokers:
         print(f"Kafka is ready at {brokers.servers}, its log in {brokers.process(1).log}.")
@@ -42,10 +43,10 @@ def kafka(folder: Path) -> None:
         signal.pause()
 
 
-def up(folder: Path) -> None:
+def up(folder: Path, secure: bool) -> None:
     """Run a whole cluster until Ctrl-C, and bring back what somebody kills."""
     print("Starting three brokers, three PostgreSQL servers, three nodes and haproxy.", flush=True)
-    with Cluster(folder) as cluster, Caretaker(cluster, _say):
+    with Cluster(folder, secure=secure) as cluster, Caretaker(cluster, _say):
         print(f"\n{table(cluster.parts())}\n")
         print(f"The service is ready at {cluster.haproxy.url}. For ams and curl:\n")
         print(f"  export AMS_ENDPOINT={cluster.haproxy.url} AMS_CA={cluster.ca} AMS_TOKEN_FILE={cluster.token_file}")

@@ -29,10 +29,11 @@ SPREAD = 30.0
 """Seconds over which the messages are spread at least; the last of them come when all has been killed."""
 RETRIES = 45
 """How often the library tries a call again, a second apart: longer than anything is away."""
-PATIENCE = 60.0
+PATIENCE = 300.0
+"""Seconds a consumer waits for more: the last messages come when all has healed, which may take a busy machine long."""
 QUIET = 3.0
 """Seconds of traffic before a kill."""
-HEALED = 90.0
+HEALED = 180.0
 """Seconds in which what was killed must be back."""
 
 
@@ -47,10 +48,11 @@ def main() -> int:
     """Run it; return 0 when all messages came out as they went in, whatever was killed."""
     parser = argparse.ArgumentParser(prog="python -m cluster.demo", description="The main job while parts die.")
     parser.add_argument("--messages", type=int, default=12000, help="messages to send (default: %(default)s)")
+    parser.add_argument("--secure", action="store_true", help="TLS and passwords between all parts")
     options = parser.parse_args()
     treat_as_ctrl_c()
     try:
-        return _in_a_folder(options.messages)
+        return _in_a_folder(options.messages, secure=options.secure)
     except (CannotFetch, DidNotStart) as refusal:
         print(refusal, file=sys.stderr)
         return FAILED
@@ -59,12 +61,12 @@ def main() -> int:
         return INTERRUPTED
 
 
-def _in_a_folder(messages: int) -> int:
+def _in_a_folder(messages: int, *, secure: bool) -> int:
     """Run it in a folder that is removed, unless its logs may tell what went wrong."""
     folder = Path(tempfile.mkdtemp(prefix="ams-cluster-"))
     status = FAILED
     try:
-        status = _run(folder, messages)
+        status = _run(folder, messages, secure=secure)
     finally:
         if status == FAILED:
             print(f"The logs are in {folder}.", file=sys.stderr)
@@ -73,12 +75,12 @@ def _in_a_folder(messages: int) -> int:
     return status
 
 
-def _run(folder: Path, messages: int) -> int:
+def _run(folder: Path, messages: int, *, secure: bool) -> int:
     print("Starting three brokers, three PostgreSQL servers, three nodes and haproxy.", flush=True)
     blows = Blows()
     job = Job(seed=1, messages=messages, pace=blows.pace, retries=RETRIES, patience=PATIENCE)
     tries = Tries()
-    with Cluster(folder) as cluster, Caretaker(cluster, _say) as caretaker:
+    with Cluster(folder, secure=secure) as cluster, Caretaker(cluster, _say) as caretaker:
         print(table(cluster.parts()) + "\n", flush=True)
         _trust(cluster.ca)
         with blows.falling(cluster, caretaker):
@@ -192,7 +194,7 @@ def _kill_node(cluster: Cluster) -> str:
 
 
 def _kill_leader(cluster: Cluster) -> str:
-    number = leading_broker(cluster.brokers.servers)
+    number = leading_broker(cluster.brokers)
     cluster.brokers.kill(number)
     return f"broker {number}"
 

@@ -53,7 +53,7 @@ class Brokers:
         self.numbers = range(1, count + 1)
         self._jars = kafka_jars()
         self._heap_mb = heap_mb
-        self._security = security
+        self.security = security
         self._more = dict(more or {})
         self._ports = {number: _ports(ways) for number in self.numbers}
         self._links = {way: [Link(*ports.ways[way]) for ports in self._ports.values()] for way in ways}
@@ -149,7 +149,7 @@ class Brokers:
         """Write a broker's properties and make its empty data folder."""
         data = self.folder / f"broker-{number}"
         shutil.rmtree(data, ignore_errors=True)
-        chosen = {**properties(number, self._ports, self._security), "log.dirs": str(data), **self._more}
+        chosen = {**properties(number, self._ports, self.security), "log.dirs": str(data), **self._more}
         file = self._file(number)
         file.touch(mode=0o600)
         file.write_text("".join(f"{key}={value}\n" for key, value in chosen.items()))
@@ -160,9 +160,9 @@ class Brokers:
             raise DidNotStart(f"broker {number} has no data folder:\n{run.stdout}{run.stderr}")
 
     def _users(self) -> list[str]:
-        if self._security is None:
+        if self.security is None:
             return []
-        user, password = self._security.login
+        user, password = self.security.login
         return ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password}]"]
 
 

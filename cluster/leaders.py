@@ -1,21 +1,40 @@
 """Which broker leads most topics: the one whose loss is felt."""
 
 import asyncio
+import ssl
 from collections import Counter
+from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 
+from cluster.kafka import Brokers
 
-def leading_broker(servers: str) -> int:
+
+def leading_broker(brokers: Brokers) -> int:
     """Return the number of the broker that leads most partitions; raises `LookupError` when there are no topics."""
-    leaders = asyncio.run(_leaders(servers))
+    leaders = asyncio.run(_leaders(brokers))
     if not leaders:
         raise LookupError("there are no topics")
     return leaders.most_common(1)[0][0]
 
 
-async def _leaders(servers: str) -> Counter[int]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=servers)
+def client_words(brokers: Brokers) -> dict[str, Any]:
+    """Return what aiokafka's clients are told to reach these brokers."""
+    if brokers.security is None:
+        return {"bootstrap_servers": brokers.servers}
+    authority, login = brokers.security
+    return {
+        "bootstrap_servers": brokers.servers,
+        "security_protocol": "SASL_SSL",
+        "ssl_context": ssl.create_default_context(cafile=authority.ca),
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": login.user,
+        "sasl_plain_password": login.password,
+    }
+
+
+async def _leaders(brokers: Brokers) -> Counter[int]:
+    admin = AIOKafkaAdminClient(**client_words(brokers))
     await admin.start()
     try:
         topics = await admin.describe_topics()

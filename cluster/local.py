@@ -9,15 +9,16 @@ from typing import NamedTuple, Self
 
 from cluster.certificates import Authority
 from cluster.haproxy import Backend, Haproxy
-from cluster.kafka import Brokers
+from cluster.kafka import Brokers, Login, Security
 from cluster.link import Link
 from cluster.node import Node
 from cluster.ports import LOOPBACK
 from cluster.postgres import Postgres
 from cluster.processes import Process
 
-COPIES, ENOUGH = 3, 2
-"""Brokers that keep a message, and that must have it before it is answered."""
+BROKERS, ENOUGH = 3, 2
+"""Brokers, all of which keep each message, and how many must have it before it is answered."""
+STANDBYS = 2
 
 
 class Part(NamedTuple):
@@ -32,17 +33,16 @@ class Cluster:
     """Three of everything, all logs in `folder`, started by `start` or as a context.
 
     With `links` each node goes its own way to each broker and each PostgreSQL server, which can be cut
-    (`links_of(node)`).
+    (`links_of(node)`). `secure` is with TLS and passwords to brokers and PostgreSQL too, not to haproxy alone.
     """
 
-    def __init__(
-        self, folder: Path, *, nodes: int = 3, brokers: int = 3, standbys: int = 2, links: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, *, nodes: int = 3, links: bool = False, secure: bool = False) -> None:
         self.folder = folder.absolute()
         names = [f"node{number}" for number in range(1, nodes + 1)]
         self.authority = Authority(self.folder / "certificates")
-        self.brokers = Brokers(self.folder, brokers, ways=names if links else ())
-        self.postgres = Postgres(self.folder, standbys)
+        self.security = Security(self.authority, Login("ams", secrets.token_urlsafe(12))) if secure else None
+        self.brokers = Brokers(self.folder, BROKERS, ways=names if links else (), security=self.security)
+        self.postgres = Postgres(self.folder, STANDBYS, authority=self.authority if secure else None)
         self._database_links = {name: self._links_to_postgres() if links else [] for name in names}
         self._token_key = secrets.token_hex(32)
         self.nodes = {name: Node(name, self.folder, self.settings(name)) for name in names}
@@ -52,16 +52,22 @@ class Cluster:
     def settings(self, node: str) -> dict[str, str]:
         """Return the settings of a node that make it one of this cluster."""
         links = self._database_links[node]
-        copies = min(COPIES, len(self.brokers.numbers))
         return {
             "log": "kafka",
             "kafka_servers": self.brokers.servers_by(node) if links else self.brokers.servers,
-            "kafka_replication": str(copies),
-            "kafka_min_isr": str(min(ENOUGH, copies)),
+            "kafka_replication": str(BROKERS),
+            "kafka_min_isr": str(ENOUGH),
+            **self._kafka_login(),
             "registry": self.postgres.address(ports=[link.port for link in links] or None),
             "registry_password": self.postgres.password,
             "token_key": self._token_key,
         }
+
+    def _kafka_login(self) -> dict[str, str]:
+        if self.security is None:
+            return {}
+        user, password = self.security.login
+        return {"kafka_tls": "true", "kafka_ca_file": str(self.ca), "kafka_user": user, "kafka_password": password}
 
     @property
     def ca(self) -> Path:

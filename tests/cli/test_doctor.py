@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Ams
 from tests.support.service import LiveService
 
@@ -88,6 +90,7 @@ def another_identity(registry: Path, subscription: str) -> Iterator[None]:
             connection.execute(change, (was, subscription))
 
 
+@pytest.mark.embedded("the registry is a file")
 def test_what_is_wrong_with_the_service_ends_the_command_with_1(ams: Ams, project: str, service: LiveService) -> None:
     ams("topics", "create", "jobs")
     ams("subs", "create", f"{project}-s", "--topic", "jobs")

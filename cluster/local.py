@@ -1,7 +1,7 @@
 """A whole cluster on one machine: brokers, PostgreSQL with standbys, nodes, haproxy, and a table of what runs where."""
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -16,9 +16,8 @@ from cluster.ports import LOOPBACK
 from cluster.postgres import Postgres
 from cluster.processes import Process
 
-BROKERS, ENOUGH = 3, 2
-"""Brokers, all of which keep each message, and how many must have it before it is answered."""
-STANDBYS = 2
+COPIES, ENOUGH = 3, 2
+"""Brokers that keep each message, and how many must have it before it is answered, where there are as many."""
 
 
 class Part(NamedTuple):
@@ -32,18 +31,30 @@ class Part(NamedTuple):
 class Cluster:
     """Three of everything, all logs in `folder`, started by `start` or as a context.
 
-    With `links` each node goes its own way to each broker and each PostgreSQL server, which can be cut
-    (`links_of(node)`). `secure` is with TLS and passwords to brokers and PostgreSQL too, not to haproxy alone.
+    The nodes in `linked` (`node1` and so on) go a way of their own to each broker and each PostgreSQL server, which can
+    be cut (`kafka_links`, `database_links`). `more` are settings of all nodes beside those that make the cluster.
+    `secure` is with TLS and passwords to brokers and PostgreSQL too, not to haproxy alone.
     """
 
-    def __init__(self, folder: Path, *, nodes: int = 3, links: bool = False, secure: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int = 3,
+        brokers: int = 3,
+        standbys: int = 2,
+        linked: Sequence[str] = (),
+        more: Mapping[str, str] | None = None,
+        secure: bool = False,
+    ) -> None:
         self.folder = folder.absolute()
         names = [f"node{number}" for number in range(1, nodes + 1)]
         self.authority = Authority(self.folder / "certificates")
         self.security = Security(self.authority, Login("ams", secrets.token_urlsafe(12))) if secure else None
-        self.brokers = Brokers(self.folder, BROKERS, ways=names if links else (), security=self.security)
-        self.postgres = Postgres(self.folder, STANDBYS, authority=self.authority if secure else None)
-        self._database_links = {name: self._links_to_postgres() if links else [] for name in names}
+        self.brokers = Brokers(self.folder, brokers, ways=linked, security=self.security)
+        self.postgres = Postgres(self.folder, standbys, authority=self.authority if secure else None)
+        self._database_links = {name: self._links_to_postgres() for name in linked}
+        self._more = dict(more or {})
         self._token_key = secrets.token_hex(32)
         self.nodes = {name: Node(name, self.folder, self.settings(name)) for name in names}
         backends = [Backend(name, node.port, node.ops_port) for name, node in self.nodes.items()]
@@ -51,16 +62,18 @@ class Cluster:
 
     def settings(self, node: str) -> dict[str, str]:
         """Return the settings of a node that make it one of this cluster."""
-        links = self._database_links[node]
+        links = self._database_links.get(node, [])
+        copies = min(COPIES, len(self.brokers.numbers))
         return {
             "log": "kafka",
             "kafka_servers": self.brokers.servers_by(node) if links else self.brokers.servers,
-            "kafka_replication": str(BROKERS),
-            "kafka_min_isr": str(ENOUGH),
+            "kafka_replication": str(copies),
+            "kafka_min_isr": str(min(ENOUGH, copies)),
             **self._kafka_login(),
             "registry": self.postgres.address(ports=[link.port for link in links] or None),
             "registry_password": self.postgres.password,
             "token_key": self._token_key,
+            **self._more,
         }
 
     def _kafka_login(self) -> dict[str, str]:
@@ -82,9 +95,13 @@ class Cluster:
                 return node.token_file
         raise FileNotFoundError("no node has made an administrator")
 
-    def links_of(self, node: str) -> Sequence[Link]:
-        """Return the links from a node to the brokers and to PostgreSQL; those to PostgreSQL come last."""
-        return [*self.brokers.links(node), *self._database_links[node]]
+    def kafka_links(self, node: str) -> Sequence[Link]:
+        """Return the links from a node to the brokers."""
+        return self.brokers.links(node)
+
+    def database_links(self, node: str) -> Sequence[Link]:
+        """Return the links from a node to the servers of PostgreSQL."""
+        return self._database_links[node]
 
     def parts(self) -> Iterator[Part]:
         """Yield every process there is."""

@@ -44,14 +44,14 @@ class Campaign:
         """Run every fault as often as asked; the site is gone at the end."""
         began = time.monotonic()
         try:
-            await asyncio.to_thread(self._site.start)
+            await asyncio.to_thread(self._site.cluster.start)
             await self._make_project()
             self._say(f"three brokers, PostgreSQL with two standbys, three nodes and haproxy after {_since(began)}")
             for number in range(1, self._runs + 1):
                 for fault in self._faults:
                     await self._run(fault, number)
         finally:
-            await asyncio.to_thread(self._site.stop)
+            await asyncio.to_thread(self._site.cluster.stop)
         return self.entries
 
     async def _make_project(self) -> None:

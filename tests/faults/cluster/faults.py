@@ -13,7 +13,7 @@ import psycopg
 
 from cluster.link import Link
 from tests.faults.cluster.calls import Call
-from tests.faults.cluster.site import BROKERS, NODES, Site
+from tests.faults.cluster.site import Site
 
 FREEZE_SECONDS = 20.0
 AWAY_SECONDS = 8.0
@@ -78,15 +78,15 @@ class Fault(NamedTuple):
 async def kill_node(site: Site, course: Course) -> None:
     """SIGKILL a node; it is started again later."""
     course.begin()
-    await asyncio.to_thread(site.nodes[1].kill)
+    await asyncio.to_thread(site.nodes[0].kill)
     await asyncio.sleep(AWAY_SECONDS)
-    await asyncio.to_thread(site.nodes[1].start)
+    await asyncio.to_thread(site.nodes[0].start)
 
 
 async def kill_broker(site: Site, course: Course, *, leader: bool) -> None:
     """SIGKILL the broker that leads the topic, or one that follows; it is started again later."""
     leading = await site.leader(course.topic)
-    number = leading if leader else next(each for each in BROKERS if each != leading)
+    number = leading if leader else next(each for each in site.brokers.numbers if each != leading)
     course.begin()
     await asyncio.to_thread(site.brokers.kill, number)
     await asyncio.sleep(AWAY_SECONDS)
@@ -123,11 +123,11 @@ async def kill_standby(site: Site, course: Course) -> None:
 async def freeze_node(site: Site, course: Course) -> None:
     """SIGSTOP a node for twenty seconds."""
     course.begin()
-    site.nodes[1].freeze()
+    site.nodes[0].freeze()
     try:
         await asyncio.sleep(FREEZE_SECONDS)
     finally:
-        site.nodes[1].thaw()
+        site.nodes[0].thaw()
 
 
 async def freeze_leader(site: Site, course: Course) -> None:
@@ -169,7 +169,7 @@ async def break_links(site: Site, course: Course, *, links: Callable[[Site], Seq
 async def below_min_isr(site: Site, course: Course) -> None:
     """SIGKILL both brokers that follow: the leader alone may not take anything."""
     leading = await site.leader(course.topic)
-    followers = [number for number in BROKERS if number != leading]
+    followers = [number for number in site.brokers.numbers if number != leading]
     course.begin()
     for number in followers:
         await asyncio.to_thread(site.brokers.kill, number)
@@ -209,20 +209,20 @@ def _fill(site: Site, held: contextlib.ExitStack) -> None:
 async def restart_brokers(site: Site, course: Course) -> None:
     """SIGKILL all three brokers at once and start them again."""
     course.begin()
-    for number in BROKERS:
+    for number in site.brokers.numbers:
         site.brokers.kill(number)
-    await asyncio.to_thread(site.brokers.restart, *BROKERS)
+    await asyncio.to_thread(site.brokers.restart, *site.brokers.numbers)
     course.end()
 
 
 async def kafka_away(site: Site, course: Course) -> None:
     """SIGKILL all three brokers, and leave them down for a while."""
     course.begin()
-    for number in BROKERS:
+    for number in site.brokers.numbers:
         site.brokers.kill(number)
     await asyncio.sleep(KAFKA_AWAY_SECONDS)
     course.end()
-    await asyncio.to_thread(site.brokers.restart, *BROKERS)
+    await asyncio.to_thread(site.brokers.restart, *site.brokers.numbers)
     course.end()
 
 
@@ -243,7 +243,7 @@ def _fast_errors(calls: Sequence[Call], course: Course) -> Iterator[str]:
 async def clock_off(site: Site, course: Course, *, seconds: float) -> None:
     """Run a node whose time of day is wrong."""
     course.begin()
-    node = site.nodes[2]
+    node = site.nodes[1]
     for off in (seconds, 0.0):
         await asyncio.to_thread(node.drain)
         node.set_clock(off)
@@ -254,9 +254,9 @@ async def clock_off(site: Site, course: Course, *, seconds: float) -> None:
 async def upgrade(site: Site, course: Course) -> None:
     """Stop one node after another in order and start it again, as with a new version."""
     course.begin()
-    for number in NODES:
-        await asyncio.to_thread(site.nodes[number].drain)
-        await asyncio.to_thread(site.nodes[number].start)
+    for node in site.nodes:
+        await asyncio.to_thread(node.drain)
+        await asyncio.to_thread(node.start)
 
 
 def _far_brokers(site: Site) -> Sequence[Link]:
@@ -264,7 +264,7 @@ def _far_brokers(site: Site) -> Sequence[Link]:
 
 
 def _far_database(site: Site) -> Sequence[Link]:
-    return list(site.postgres_links.values())
+    return site.database_links
 
 
 FAULTS = [

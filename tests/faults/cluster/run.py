@@ -42,7 +42,7 @@ class Run:
         self._admin = FrontClient(f"{self.names.run}-admin", site.front, self.log)
         library = self.names.library
         endpoint = site.haproxy.endpoint
-        self._library = LibraryUser(endpoint, site.token, site.ca, library, library, self.log)
+        self._library = LibraryUser(endpoint, site.token, str(site.cluster.ca), library, library, self.log)
 
     async def go(self) -> Entry:
         """Do it; afterwards the site is whole again."""

@@ -5,124 +5,86 @@ The third node reaches brokers and database by links that can be cut and held; t
 
 import asyncio
 import contextlib
-import secrets
 import ssl
+import time
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
 
 from bench.connection import Address
-from cluster.certificates import Authority
-from cluster.haproxy import Backend, Haproxy
-from cluster.kafka import Brokers
 from cluster.link import Link
+from cluster.local import Cluster
 from cluster.node import Node
 from cluster.ports import LOOPBACK
-from cluster.postgres import Postgres
 from tests.faults.cluster.client import Front
 
-NODES = BROKERS = (1, 2, 3)
-FAR = 3
+FAR = "node3"
 """The node behind the links."""
-WAY = "FAR"
-"""Its way to the brokers."""
 HEALTHY_SECONDS = 60.0
-SETTINGS = {
-    "log": "kafka",
-    "kafka_prefix": "faults",
-    "kafka_replication": "3",
-    "kafka_min_isr": "2",
-    "pull_wait": "1s",
-    "min_free_bytes": "0",
-    "reserve_bytes": "0",
-    "log_level": "warning",
-}
+SETTINGS = {"kafka_prefix": "faults", "pull_wait": "1s", "log_level": "warning"}
 
 
 class Site:
     """All parts of it, to be started, broken one by one, and made whole again."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.brokers = Brokers(folder / "kafka", len(BROKERS), ways=[WAY])
-        self.postgres = Postgres(folder / "postgres", standbys=2)
-        self.postgres_links = {number: Link(self.postgres.port(number)) for number in self.postgres.numbers}
-        self._token_key = secrets.token_hex(32)
-        self.nodes = {number: self.node(number) for number in NODES}
-        self._authority = Authority(folder / "certificates")
-        backends = [Backend(node.name, node.port, node.ops_port) for node in self.nodes.values()]
-        self.haproxy = Haproxy(folder / "haproxy", backends, self._authority.sign("haproxy").both)
+        self.cluster = Cluster(folder, linked=[FAR], more=SETTINGS)
+        self.brokers = self.cluster.brokers
+        self.postgres = self.cluster.postgres
+        self.haproxy = self.cluster.haproxy
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """Return the nodes, the one behind the links last."""
+        return list(self.cluster.nodes.values())
 
     @property
     def kafka_links(self) -> Sequence[Link]:
-        """Return the third node's links to the brokers, in their order."""
-        return self.brokers.links(WAY)
+        """Return the last node's links to the brokers."""
+        return self.cluster.kafka_links(FAR)
 
     @property
-    def ca(self) -> str:
-        """Return the file of the CA that haproxy's certificate is signed by."""
-        return str(self._authority.ca)
-
-    @property
-    def front(self) -> Front:
-        """Return where clients come in."""
-        tls = ssl.create_default_context(cafile=self.ca)
-        return Front(Address(LOOPBACK, self.haproxy.port), self.token, tls)
+    def database_links(self) -> Sequence[Link]:
+        """Return the last node's links to PostgreSQL."""
+        return self.cluster.database_links(FAR)
 
     @property
     def token(self) -> str:
         """Return the token of the first administrator."""
-        return self.nodes[1].token_file.read_text().strip()
+        return self.cluster.token_file.read_text().strip()
 
-    def node(self, number: int, *, clock_off: float = 0.0) -> Node:
-        """Return a node that is not started yet; `clock_off` is by how many seconds its time of day is wrong."""
-        return Node(f"node{number}", self.folder, self._settings(number), clock_off=clock_off)
-
-    def start(self) -> None:
-        """Start everything; raises `DidNotStart`."""
-        for link in self.postgres_links.values():
-            link.start()
-        with ThreadPoolExecutor() as pool:
-            for part in [pool.submit(self.brokers.start), pool.submit(self.postgres.start)]:
-                part.result()
-            self.nodes[1].start()  # it makes the tables and the first administrator
-            for part in [pool.submit(self.nodes[number].start) for number in NODES[1:]]:
-                part.result()
-        self.haproxy.start()
-
-    def stop(self) -> None:
-        """End everything without ceremony."""
-        self.haproxy.stop()
-        for node in self.nodes.values():
-            node.kill()
-        self.brokers.stop()
-        self.postgres.stop()
-        for link in self.postgres_links.values():
-            link.stop()
+    @property
+    def front(self) -> Front:
+        """Return where clients come in."""
+        tls = ssl.create_default_context(cafile=self.cluster.ca)
+        return Front(Address(LOOPBACK, self.haproxy.port), self.token, tls)
 
     async def make_whole(self) -> None:
-        """Start again what is down, and return when all is well: all copies there, all nodes taken by haproxy."""
+        """Start again what is down, and return when all is well: all copies there, all nodes taken by haproxy.
+
+        Raises `TimeoutError` when it does not come to that.
+        """
         await asyncio.to_thread(self._restart_what_is_down)
-        async with asyncio.timeout(HEALTHY_SECONDS):
-            while not (await self._all_in_sync() and self._all_up()):
-                await asyncio.sleep(0.2)
+        give_up = time.monotonic() + HEALTHY_SECONDS
+        while not (self._all_up() and await self._all_in_sync()):
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"not well after {HEALTHY_SECONDS} s: nodes {self.haproxy.states()}")
+            await asyncio.sleep(0.2)
 
     def _restart_what_is_down(self) -> None:
-        for link in (*self.kafka_links, *self.postgres_links.values()):
+        for link in (*self.kafka_links, *self.database_links):
             link.restore()
-        self.brokers.restart(*(number for number in BROKERS if not self.brokers.process(number).alive))
+        self.brokers.restart(*(number for number in self.brokers.numbers if not self.brokers.process(number).alive))
         for number in self.postgres.numbers:
             if not self.postgres.process(number).alive:
                 self.postgres.rejoin(number)
-        for node in self.nodes.values():
+        for node in self.nodes:
             if not node.process.alive:
                 node.start()
 
     def _all_up(self) -> bool:
-        states = self.haproxy.states()
-        return len(states) == len(NODES) and set(states.values()) == {"UP"}
+        return set(self.haproxy.states().values()) == {"UP"}
 
     async def _all_in_sync(self) -> bool:
         async with self._admin() as admin:
@@ -145,14 +107,3 @@ class Site:
             yield admin
         finally:
             await admin.close()
-
-    def _settings(self, number: int) -> dict[str, str]:
-        far = number == FAR
-        ports = [self.postgres_links[each].port for each in self.postgres.numbers] if far else None
-        return {
-            **SETTINGS,
-            "kafka_servers": self.brokers.servers_by(WAY) if far else self.brokers.servers,
-            "registry": self.postgres.address(ports=ports),
-            "registry_password": self.postgres.password,
-            "token_key": self._token_key,
-        }

@@ -70,6 +70,13 @@ def failed_requests(calls: Iterable[Call]) -> dict[str, Call]:
     return failed
 
 
-def last_felt(calls: Iterable[Call], since: float) -> float:
-    """Return when the last call ended that felt the fault; `since` when none did after that."""
-    return max((call.ended for call in calls if call.felt), default=since)
+def well_again(calls: Iterable[Call], since: float, calm: float) -> float:
+    """Return from when on no call failed any more, nor was slow until for `calm` seconds none had been.
+
+    `since` when none was after that. Slow calls later on tell of a busy machine, not of the fault.
+    """
+    well = since
+    for call in sorted((call for call in calls if call.felt), key=lambda call: call.ended):
+        if call.ended > well and (call.failed or call.ended - call.seconds < well + calm):
+            well = call.ended
+    return well

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.faults import scene
 from tests.faults.attempts import Ending
-from tests.faults.cluster.calls import Call, CallLog, failed_requests, last_felt
+from tests.faults.cluster.calls import Call, CallLog, failed_requests, well_again
 from tests.faults.cluster.client import FrontClient
 from tests.faults.cluster.faults import Course, Fault, Promise
 from tests.faults.cluster.ledger import Entry
@@ -95,7 +95,7 @@ class Run:
             failed=len(failed),
             in_flight=len(on_the_way),
             longest=max(call.seconds for call in calls),
-            back=max(0.0, last_felt(calls, self.course.until) - self.course.until),
+            back=well_again(calls, self.course.until, CALM_SECONDS) - self.course.until,
             sent_again=self._library.repeated(ending.topics[self.names.library]),
         )
         for violation in self._violations(ending):

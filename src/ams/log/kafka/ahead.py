@@ -64,7 +64,7 @@ class Ahead:
         self._pop((topic, end))
         self._ends[topic, end] = End(now, sequel)
         self._sequels += sequel
-        while len(self._ends) > MAX_ENDS or next(iter(self._ends.values())).time < now - REMEMBERED_FOR:
+        while self._ends and (len(self._ends) > MAX_ENDS or self._oldest_end() < now - REMEMBERED_FOR):
             self._pop(next(iter(self._ends)))
 
     def size(self, topic: TopicId, start: Offset) -> int:
@@ -83,6 +83,9 @@ class Ahead:
         """Let a topic go."""
         for run in list(self._of.get(topic, ())):
             self._drop(topic, run.start)
+
+    def _oldest_end(self) -> float:
+        return next(iter(self._ends.values())).time
 
     def _pop(self, key: tuple[TopicId, Offset]) -> bool:
         """Forget an end; return whether there was one."""

@@ -56,6 +56,7 @@ class Leaders:
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
+        self._give_up({})  # a task that is cancelled before its first turn gives nobody up
 
     async def _run(self) -> None:
         asked: dict[str, asyncio.Future[Told]] = {}
@@ -66,8 +67,12 @@ class Leaders:
                 self._tell(asked, await self._answers(names))
         finally:
             self._asking = None
-            closed = LeaderNotAvailableError("closed")
-            self._tell(asked | self._wanted, dict.fromkeys(asked | self._wanted, closed))
+            self._give_up(asked)
+
+    def _give_up(self, asked: dict[str, "asyncio.Future[Told]"]) -> None:
+        """Tell those who still wait, for what was asked or is yet to be, that they will not be told."""
+        left, self._wanted = asked | self._wanted, {}
+        self._tell(left, dict.fromkeys(left, LeaderNotAvailableError("closed")))
 
     async def _answers(self, names: list[str]) -> dict[str, Told]:
         try:

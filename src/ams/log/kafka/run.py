@@ -45,7 +45,7 @@ class Wish:
         self.messages += part
         self._places -= len(part)
         self._bytes -= size
-        self.full = self.full or len(part) < len(found) or self._places <= 0 or self._bytes <= 0
+        self.full = len(part) < len(found) or self._places <= 0 or (self._bytes <= 0 and bool(self.messages))
 
     def _fitting(self, found: Sequence[Stored]) -> tuple[Sequence[Stored], int]:
         """Return the messages that fit, or the first if there is none yet, and their size."""

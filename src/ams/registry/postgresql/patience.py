@@ -6,6 +6,7 @@ many calls wait. Where it works, a call waits for its turn as long as that takes
 """
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -38,40 +39,44 @@ class Patience:
     def __init__(self, seconds: float = CALL_SECONDS) -> None:
         self._seconds = seconds
         self._one_asks = asyncio.Lock()
-        self.away = False
-        """Whether the database is away as far as is known."""
+        self.away: Passing | None = None
+        """What first showed that the database is away; None: as far as is known, it is not."""
+
+    def note(self, failure: Passing) -> None:
+        """Note what a failure shows; from any thread, so that those who wait for one do not fail in the same way."""
+        self.away = (self.away or failure) if failure.away else None
 
     async def keep_trying(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
         """Return what `attempt` returns as soon as it does not raise `Passing`; raise `RegistryUnavailable` else.
 
         It is told whether it asks for all: then it is to be made although the database is away.
         """
-        try:
-            if not self.away:
+        began = time.monotonic()
+        failure = self.away
+        if failure is None:
+            try:
                 return await self._made(attempt, asks=False)
-            failure = Passing(away=True, since=time.monotonic())
-        except Passing as error:
-            failure = error
+            except Passing as error:
+                failure = error
         try:
-            async with asyncio.timeout(failure.since + self._seconds - time.monotonic()):
-                return await self._try_again(attempt, failure)
+            async with asyncio.timeout(max(began, failure.since) + self._seconds - time.monotonic()):
+                return await self._try_again(attempt)
         except TimeoutError:
+            failure = self.away or failure
             raise unavailable(failure.__cause__ or failure) from failure.__cause__
 
-    async def _try_again(self, attempt: Callable[[bool], Awaitable[T]], failure: Passing) -> T:
+    async def _try_again(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
         pause = FIRST_PAUSE
         while True:
             await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 - no secret
             pause = min(2 * pause, LONGEST_PAUSE)
-            try:
+            with contextlib.suppress(Passing):
                 return await self._in_turn(attempt)
-            except Passing as error:
-                failure.__cause__ = error.__cause__ or failure.__cause__
 
     async def _in_turn(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
-        if self.away:
+        if self.away is not None:
             async with self._one_asks:
-                if self.away:
+                if self.away is not None:
                     return await self._made(attempt, asks=True)
         return await self._made(attempt, asks=False)
 
@@ -80,12 +85,12 @@ class Patience:
         try:
             value = await attempt(asks)
         except Passing as error:
-            self.away = error.away
+            self.note(error)
             raise
         except RegistryUnavailable:
             raise
         except Exception:
-            self.away = False
+            self.away = None
             raise
-        self.away = False
+        self.away = None
         return value

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
-from ams.errors import Unusable
+from ams.errors import RegistryUnavailable, Unusable
 from ams.postgresql import conninfo, is_passing, keeps_connection
 from ams.registry.failures import broken_rule, driver_error, unavailable
 from ams.registry.invalidation import Forget, Invalidations
@@ -129,13 +129,15 @@ class PostgresStore:
 
         One that is in the way of others is made again here: it has waited for its turn already.
         """
-        if self._patience.away and not asks:
-            raise Passing(away=True, since=time.monotonic())
+        away = self._patience.away
+        if away is not None and not asks:
+            raise Passing(away=True, since=away.since) from away.__cause__
         for pause in PAUSES:
             try:
                 return function(*given)
             except Passing as passing:
                 if passing.away:
+                    self._patience.note(passing)
                     raise
             time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - no secret
         return function(*given)
@@ -163,7 +165,7 @@ class PostgresStore:
     def _prune_at_times(self) -> None:
         self._writes += 1
         if self._writes % WRITES_BETWEEN_PRUNINGS == 0:
-            with contextlib.suppress(Passing):
+            with contextlib.suppress(Passing, RegistryUnavailable):
                 self._run(outcomes.prune, _AUTOCOMMIT)
 
 

@@ -110,15 +110,12 @@ class _Exporting:
             )
 
     async def _standings(self, topics: Mapping[tuple[str, str], TopicId]) -> Mapping[SubscriptionId, Standing]:
-        """Return where the cursors are; of one whose topic is gone only what it lost still counts."""
-        found = {}
+        """Return where the cursors are; of one whose topic is gone, or another one, only what it lost still counts."""
+        places, found = await self._cursors.places(), {}
         for each in await self._registry.subscriptions.all():
-            topic = topics.get((each.project_id, each.topic))
-            if topic is None:
-                found[each.id] = Standing(0, await self._cursors.lost(each.id, {}))
-            else:
-                offset, _, lost = await self._cursors.position(each.id, topic)
-                found[each.id] = Standing(offset, lost)
+            place, topic = places[each.id], topics.get((each.project_id, each.topic))
+            offset = place.offset if place.topic == topic else 0
+            found[each.id] = Standing(offset, await self._cursors.lost(each.id, {}))
         return found
 
     async def _lost_for_good(self) -> int:

@@ -20,7 +20,7 @@ from ams.moving.exporting import Installation, Progress
 from ams.moving.files import STANDARD, lines, reading
 from ams.moving.rules import Rules, judged
 from ams.names import Offset, TopicId, new_topic_id, topic_id
-from ams.registry.filling import Filling, Name, Placed
+from ams.registry.filling import Filling, Loaded, Name, Placed
 from ams.subscriptions import NO_TOPIC
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Importing:
         await self._registry.fill(self._registered(), logs, finish)
         return self._rules.counts
 
-    async def _load_all(self) -> Mapping[Name, TopicId]:
+    async def _load_all(self) -> Mapping[Name, Loaded]:
         """Take all lines that are about messages; return the topics they are of."""
         logs = {}
         while isinstance(self._lines.next, Header | Log | Lost):
@@ -90,12 +90,12 @@ class Importing:
                 self._lost = line.messages
         return logs
 
-    async def _load(self, line: Log) -> TopicId:
+    async def _load(self, line: Log) -> Loaded:
         topic = topic_id(line.id) if line.id else new_topic_id()
         label, origin = f"{line.project}.{line.topic}", Origin(Offset(line.first), line.bytes)
         await self._log.create(topic, _milliseconds(line.retention), label=label, origin=origin)
         await self._log.load(topic, self._messages((await self._log.bounds(topic)).end))
-        return topic
+        return Loaded(topic, line.bytes)
 
     async def _messages(self, start: Offset) -> AsyncIterator[Sequence[Stored]]:
         """Yield the messages that come next, but for those below `start`: they were loaded before."""
@@ -123,7 +123,7 @@ class Importing:
             if not isinstance(line, End):
                 yield line
 
-    async def _finish(self, filling: Filling, logs: Mapping[Name, TopicId]) -> None:
+    async def _finish(self, filling: Filling, logs: Mapping[Name, Loaded]) -> None:
         """Make all that has to be there before anybody knows of it."""
         await _all(self._make_log, [each for each in filling.topics.items() if each[0] not in logs])
         await _all(self._place, filling.cursors)

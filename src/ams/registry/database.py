@@ -106,6 +106,13 @@ class Database:
         """Why the database cannot be asked now, as far as is known; None while it can, as always a file's."""
         return None if self.invalidations.trusted else "PostgreSQL does not answer"
 
+    async def at_length(self, work: Work[T]) -> T:
+        """Run work on all there is, once, however long it takes; nobody makes or migrates tables meanwhile.
+
+        For an installation that nobody serves. Raises `RegistryUnavailable`, and whatever the work raises.
+        """
+        return await self._to_its_end(asyncio.ensure_future(self._store.prepare(work)))
+
     async def close(self) -> None:
         """Finish what was accepted and close all connections."""
         if self._writing:

@@ -42,6 +42,7 @@ from ams.registry.tables import (
     subscriptions,
     topic_access,
     topic_schemas,
+    topic_sizes,
     topic_tallies,
     topics,
     users,
@@ -49,6 +50,14 @@ from ams.registry.tables import (
 
 Name = tuple[str, str]
 """Of something in a project: the project's and its own."""
+
+
+class Loaded(NamedTuple):
+    """A topic whose messages are in the log already."""
+
+    topic: TopicId
+    bytes: int
+    """Ever published to it."""
 
 
 class Placed(NamedTuple):
@@ -62,10 +71,10 @@ class Placed(NamedTuple):
 
 
 class Filling:
-    """Adds lines one after the other; `logs` tells the identities of the topics whose messages are there already."""
+    """Adds lines one after the other; `logs` are the topics whose messages are there already."""
 
     def __init__(
-        self, connection: Connection, secrets: Secrets, now: Milliseconds, logs: Mapping[Name, TopicId]
+        self, connection: Connection, secrets: Secrets, now: Milliseconds, logs: Mapping[Name, Loaded]
     ) -> None:
         self.cursors: list[Placed] = []
         """Of the subscriptions added."""
@@ -130,11 +139,13 @@ class Filling:
     def _(self, line: Topic) -> None:
         name = (line.project, line.name)
         log = self._logs.get(name)
-        identity = self._topics[name] = topic_id_text(log) if log else line.id or new_uuid()
+        identity = self._topics[name] = topic_id_text(log.topic) if log else line.id or new_uuid()
         self._insert(
             topics, id=identity, project_id=self._projects[line.project], name=line.name, retention=line.retention,
             created_on=self._time(line.created_on),
         )  # fmt: skip
+        if log and log.bytes:  # for a log that cannot keep them itself (`ams.registry.books`)
+            self._insert(topic_sizes, topic_id=identity, bytes=log.bytes)
         if line.schema is not None:
             self._insert(topic_schemas, topic_id=identity, schema_id=self._schemas[line.project, line.schema])
         self._insert_access(topic_access, identity, line.authorized)

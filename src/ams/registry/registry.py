@@ -8,13 +8,13 @@ from sqlalchemy import Connection, insert, select
 from ams.clock import Clock, SystemClock
 from ams.errors import AmsError, RegistryUnavailable, Unusable
 from ams.export_format import Line
-from ams.names import SubscriptionId, TopicId
+from ams.names import SubscriptionId
 from ams.registry import preparing, rotation
 from ams.registry.books import BookRecords
 from ams.registry.contents import Contents, Standing
 from ams.registry.database import Database, is_postgresql, reason
 from ams.registry.figures import FigureRecords
-from ams.registry.filling import Filling, Name
+from ams.registry.filling import Filling, Loaded, Name
 from ams.registry.projects import ProjectRecords
 from ams.registry.registrations import RegistrationRecords
 from ams.registry.schemas import SchemaRecords
@@ -102,17 +102,15 @@ class Registry:
         *,
         with_secrets: bool,
     ) -> T:
-        """Give everything to `take` as lines of an export, of one state of the registry; on a thread.
+        """Give everything to `take` as lines of an export; on a thread. Nobody may change it meanwhile.
 
         `standings` are the cursors of the subscriptions. Raises `Damaged` for a token that cannot be read, if tokens
         are wanted.
         """
         secrets = self._secrets if with_secrets else None
-        return await self._database.read(lambda connection: take(Contents(connection, secrets, standings).lines()))
+        return await self._database.at_length(lambda connection: take(Contents(connection, secrets, standings).lines()))
 
-    async def fill(
-        self, lines: Iterable[Line], logs: Mapping[Name, TopicId], finish: Callable[[Filling], None]
-    ) -> None:
+    async def fill(self, lines: Iterable[Line], logs: Mapping[Name, Loaded], finish: Callable[[Filling], None]) -> None:
         """Add the lines of an export to an empty registry, all or none; on a thread.
 
         `logs` are the topics whose messages are there already; `finish` is called before anything of it is stored.
@@ -129,7 +127,7 @@ class Registry:
                 filling.add(line)
             finish(filling)
 
-        await self._database.write(work)
+        await self._database.at_length(work)
 
     async def close(self) -> None:
         """Finish what was accepted and let go of the database."""

@@ -32,7 +32,10 @@ SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s
         THEN set_config('synchronous_commit', 'on', false) END
 """
 _LIMITS = tuple(f"{seconds * 1000:.0f}" for seconds in (STATEMENT_SECONDS, LOCK_SECONDS, IDLE_SECONDS))
-_NO_LIMITS = text("SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true)")
+_NO_LIMITS = text(
+    "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true),"
+    " set_config('idle_in_transaction_session_timeout', '0', true)"
+)
 
 
 class Watched(psycopg.Connection[TupleRow]):

@@ -1,14 +1,20 @@
 """Which files are exports: everything else is refused with the number of the first bad line."""
 
+import dataclasses
 import gzip
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from ams.errors import Unusable
+from ams.export_format import AnyLine, Revision, Tally
 from ams.moving import check
+from ams.push_config import PushConfig
 from tests.moving.lines import HEADER, Fields, line, whole, written
 
+FORMAT = Path(__file__).parents[2] / "docs" / "reference" / "export-format.md"
 UUID = "0b2c1f00-1111-4222-8333-444455556666"
 USER = line("user", name="u", token="t")
 PROJECT = line("project", name="p")
@@ -156,3 +162,20 @@ def test_no_message_tells_a_token(tmp_path: Path):
             check(written(tmp_path / "file", whole(*lines)))
         assert secret not in repr(refused.value)
         assert refused.value.__cause__ is None
+
+
+def test_the_example_of_the_reference_is_an_export(tmp_path: Path):
+    (example,) = re.findall(r"```json\n(.*?)```", FORMAT.read_text(), re.DOTALL)
+    path = tmp_path / "file"
+    path.write_text(example)
+
+    assert sum(check(str(path)).values()) == len(example.splitlines()) - 2
+
+
+def test_every_kind_and_every_field_is_in_the_reference():
+    text = FORMAT.read_text()
+    fields = {field for each in (*get_args(AnyLine), Tally, Revision) for field in each.__struct_fields__}
+    kinds = {str(each.__struct_config__.tag) for each in get_args(AnyLine)}
+    push = {field.name for field in dataclasses.fields(PushConfig)}
+
+    assert {word for word in fields | kinds | push if f"`{word}`" not in text} == set()

@@ -1,13 +1,14 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo kafka cluster cluster-demo setup system test check fmt openapi docs faults fuzz mutants bench soak dist clean
+.PHONY: help run demo kafka cluster cluster-demo setup system test check fmt openapi docs faults faults-cluster fuzz mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
 DATA ?= ams-data
 N ?= 200
 SECONDS ?= 3600
+RUNS ?= 1
 BIN := .venv/bin
 export PYTHON
 
@@ -56,6 +57,9 @@ docs: .venv/dev ## Check the documents: links, settings, and the tutorials line 
 
 faults: .venv/dev ## Kill the service N times at bad moments and check that nothing was lost (N=200)
 	@$(BIN)/python -m tests.faults.campaign --kills $(N)
+
+faults-cluster: .venv/dev ## Break a running cluster part by part under load, RUNS times (FAULT="name name" for some)
+	@$(BIN)/python -m tests.faults.cluster.campaign --runs $(RUNS) $(FAULT:%=--fault %)
 
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))

@@ -133,7 +133,9 @@ def _table(
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=retention,
         doctor=Doctor(registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock),
-        service_doctor=ServiceDoctor(registry, log, cursors, losses, _remedies(settings, engines)),
+        service_doctor=ServiceDoctor(
+            registry, log, cursors, losses, _remedies(settings, engines), {"registry": lambda: registry.away}
+        ),
         metrics=Metrics(registry, counting, Losses(registry, log, cursors), clock),
         usage=Usage(registry, counting, admission, clock),
     )

@@ -3,6 +3,7 @@
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
@@ -17,8 +18,8 @@ from tests.support.parts import kafka_servers
 BIG = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(17 * 2**20)}
 
 
-def options(**changes: object) -> KafkaOptions:
-    return KafkaOptions(**({"servers": kafka_servers(), "replication": 1, "min_isr": 1} | changes))  # type: ignore[arg-type]
+def options(*, servers: str = "", **changes: Any) -> KafkaOptions:
+    return KafkaOptions(servers=servers or kafka_servers(), **({"replication": 1, "min_isr": 1} | changes))
 
 
 async def make(*, first: Offset = FIRST, servers: str = "", config: Mapping[str, str] = {}) -> Place:

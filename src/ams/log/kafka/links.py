@@ -32,6 +32,8 @@ logging.getLogger("aiokafka").setLevel(logging.WARNING)  # below that it writes 
 
 IDLE_MS = 300_000
 """Unused connections are closed sooner than the brokers do it (10 minutes), so that none is closed under a request."""
+CONNECT = 1.5
+"""Seconds a connection may take to be made. A stopped broker's system takes connections still: it is found out sooner."""
 AFTER_FAILURE = 0.1
 """Seconds in which a broker that could not be reached is not tried again."""
 
@@ -54,6 +56,8 @@ class Links:
         self._opening: dict[tuple[NodeId, Lane], asyncio.Task[AIOKafkaConnection]] = {}
         self._failed: dict[tuple[NodeId, Lane], tuple[float, str]] = {}
         self._slow: dict[NodeId, float] = {}
+        self._unanswered: dict[tuple[NodeId, Lane], float] = {}
+        """Since when a connection has answered nothing that was asked, whether or not who asked still waits."""
 
     def learn(self, brokers: Iterable[tuple[int, str, int]]) -> None:
         """Note the brokers there are: number, host, port."""
@@ -77,6 +81,7 @@ class Links:
         """
         link = await self._link(node, lane)
         try:
+            self._check_answers(node, lane)
             answer = await link.send(request)
         except (OSError, TimeoutError) as error:
             self.slow(node)
@@ -86,7 +91,13 @@ class Links:
             self._drop(node, lane, link)
             raise
         self._slow.pop(node, None)
+        self._unanswered.pop((node, lane), None)
         return answer
+
+    def _check_answers(self, node: NodeId, lane: Lane) -> None:
+        now = asyncio.get_running_loop().time()
+        if now > self._unanswered.setdefault((node, lane), now) + self._timeout:
+            raise TimeoutError
 
     async def close(self) -> None:
         """Close all connections; requests under way fail."""
@@ -120,7 +131,7 @@ class Links:
         if address is None:
             raise KafkaConnectionError(f"broker {node} is not known")
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(min(CONNECT, self._timeout)):
                 return await create_conn(*address, **self._access)
         except (OSError, TimeoutError, KafkaError) as error:
             why = str(error) or type(error).__name__
@@ -141,6 +152,7 @@ class Links:
         link.close()
         if self._open.get((node, lane)) is link:
             del self._open[node, lane]
+            self._unanswered.pop((node, lane), None)
 
 
 def _where(link: AIOKafkaConnection) -> str:

@@ -30,7 +30,7 @@ async def stored_but_not_settled(engine: Kafka, log: KafkaLog, topic: TopicId, k
     """Append as a node does that dies before it notes where the messages are."""
     hashed = await claim(engine, topic, key, messages, (await log.bounds(topic)).end)
     place = await log._place(topic)
-    return await log.append_once(place, messages, hashed)
+    return await log.append_once(place, messages, hashed, asyncio.get_running_loop().time() + 8)
 
 
 async def test_while_nobody_knows_what_became_of_an_append_its_key_is_neither_new_nor_known(engine: Kafka):

@@ -4,6 +4,7 @@ Every broker passes on what is the controller's. Times are of the event loop: `u
 `LogUnavailable`.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,8 +21,10 @@ from aiokafka.protocol.admin import (
     DeleteTopicsRequest,
     DescribeConfigsRequest,
 )
+from aiokafka.protocol.metadata import MetadataRequest
 
 from ams.log.kafka.connection import Connection
+from ams.log.kafka.links import META, NodeId
 from ams.log.kafka.listing import Listed, listed
 from ams.log.kafka.place import Place
 from ams.log.kafka.requests import AlterRequest, ListTopics
@@ -32,6 +35,7 @@ Configs = Mapping[str, str]
 
 _TOPIC = 2
 """What a resource is, in the requests about settings."""
+_PAUSE = 0.02
 _TIMEOUT_MS = 3000
 """How long a broker may wait for the controller."""
 
@@ -50,6 +54,19 @@ async def create_topic(connection: Connection, name: str, replication: int, conf
             _check(code, message, but=TopicAlreadyExistsError)
 
     await connection.ask_any(CreateTopicsRequest([topic], _TIMEOUT_MS, False), answer, until=until)
+
+
+async def led_according_to(connection: Connection, node: NodeId, name: str) -> None:
+    """Wait until a broker names a leader of a topic; not for one that does not answer."""
+    question = MetadataRequest([name], allow_auto_topic_creation=False)
+    while True:
+        try:
+            response = await connection.send(node, question, META)
+        except KafkaError:
+            return
+        if any(leader >= 0 for _, _, _, parts in response.topics for _, _, leader, *_ in parts):
+            return
+        await asyncio.sleep(_PAUSE)
 
 
 async def delete_topic(connection: Connection, name: str, until: float) -> None:

@@ -48,8 +48,10 @@ class Appending(Protocol):
         """Return the topic's end."""
         ...
 
-    def append_once(self, place: Place, messages: Sequence[Message], hashed: bytes) -> Awaitable[Appended]:
-        """Append messages, the first of which carries the key."""
+    def append_once(
+        self, place: Place, messages: Sequence[Message], hashed: bytes, until: float
+    ) -> Awaitable[Appended]:
+        """Append messages, the first of which carries the key, unless they are not sent by loop time `until`."""
         ...
 
     def search(self, place: Place, hashed: bytes, since: Offset, count: int) -> Awaitable[Appended | None]:
@@ -65,7 +67,7 @@ class Keys:
         self._log = log
         self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
 
-    async def append(self, place: Place, messages: Sequence[Message], key: str) -> Appended:
+    async def append(self, place: Place, messages: Sequence[Message], key: str, until: float) -> Appended:
         """Append messages unless they were with this key; return where they are.
 
         Raises `KeyReused` when the key came with other messages, `LogUnavailable` while nobody knows what became of
@@ -73,7 +75,7 @@ class Keys:
         """
         hashed = key_hash(place.topic, key.encode())
         await self._until_decided(hashed)
-        task = asyncio.create_task(self._append(place, messages, hashed))
+        task = asyncio.create_task(self._append(place, messages, hashed, until))
         self._under_way[hashed] = task
         task.add_done_callback(lambda done: self._decided(hashed, done))
         return await asyncio.shield(task)
@@ -103,17 +105,17 @@ class Keys:
         if not task.cancelled():
             task.exception()  # looked at: perhaps nobody waits any longer
 
-    async def _append(self, place: Place, messages: Sequence[Message], hashed: bytes) -> Appended:
+    async def _append(self, place: Place, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
         claim = await self._claim(place, hashed, content_hash(messages))
         if claim is None:
-            return await self._make(place, messages, hashed)
+            return await self._make(place, messages, hashed, until)
         answer = await self._answer(place, hashed, claim, messages)
         if answer is not None:
             return answer
         if not await self._books.take_over(place.topic, hashed, claim):
             raise LogUnavailable
         logger.info("key.taken_over", topic=place.name)
-        return await self._make(place, messages, hashed)
+        return await self._make(place, messages, hashed, until)
 
     async def _claim(self, place: Place, hashed: bytes, content: bytes) -> Claim | None:
         """Claim a key; return the claim that is there already, unless it is older than keys are remembered."""
@@ -137,9 +139,9 @@ class Keys:
             await self._settle(place, hashed, found)
         return found
 
-    async def _make(self, place: Place, messages: Sequence[Message], hashed: bytes) -> Appended:
+    async def _make(self, place: Place, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
         try:
-            appended = await self._log.append_once(place, messages, hashed)
+            appended = await self._log.append_once(place, messages, hashed, until)
         except (Unsent, TooLarge, TopicGone):
             await self._release(place, hashed)
             raise

@@ -91,7 +91,7 @@ class Loader:
         return configs.get(place.name, {}).get(TIMES)
 
     async def _send(self, place: Place, part: _Part) -> None:
-        appended = await self._sender.submit(place, part.records, (), 0, part.times)
+        appended = await self._sender.submit(place, part.records, (), 0, part.times, until=self._until())
         if appended.first != part.first:
             raise InvalidInput(f"somebody else publishes to {place.name}: offset {part.first} is taken")
         if appended.time >= 0:

@@ -130,13 +130,14 @@ class KafkaLog:
             raise ValueError("an append has at least one message")
         check_key(key)
         self._check_size(messages)
+        until = self._until()
         place = self._topics.known(topic)
         if place is None or self._closed:
             place = await self._place(topic)
         if key is not None:
             await self._check_standards(place)
-            return await self._keys.append(place, messages, key)
-        return await self._append(place, messages)
+            return await self._keys.append(place, messages, key, until)
+        return await self._append(place, messages, until)
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
@@ -234,9 +235,9 @@ class KafkaLog:
         """Return a topic's end."""
         return await self._reader.end(place)
 
-    async def append_once(self, place: Place, messages: Sequence[Message], hashed: bytes) -> Appended:
+    async def append_once(self, place: Place, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
         """Append messages whose first carries a key."""
-        return await self._append(place, messages, hashed)
+        return await self._append(place, messages, until, hashed)
 
     async def search(self, place: Place, hashed: bytes, since: Offset, count: int) -> Appended | None:
         """Return where the append with a key is, from `since` on; None when it is nowhere."""
@@ -244,7 +245,9 @@ class KafkaLog:
         sought = Bounds(max(since, bounds.oldest), bounds.end)
         return await find_append(self._connection, place, hashed, sought, count, self._options.patience)
 
-    async def _append(self, place: Place, messages: Sequence[Message], hashed: bytes | None = None) -> Appended:
+    async def _append(
+        self, place: Place, messages: Sequence[Message], until: float, hashed: bytes | None = None
+    ) -> Appended:
         records = [encode(each) for each in messages[:_BREATH]]
         for start in range(_BREATH, len(messages), _BREATH):
             await asyncio.sleep(0)
@@ -255,14 +258,14 @@ class KafkaLog:
         if self._holds.is_held(place.topic):
             await self._holds.released(place.topic)
         await self._check_standards(place)
-        return await self._sent(place, records, messages)
+        return await self._sent(place, records, messages, until)
 
-    async def _sent(self, place: Place, records: list[Record], messages: Sequence[Message]) -> Appended:
+    async def _sent(self, place: Place, records: list[Record], messages: Sequence[Message], until: float) -> Appended:
         if self._topics.known(place.topic) is None:  # it went while something was waited for
             raise TopicGone
         fragments = [each.fragment for each in messages]
         with self._noticing(place):
-            return await self._sender.submit(place, records, fragments, data_bytes(messages))
+            return await self._sender.submit(place, records, fragments, data_bytes(messages), until=until)
 
     def _check_size(self, messages: Sequence[Message]) -> None:
         """Refuse what is too large before any work is done for it: base64 takes four bytes for three."""
@@ -287,6 +290,10 @@ class KafkaLog:
             self._topics.forget(place)
             raise
 
+    def _until(self) -> float:
+        """Return the loop time until which somebody who asks now waits."""
+        return asyncio.get_running_loop().time() + self._options.patience
+
     def _check_open(self) -> None:
         if self._closed:
             raise LogUnavailable
@@ -300,12 +307,11 @@ class KafkaLog:
 
     async def _cut(self, place: Place, age: Milliseconds) -> None:
         """Delete messages older than `age`, by the clock of this node."""
-        until = asyncio.get_running_loop().time() + self._options.patience
         oldest, end = await self._reader.bounds(place)
         kept = await self._reader.offset_at(place, Milliseconds(self._clock.wall() - age))
         before = end if kept is None else kept
         if before > oldest:
-            await delete_records(self._connection, place, before, until)
+            await delete_records(self._connection, place, before, self._until())
 
     def _stored(self, place: Place, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
         if appended.time < 0:  # loaded: counted when the topic was made, and read by nobody yet

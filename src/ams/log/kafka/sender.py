@@ -97,16 +97,20 @@ class Sender:
         fragments: Sequence[Fragment],
         data_bytes: int,
         times: Sequence[Milliseconds] | None = None,
+        *,
+        until: float,
     ) -> "asyncio.Future[Appended]":
         """Queue a request behind those of its topic; raises `TooLarge` before anything is stored.
 
-        `times` are those of messages that are loaded; the answer's time is -1 then, unless the broker gave its own.
+        Its caller waits until loop time `until`. `times` are those of messages that are loaded; the answer's time is
+        -1 then, unless the broker gave its own.
+
         Its future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when nobody knows whether
         it is stored, `TopicGone`.
         """
         if self._closing or not self._connection.reachable:
             raise Unsent
-        request = Request(records, fragments, data_bytes, self._loop.time() + self._options.patience, times)
+        request = Request(records, fragments, data_bytes, until, times)
         if request.size + ROOM > self._options.max_batch_bytes:
             raise TooLarge
         line = self._lines.get(place.topic)

@@ -5,6 +5,7 @@ question for all who miss something, and not more often than the brokers and we 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from aiokafka.errors import KafkaError
 from ams.clock import Milliseconds
 from ams.errors import LogUnavailable, TopicGone
 from ams.log.base import NEW, Origin
-from ams.log.kafka.administration import alter, create_topic, delete_topic, list_topics
+from ams.log.kafka.administration import alter, create_topic, delete_topic, led_according_to, list_topics
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.listing import Listed
 from ams.log.kafka.options import KafkaOptions
@@ -34,6 +35,8 @@ _SHARE = 5
 """Looking for what is missing takes no more than one part in so many of the time."""
 _REMEMBERED = 10_000
 """Topics that were dropped, or looked for in vain, that are remembered."""
+_SLOW = 2.0
+"""Seconds a broker may take to learn of a new topic before it is not waited for."""
 _SETTLED = 5.0
 """Seconds after which every broker lists a topic that was made."""
 
@@ -173,7 +176,7 @@ class Topics:
         configs = new_configs(options, retention) | {TIMES: times}
         until = self._until()
         await _refusable(create_topic(self._connection, place.name, options.replication, configs, until))
-        await self._led(place, until)
+        await self._known_everywhere(place, until)
         self._missed.pop(place.topic, None)
         self._made[place.topic] = asyncio.get_running_loop().time()
         self._listed[place.topic] = Listed(place, 1, options.replication)
@@ -181,8 +184,15 @@ class Topics:
             self.standards.note(place.topic, retention)
         return True
 
-    async def _led(self, place: Place, until: float) -> None:
-        """Wait until the brokers name a leader: they learn of a new topic one after the other."""
+    async def _known_everywhere(self, place: Place, until: float) -> None:
+        """Wait until all brokers that answer name a leader, so that no node misses a topic made on another.
+
+        They learn of it one after the other. One that is slow is not waited for long, but the topic must have a leader.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SLOW):
+                nodes = self._connection.links.nodes()
+                await asyncio.gather(*(led_according_to(self._connection, node, place.name) for node in nodes))
         while True:
             try:
                 await self._connection.leader(place, until=until)

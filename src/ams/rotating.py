@@ -1,4 +1,4 @@
-"""Changing the key of the tokens in a data folder whose service does not run."""
+"""Changing the key of the tokens in a data folder, or in PostgreSQL, whose service does not run."""
 
 import os
 from typing import NamedTuple
@@ -42,6 +42,23 @@ async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "",
         return await _change_file(folder, new_token_key, files or Disk())
     finally:
         folder.release()
+
+
+async def rotate_shared_key(registry: str, password: str, token_key: str, new_token_key: str) -> Rotated:
+    """Encrypt all tokens of a registry in PostgreSQL with a new key; they stay valid.
+
+    Both keys are given, as 64 hex digits; every service has the new one as its setting before its next start. Raises
+    as `rotate_key`, `Unusable` also while a service uses the registry, `RegistryUnavailable` when it does not answer.
+    """
+    if not (token_key and new_token_key):
+        raise BadSettings(
+            "services that share a registry have their key as AMS_TOKEN_KEY: give it and AMS_NEW_TOKEN_KEY"
+        )
+    opened = await Registry.open(registry, parse_key(token_key), password=password)
+    try:
+        return Rotated(await opened.change_key(parse_key(new_token_key)), "")
+    finally:
+        await opened.close()
 
 
 async def _change_file(folder: Folder, new_token_key: str, files: Files) -> Rotated:

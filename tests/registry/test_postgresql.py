@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import psycopg
 import pytest
 
-from ams.errors import AlreadyExists, RegistryUnavailable, Unusable
+from ams.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
 from ams.names import ProjectName, SchemaName, SubscriptionId, SubscriptionName, TopicName, UserName, new_topic_id
 from ams.registry import preparing
 from ams.registry.database import Database
 from ams.registry.postgresql.store import PostgresStore
 from ams.registry.records import SchemaContent, UserDetails
 from ams.registry.registry import Registry
+from ams.rotating import rotate_shared_key
 from cluster.ports import free_port
 from tests.support.administration import KEY, make_project, make_user, open_registry_at
 
@@ -216,6 +217,36 @@ async def test_every_text_sqlite_keeps_is_kept(url: str, text: str) -> None:
         assert anna.description == text
         with pytest.raises(AlreadyExists):
             await registry.projects.create(ProjectName(text), "", None)
+
+
+async def test_the_key_is_not_changed_under_a_service(nodes: tuple[Registry, Registry]) -> None:
+    one, two = nodes
+    anna = await make_user(one, "anna")
+
+    with pytest.raises(Unusable, match="other services use this registry"):
+        await one.change_key(bytes(32))
+
+    assert await two.users.by_token(str(anna.token)) is not None
+
+
+async def test_a_key_is_changed_while_no_service_runs(url: str) -> None:
+    old, new = KEY.hex(), bytes(32).hex()
+    async with open_registry_at(url) as registry:
+        anna = await make_user(registry, "anna")
+    try:
+        assert (await rotate_shared_key(url, "", old, new)).tokens == 1
+
+        with pytest.raises(Unusable, match="the token key is not the one"):
+            await Registry.open(url, KEY)
+    finally:
+        await rotate_shared_key(url, "", new, old)
+    async with open_registry_at(url) as registry:
+        assert await registry.users.by_token(str(anna.token)) is not None
+
+
+async def test_a_key_of_a_shared_registry_must_be_given() -> None:
+    with pytest.raises(BadSettings, match="AMS_NEW_TOKEN_KEY"):
+        await rotate_shared_key("postgresql://ams@db.example/ams", "", KEY.hex(), "")
 
 
 async def test_nodes_that_start_together_make_the_tables_once(postgres_url: str) -> None:

@@ -38,7 +38,11 @@ def rotate_key(data: DataFolder = DATA_FOLDER, output: Output = Format.TABLE) ->
 
     given = environment()
     own, new = given.get("AMS_TOKEN_KEY", ""), given.get("AMS_NEW_TOKEN_KEY", "")
-    rotated = asyncio.run(rotating.rotate_key(data, token_key=own, new_token_key=new))
+    registry, password = given.get("AMS_REGISTRY", "sqlite"), given.get("AMS_REGISTRY_PASSWORD", "")
+    if registry == "sqlite":
+        rotated = asyncio.run(rotating.rotate_key(data, token_key=own, new_token_key=new))
+    else:
+        rotated = asyncio.run(rotating.rotate_shared_key(registry, password, own, new))
     if output is Format.JSON:
         emit(document({"tokens": rotated.tokens, "file": rotated.file}))
         return

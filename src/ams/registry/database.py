@@ -46,6 +46,10 @@ class Store(Protocol):
         """Run a statement that is right whatever else happens at the same time, and however often it is run."""
         ...
 
+    async def alone(self, work: Work[T]) -> T:
+        """Run work and commit it while no other node serves."""
+        ...
+
     async def listen(self) -> None:
         """Begin to hear what other nodes write."""
         ...
@@ -112,6 +116,13 @@ class Database:
         For an installation that nobody serves. Raises `RegistryUnavailable`, and whatever the work raises.
         """
         return await self._to_its_end(asyncio.ensure_future(self._store.prepare(work)))
+
+    async def alone(self, work: Work[T]) -> T:
+        """Run work and commit it while no other node serves; caches are not believed afterwards.
+
+        Raises `Unusable` while one does, and as `write`.
+        """
+        return await self._to_its_end(asyncio.ensure_future(self._store.alone(work)))
 
     async def close(self) -> None:
         """Finish what was accepted and close all connections."""

@@ -72,7 +72,7 @@ class Registry:
             await database.listen()
         except RegistryUnavailable as error:
             await database.close()
-            raise _not_opened(url, error) from error.__cause__
+            raise _not_opened(url, error) from None
         except BaseException:
             await database.close()
             raise
@@ -90,10 +90,11 @@ class Registry:
     async def change_key(self, key: bytes) -> int:
         """Encrypt all tokens with another key (32 bytes), all or none; return how many.
 
-        Then close this registry: it still holds the old key. Raises `Damaged` for a token that cannot be read.
+        Then close this registry: it still holds the old key, as any other service would: raises `Unusable` while one
+        uses this registry. Raises `Damaged` for a token that cannot be read.
         """
         new = Secrets(key)
-        return await self._database.write(lambda connection: rotation.encrypt_anew(connection, self._secrets, new))
+        return await self._database.alone(lambda connection: rotation.encrypt_anew(connection, self._secrets, new))
 
     async def read_out(
         self,

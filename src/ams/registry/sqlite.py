@@ -60,6 +60,10 @@ class SqliteStore:
         run = contextvars.copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._writer, run, self._attempt_with_room, work)
 
+    async def alone(self, work: Work[T]) -> T:
+        """Run work and commit it: nobody else has this file open."""
+        return await self.put(work)
+
     async def listen(self) -> None:
         """Hear what others write: nobody else does."""
 

@@ -17,6 +17,8 @@ from ams.postgresql import connect, limited, reason
 from ams.registry.invalidation import Forget, Invalidations
 
 CHANNEL = "ams_registry"
+SERVING = 0x616D735F73657276
+"""Key of the lock that each node shares while it listens: "ams_serv" in ASCII."""
 PROBE_SECONDS = 0.3
 """Between two probes."""
 TRUST_SECONDS = 1.0
@@ -50,6 +52,7 @@ class Listener:
         self._listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._listening
+        self._listening = None
 
     async def _keep_listening(self) -> None:
         said = ""
@@ -67,6 +70,7 @@ class Listener:
         connection = await connect(self._to)
         try:
             with limited(connection, SILENCE_SECONDS):
+                await connection.execute("SELECT pg_advisory_lock_shared(%s)", (SERVING,))
                 await connection.execute(f"LISTEN {CHANNEL}")
             self._invalidations.forget_all()  # what was said before is not known
             logger.info("registry.listening")

@@ -23,7 +23,7 @@ from ams.registry.failures import broken_rule, driver_error, unavailable
 from ams.registry.invalidation import Forget, Invalidations
 from ams.registry.postgresql import outcomes
 from ams.registry.postgresql.connection import engine_to, without_limits
-from ams.registry.postgresql.listening import CHANNEL, Listener
+from ams.registry.postgresql.listening import CHANNEL, SERVING, Listener
 from ams.registry.postgresql.outcomes import Asked
 from ams.registry.postgresql.patience import Passing, Patience
 
@@ -44,6 +44,7 @@ _PREPARE = "BEGIN"
 """Not serializable: having waited for its turn it must see what the one before did."""
 
 _MY_TURN = text("SELECT pg_advisory_xact_lock(7020104496166168425)")  # "ams_regi" in ASCII
+_ALONE = text(f"SELECT pg_try_advisory_xact_lock({SERVING})")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
@@ -91,7 +92,7 @@ class PostgresStore:
         try:
             return await _in_thread(self._writers, self._run, in_turn, _PREPARE)
         except Passing as passing:
-            raise unavailable(passing.__cause__ or passing) from passing.__cause__
+            raise RegistryUnavailable from passing.__cause__  # not logged: who starts says what it waits for
 
     async def read(self, work: Work[T]) -> T:
         """Run work that changes nothing, on one state of the database."""
@@ -104,6 +105,17 @@ class PostgresStore:
     async def write(self, work: Work[T], forgets: Sequence[Forget]) -> T:
         """Run work and commit it, once, and have the other nodes forget what it changed."""
         return await self._patiently(self._writers, self._commit, Write(work, forgets))
+
+    async def alone(self, work: Work[T]) -> T:
+        """Run work and commit it, once, while no other node serves; raise `Unusable` while one does."""
+        await self._listener.close()
+
+        def checked(connection: Connection) -> T:
+            if not connection.scalar(_ALONE):
+                raise Unusable("other services use this registry; stop them first")
+            return work(connection)
+
+        return await self.write(checked, ())
 
     async def listen(self) -> None:
         """Begin to hear what other nodes write."""

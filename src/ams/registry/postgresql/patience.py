@@ -2,7 +2,8 @@
 
 A call that met trouble has `CALL_SECONDS` in all. As soon as one meets a database that is away, only one call at a
 time asks for it; when that one is answered, the others go on. So a database that is away costs no threads, however
-many calls wait. Where it works, a call waits for its turn as long as that takes.
+many calls wait; once it has been away for `CALL_SECONDS` they do not wait any more. Where it works, a call waits for
+its turn as long as that takes.
 """
 
 import asyncio
@@ -58,12 +59,22 @@ class Patience:
                 return await self._made(attempt, asks=False)
             except Passing as error:
                 failure = error
+        elif began - failure.since > self._seconds:
+            return await self._at_once(attempt, failure)
         try:
             async with asyncio.timeout(max(began, failure.since) + self._seconds - time.monotonic()):
                 return await self._try_again(attempt)
         except TimeoutError:
             failure = self.away or failure
             raise unavailable(failure.__cause__ or failure) from failure.__cause__
+
+    async def _at_once(self, attempt: Callable[[bool], Awaitable[T]], failure: Passing) -> T:
+        """Ask for a database that has been away for long, unless somebody does; wait for nothing."""
+        if not self._one_asks.locked():
+            async with self._one_asks:
+                with contextlib.suppress(Passing):
+                    return await self._made(attempt, asks=True)
+        raise RegistryUnavailable from failure.__cause__  # not logged: whoever waited before has said so
 
     async def _try_again(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
         pause = FIRST_PAUSE

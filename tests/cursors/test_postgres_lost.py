@@ -37,13 +37,16 @@ def link(server: Postgres) -> Iterator[Link]:
 @contextlib.asynccontextmanager
 async def nodes_on(url: str) -> AsyncIterator[list[PostgresCursors]]:
     """Open two stores on a database, with a fresh cursor."""
-    stores = [await PostgresCursors.open(url) for _ in range(2)]
-    await stores[0].create(SUB, TOPIC, Offset(0))
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        stores = [await opened(stack, url) for _ in range(2)]
+        await stores[0].create(SUB, TOPIC, Offset(0))
         yield stores
-    finally:
-        for each in stores:
-            await each.close()
+
+
+async def opened(stack: contextlib.AsyncExitStack, url: str) -> PostgresCursors:
+    store = await PostgresCursors.open(url)
+    stack.push_async_callback(store.close)
+    return store
 
 
 @contextlib.asynccontextmanager

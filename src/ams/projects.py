@@ -83,7 +83,7 @@ class Projects:
         if topics and await self._registry.is_empty():
             raise Unusable(
                 f"the registry is empty but the log is not (topics: {len(topics)}): restore the registry's database, "
-                "or start with another data folder"
+                "finish the import, or start with another data folder"
             )
         for topic in topics:
             await self._log.drop(topic)

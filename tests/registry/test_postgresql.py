@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import psycopg
 import pytest
+from sqlalchemy import Connection, text
 
 from ams.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
 from ams.names import ProjectName, SchemaName, SubscriptionId, SubscriptionName, TopicName, UserName, new_topic_id
@@ -298,3 +299,20 @@ async def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
 async def test_a_url_that_cannot_be_read_is_told_without_showing_it() -> None:
     with pytest.raises(Unusable, match=r"^registry is not a PostgreSQL URL: postgresql://USER@HOST:PORT/DATABASE$"):
         await Registry.open("postgresql://ams:hidden@host/ams?nonsense=1", KEY)
+
+
+async def test_work_at_length_may_take_longer_than_a_call_and_do_nothing_meanwhile(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.registry.postgresql.connection._LIMITS", ("100", "100", "100"))
+
+    def work(connection: Connection) -> int | None:
+        connection.execute(text("SELECT pg_sleep(0.3)"))
+        time.sleep(0.3)
+        return connection.scalar(text("SELECT 1"))
+
+    database = Database(url)
+    try:
+        assert await database.at_length(work) == 1
+    finally:
+        await database.close()

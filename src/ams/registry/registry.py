@@ -116,15 +116,14 @@ class Registry:
 
         `logs` are the topics whose messages are there already; `finish` is called before anything of it is stored.
         """
-        lines, now = iter(lines), self._clock.wall()
-        untried = [True]
+        given, now = iter([lines]), self._clock.wall()
 
         def work(connection: Connection) -> None:
-            if not untried:  # the lines were read once, and are gone
+            once = next(given, None)
+            if once is None:  # tried again, as on a disk that was full: lines that were read are gone
                 raise RegistryUnavailable
-            untried.clear()
             filling = Filling(connection, self._secrets, now, logs)
-            for line in lines:
+            for line in once:
                 filling.add(line)
             finish(filling)
 

@@ -167,11 +167,12 @@ def descendants(pid: int) -> list[int]:
 def wait_gone(pids: Sequence[int], seconds: float = 5.0) -> None:
     """Wait until none of these processes runs any more (one that nobody has waited for counts as gone)."""
     give_up = time.monotonic() + seconds
-    while any(map(_runs, pids)) and time.monotonic() < give_up:
+    while any(map(runs, pids)) and time.monotonic() < give_up:
         time.sleep(0.005)
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
+    """Tell whether a process is there and has not ended."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"

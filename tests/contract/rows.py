@@ -131,9 +131,18 @@ class Row(NamedTuple):
     served: str = "usual"
     """Which settings the service has (`tests.contract.conftest.SETTINGS`)."""
 
+    standing: bool = False
+    """Whether the answer is of the moment of a publish, and right only while the log's clock stands still."""
+
     @property
     def lines(self) -> list[str]:
         return self.line.split(", ")
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the clocks that messages and deadlines go by must be the test's own."""
+        steps = (*self.given, *(step for step, _ in self.then))
+        return self.standing or any(isinstance(step, Wait) for step in steps)
 
 
 def error(short: str, message: str, **headers: str) -> Answer:

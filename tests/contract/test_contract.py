@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.contract import (
     access,
@@ -29,9 +30,15 @@ ROOMS = (
     metrics, usage, clients, ours,
 )  # fmt: skip
 ROWS = [row for room in ROOMS for row in room.ROWS]
+OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.line}: {row.says}")
+def _marked(row: Row) -> ParameterSet:
+    marks = (OWN_CLOCKS,) if row.needs_clock else ()
+    return pytest.param(row, marks=marks, id=f"{row.line}: {row.says}")
+
+
+@pytest.mark.parametrize("row", [_marked(row) for row in ROWS])
 def test_the_service_answers_as_the_contract_says(row: Row, runner: Callable[[str], Runner]) -> None:
     runner(row.served).run(row)
 

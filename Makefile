@@ -8,12 +8,11 @@ PORT ?= 8080
 DATA ?= ams-data
 N ?= 200
 SECONDS ?= 3600
-RUNS ?= 1
 BIN := .venv/bin
 export PYTHON
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 run: .venv/core ## Start the service, run the main job against it, keep serving (PORT=8080 DATA=ams-data)
 	@$(BIN)/python -m demo --keep-serving --port $(PORT) --data $(DATA)
@@ -58,8 +57,8 @@ docs: .venv/dev ## Check the documents: links, settings, and the tutorials line 
 faults: .venv/dev ## Kill the service N times at bad moments and check that nothing was lost (N=200)
 	@$(BIN)/python -m tests.faults.campaign --kills $(N)
 
-faults-cluster: .venv/dev ## Break a running cluster part by part under load, RUNS times (FAULT="name name" for some)
-	@$(BIN)/python -m tests.faults.cluster.campaign --runs $(RUNS) $(FAULT:%=--fault %)
+faults-cluster: .venv/dev ## Break one thing after another of a cluster under load, N times each (N=3 FAULT="kill-node upgrade")
+	@$(BIN)/python -m tests.faults.cluster.campaign --runs $(if $(filter file,$(origin N)),3,$(N)) $(FAULT:%=--fault %)
 
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))

@@ -17,7 +17,7 @@ class Call(NamedTuple):
     request: str
     """Names the request; those repeated with their key have the name of the first."""
     what: str
-    """`publish`, `pull`, `acknowledge`, `modifyOffset`, or `read`."""
+    """`publish`, `pull`, `acknowledge`, `modifyOffset`, `offsets`, or `read` for what the registry alone answers."""
     started: float
     ended: float
     status: int

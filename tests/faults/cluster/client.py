@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 10.0
 BREATH_SECONDS = 0.5
 """How long a client waits after it was let down: without it a fault of seconds would fill the history with failures."""
 FOREVER = float("inf")
-_VERBS = ("publish", "pull", "acknowledge", "modifyOffset")
+_VERBS = ("publish", "pull", "acknowledge", "modifyOffset", "offsets")
 
 
 @dataclass(frozen=True)

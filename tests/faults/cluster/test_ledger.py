@@ -1,0 +1,64 @@
+import json
+
+from tests.faults.cluster.calls import Call, CallLog, failed_requests, well_again
+from tests.faults.cluster.ledger import Entry, by_fault, line, table
+
+
+def call(request: str, started: float, ended: float, status: int = 200, *, again: bool = False) -> Call:
+    return Call(request, "publish", started, ended, status, again=again)
+
+
+def test_no_answer_and_errors_of_the_500s_are_failures_and_the_others_are_not() -> None:
+    calls = [call("a", 0, 1, 0), call("b", 0, 1, 503), call("c", 0, 1, 408), call("d", 0, 9)]
+
+    assert set(failed_requests(calls)) == {"a", "b"}
+
+
+def test_a_request_repeated_with_its_key_failed_once() -> None:
+    calls = [call("a", 0, 1, 500), call("a", 1, 2, 500, again=True), call("a", 2, 3, again=True)]
+
+    assert failed_requests(calls) == {"a": calls[0]}
+
+
+def test_it_is_well_again_after_the_last_call_that_failed_or_was_slow() -> None:
+    assert well_again([call("a", 9, 12), call("b", 12, 12.1), call("c", 13, 13.2, 500)], 10, calm=3) == 13.2
+    assert well_again([call("a", 1, 2, 500), call("b", 11, 11.1)], 10, calm=3) == 10
+
+
+def test_a_slow_call_long_after_is_not_of_the_fault_but_a_failed_one_is() -> None:
+    assert well_again([call("a", 10, 13), call("b", 40, 45)], 10, calm=3) == 13
+    assert well_again([call("a", 10, 13), call("b", 40, 45, 500)], 10, calm=3) == 45
+
+
+def test_it_is_quiet_only_while_calls_are_made_and_none_feels_anything() -> None:
+    log = CallLog([call("a", 0, 5), call("b", 6, 6.1)])
+
+    assert log.quiet_since(5.5)
+    assert not log.quiet_since(4)
+    assert not log.quiet_since(7)
+
+
+def test_every_violation_is_counted_as_one_of_its_kind() -> None:
+    entry = Entry("kill-node")
+    for sentence in (
+        "law 1: message m of request r, acknowledged as id 3, is lost",
+        "law 1: message m of request r is stored as ids 3 and 4",
+        "law 2: topic t has id 4 (m) where id 3 should be",
+        "law 3: an acknowledgement of s:3 was taken after its deadline",
+        "law 3: r was answered as if it had happened; it could only stand at 3 (by its creation)",
+    ):
+        entry.charge(sentence)
+
+    assert (entry.lost, entry.duplicated, entry.order, entry.wrong_acks) == (1, 1, 1, 2)
+    assert len(entry.broken) == 5
+
+
+def test_several_runs_of_a_fault_are_one_line_with_the_worst_of_what_is_no_sum() -> None:
+    runs = [Entry("a", requests=10, failed=1, longest=2.0, back=3.0), Entry("b"), Entry("a", requests=5, back=1.0)]
+
+    [first, second] = by_fault(runs)
+
+    assert (first.runs, first.requests, first.failed, first.longest, first.back) == (2, 15, 1, 2.0, 3.0)
+    assert second.fault == "b"
+    assert [each["fault"] for each in json.loads(line([first, second]))] == ["a", "b"]
+    assert table([first]).splitlines()[1].split() == ["a", "2", "15", "1", "0", "2.0", "3.0", "0", "0", "0", "0"]

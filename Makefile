@@ -58,7 +58,7 @@ faults: .venv/dev ## Kill the service N times at bad moments and check that noth
 	@$(BIN)/python -m tests.faults.campaign --kills $(N)
 
 faults-cluster: .venv/dev ## Break one thing after another of a cluster under load, N times each (N=3 FAULT="kill-node upgrade")
-	@$(BIN)/python -m tests.faults.cluster.campaign --runs $(if $(filter file,$(origin N)),3,$(N)) $(FAULT:%=--fault %)
+	@$(BIN)/python -m tests.faults.cluster.campaign --runs $(if $(filter file,$(origin N)),3,$(N)) $(if $(FAULT),--fault $(FAULT))
 
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))

@@ -33,7 +33,7 @@ logging.getLogger("aiokafka").setLevel(logging.WARNING)  # below that it writes 
 IDLE_MS = 300_000
 """Unused connections are closed sooner than the brokers do it (10 minutes), so that none is closed under a request."""
 CONNECT = 1.5
-"""Seconds a connection may take to be made. A stopped broker's system takes connections still: it is found out sooner."""
+"""Seconds a connection may take to be made: less than an answer, as a stopped broker's system takes connections."""
 AFTER_FAILURE = 0.1
 """Seconds in which a broker that could not be reached is not tried again."""
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
-from aiokafka.protocol.fetch import FetchRequest
 
 from ams.errors import AmsError, Damaged, LogUnavailable, TopicGone
 from ams.log.kafka.connection import Connection
-from ams.log.kafka.fetch import UNCOMMITTED, Fetcher, Part, part_of
+from ams.log.kafka.fetch import Fetcher, Part, part_of
 from ams.log.kafka.links import Lane, NodeId
 from ams.log.kafka.place import Place
 from ams.log.kafka.ring import Ring
+from ams.log.kafka.session import FetchSession
 from ams.names import Offset, TopicId
 
 LONG, SHORT = Lane("follow"), Lane("follow-new")
@@ -26,8 +26,8 @@ WAIT_MS = {LONG: 500, SHORT: 20}
 """How long a broker may wait for something new."""
 TOPIC_BYTES, MAX_BYTES = 2**16, 2**22
 """Bytes of an answer for one topic and for all; of the first topic a whole batch at least."""
-PACE, MOST_PACE = 20e-6, 0.02
-"""Seconds between two questions for each topic in them, and at most: they cost as much as they have topics."""
+PACE, MOST_PACE = 2e-6, 0.01
+"""Seconds between two questions for each topic they are about, and at most."""
 FIND_SECONDS = 3.0
 AGAIN = 0.1
 """Seconds until a topic is tried again that could not be asked about."""
@@ -72,20 +72,32 @@ class Node:
     def __init__(self, number: NodeId) -> None:
         self.number = number
         self.topics: dict[TopicId, Followed] = {}
+        self.sessions = {LONG: FetchSession(), SHORT: FetchSession()}
         self.asking: dict[Lane, asyncio.Task[None]] = {}
         self._covered: dict[TopicId, Offset] = {}
+        self._new: dict[TopicId, Followed] = {}
+
+    def add(self, followed: Followed) -> None:
+        """Ask about a topic, from its position on."""
+        topic = followed.place.topic
+        self.topics[topic] = followed
+        if self._covered.get(topic, NEVER) > followed.position:
+            self._new[topic] = followed
 
     def remove(self, followed: Followed) -> None:
         """Ask no more about a topic."""
-        if self.topics.get(followed.place.topic) is followed:
-            del self.topics[followed.place.topic]
+        topic = followed.place.topic
+        if self.topics.get(topic) is followed:
+            del self.topics[topic]
+            self._new.pop(topic, None)
 
     def to_ask(self, lane: Lane) -> list[Followed]:
         """Return what the next question of a lane is about: all, or what the long one that is out does not cover."""
-        if lane == LONG:
-            self._covered = {topic: each.position for topic, each in self.topics.items()}
-            return list(self.topics.values())
-        return [each for topic, each in self.topics.items() if self._covered.get(topic, NEVER) > each.position]
+        if lane == SHORT:
+            return list(self._new.values())
+        self._covered = {topic: each.position for topic, each in self.topics.items()}
+        self._new.clear()
+        return list(self.topics.values())
 
 
 class Follower:
@@ -145,6 +157,7 @@ class Follower:
 
     def _follow(self, followed: Followed) -> None:
         if followed.node is not None:
+            followed.node.add(followed)
             self._ask_more(followed.node)
         elif not followed.finding:
             self._look_for(followed)
@@ -182,7 +195,7 @@ class Follower:
             followed.position = min(max(followed.position, oldest), end)
         if followed.waiters:
             node = followed.node = self._nodes.setdefault(number, Node(number))
-            node.topics[place.topic] = followed
+            node.add(followed)
             self._ask_more(node)
 
     def _lose(self, followed: Followed, *, astray: bool = False) -> None:
@@ -212,11 +225,16 @@ class Follower:
             del node.asking[lane]
 
     async def _ask_once(self, node: Node, lane: Lane, asked: Iterable[Followed]) -> None:
+        session = node.sessions[lane]
         positions = {each.place.name: (each.place.topic, each.position) for each in asked}
-        wanted = [(each.place.name, [(0, max(each.position - each.place.first, 0), TOPIC_BYTES)]) for each in asked]
-        request = FetchRequest(WAIT_MS[lane], 1, MAX_BYTES, UNCOMMITTED, wanted)
-        response = await self._connection.send(node.number, request, lane)
-        for name, parts in response.topics:
+        wanted = {each.place.name: max(each.position - each.place.first, 0) for each in asked}
+        request = session.request(wanted, wait_ms=WAIT_MS[lane], topic_bytes=TOPIC_BYTES, max_bytes=MAX_BYTES)
+        try:
+            response = await self._connection.send(node.number, request, lane)
+        except BaseException:
+            session.reset()
+            raise
+        for name, parts in response.topics if session.answered(response) else ():
             topic, position = positions[name]
             if followed := self._followed.get(topic):
                 await self._take(followed, position, parts[0])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ams import postgresql
+from ams.clock import Milliseconds
 from ams.cursors.postgres import PostgresCursors
 from ams.errors import CursorsUnavailable
 from ams.names import Offset
@@ -115,6 +116,19 @@ async def test_calls_to_a_frozen_server_fail_in_time_then_at_once_and_it_does_no
         standing = await until_answered(node)
         await asyncio.sleep(0.2)
         assert standing == (await node.position(SUB, TOPIC)).offset == 0
+
+
+async def test_an_acknowledgement_that_came_in_time_is_in_time_however_long_the_server_takes(server: Postgres) -> None:
+    async with nodes_on(server.url()) as (node, _):
+        await node.hand_out(SUB, 0, Offset(10))
+        server.freeze(1)
+        acknowledging = asyncio.create_task(node.acknowledge(SUB, Offset(9), Milliseconds(1_000)))
+        await asyncio.sleep(1.2)
+        server.thaw(1)
+
+        await acknowledging
+
+        assert (await node.position(SUB, TOPIC)).offset == 10
 
 
 async def seconds_to_fail(node: PostgresCursors) -> float:

@@ -10,8 +10,6 @@ import pytest
 from ams.clock import ManualClock
 from ams.errors import Unusable
 from ams.moving import check, export, import_
-from ams.moving.exporting import Installation
-from ams.moving.importing import Importing
 from tests.moving.installation import Told, furnish, installation, service, told
 
 
@@ -52,7 +50,7 @@ def quiet(done: int, expected: int | None) -> None:
 
 async def imported(furnished: Furnished, path: Path, target: Path) -> None:
     async with installation(target, furnished.clock) as empty:
-        assert await import_(empty, str(path), quiet) == check(str(path))
+        assert await import_(empty, str(path), quiet) == check(str(path), quiet)
 
 
 @pytest.mark.parametrize("name", ["export.jsonl", "export.jsonl.gz"])
@@ -144,9 +142,11 @@ async def test_an_import_that_was_broken_off_is_served_by_nobody_and_goes_on(
 ):
     lines = furnished.export.read_bytes().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if f'"kind":"{after}"'.encode() in line)
+    cut = tmp_path / "cut"
+    cut.write_bytes(b"".join(lines[:last]))
     async with installation(tmp_path / "new", furnished.clock) as target:
         with pytest.raises(Unusable, match="the last line is missing"):
-            await _import_unchecked(target, lines[:last], tmp_path)
+            await import_(target, str(cut), quiet)
 
     with pytest.raises(Unusable, match="the registry is empty but the log is not"):
         async with service(tmp_path / "new", furnished.clock):
@@ -156,11 +156,3 @@ async def test_an_import_that_was_broken_off_is_served_by_nobody_and_goes_on(
     async with installation(tmp_path / "new", furnished.clock) as source:
         await export(source, str(tmp_path / "again"), quiet)
     assert (tmp_path / "again").read_bytes().splitlines(keepends=True)[1:] == lines[1:]
-
-
-async def _import_unchecked(target: Installation, lines: list[bytes], folder: Path) -> None:
-    """Import a cut file as one that comes on stdin: what is wrong with it is met on the way."""
-    cut = folder / "cut"
-    cut.write_bytes(b"".join(lines))
-    with cut.open("rb") as file:
-        await Importing(target, file, "cut", quiet).run()

@@ -23,6 +23,10 @@ TOPIC = line("topic", project="p", name="t")
 HTTPS = {"type": "http_endpoint", "endpoint": "https://receiver.example.org/"}
 
 
+def quiet(done: int, expected: int | None) -> None:
+    """Hear of the progress."""
+
+
 def message(offset: int, time: int = 1000) -> Fields:
     return line("message", offset=offset, time=time, data="")
 
@@ -84,7 +88,7 @@ def test_a_bad_line_is_told_by_its_number(tmp_path: Path, lines: list[Fields], n
     path = written(tmp_path / "file", whole(*lines))
 
     with pytest.raises(Unusable) as refused:
-        check(path)
+        check(path, quiet)
 
     assert str(refused.value).startswith(f"{path}, line {number}: ")
     assert said in str(refused.value)
@@ -103,29 +107,29 @@ def test_what_is_good_is_counted(tmp_path: Path):
     ]
     path = written(tmp_path / "file", whole(*lines))
 
-    assert check(path) == {"log": 1, "message": 2, "user": 1, "project": 1, "topic": 1, "subscription": 2}
+    assert check(path, quiet) == {"log": 1, "message": 2, "user": 1, "project": 1, "topic": 1, "subscription": 2}
 
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path):
     with pytest.raises(Unusable, match="line 1: the file is in format 2, this program reads 1; upgrade it"):
-        check(written(tmp_path / "file", [HEADER | {"format": 2}, *whole()[1:]]))
+        check(written(tmp_path / "file", [HEADER | {"format": 2}, *whole()[1:]]), quiet)
 
 
 def test_a_file_without_a_header_is_no_export(tmp_path: Path):
     with pytest.raises(Unusable, match="line 1: an export begins with a line of kind header"):
-        check(written(tmp_path / "file", whole(USER)[1:]))
+        check(written(tmp_path / "file", whole(USER)[1:]), quiet)
 
 
 def test_a_file_that_counts_otherwise_is_refused(tmp_path: Path):
     lines = whole(USER, PROJECT)
 
     with pytest.raises(Unusable, match="line 3: the file has other lines than it says: project 1, and there are 0"):
-        check(written(tmp_path / "file", [lines[0], lines[1], lines[3]]))
+        check(written(tmp_path / "file", [lines[0], lines[1], lines[3]]), quiet)
 
 
 def test_nothing_follows_the_end(tmp_path: Path):
     with pytest.raises(Unusable, match="line 4"):
-        check(written(tmp_path / "file", [*whole(USER), PROJECT]))
+        check(written(tmp_path / "file", [*whole(USER), PROJECT]), quiet)
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
@@ -139,7 +143,7 @@ def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, name: str):
     for length in range(0, len(data) - 1, 7):
         path.write_bytes(data[:length])
         with pytest.raises(Unusable):
-            check(str(path))
+            check(str(path), quiet)
 
 
 def test_bytes_that_are_no_text_and_lines_that_are_no_objects_are_told(tmp_path: Path):
@@ -147,19 +151,19 @@ def test_bytes_that_are_no_text_and_lines_that_are_no_objects_are_told(tmp_path:
     for bad in (b"\xff\xfe", b"{", b"[]", b"null", b'{"kind":"user","name":"\xff"}'):
         path.write_bytes(b'{"kind":"header","format":1}\n\n' + bad + b"\n")
         with pytest.raises(Unusable, match="line 3"):
-            check(str(path))
+            check(str(path), quiet)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path):
     with pytest.raises(Unusable, match="No such file"):
-        check(str(tmp_path / "file"))
+        check(str(tmp_path / "file"), quiet)
 
 
 def test_no_message_tells_a_token(tmp_path: Path):
     secret = "a-token-nobody-may-see"
     for lines in ([USER | {"token": secret}] * 2, [USER | {"token": secret, "nam": 1}], [USER | {"token": [secret]}]):
         with pytest.raises(Unusable) as refused:
-            check(written(tmp_path / "file", whole(*lines)))
+            check(written(tmp_path / "file", whole(*lines)), quiet)
         assert secret not in repr(refused.value)
         assert refused.value.__cause__ is None
 
@@ -169,7 +173,7 @@ def test_the_example_of_the_reference_is_an_export(tmp_path: Path):
     path = tmp_path / "file"
     path.write_text(example)
 
-    assert sum(check(str(path)).values()) == len(example.splitlines()) - 2
+    assert sum(check(str(path), quiet).values()) == len(example.splitlines()) - 2
 
 
 def test_every_kind_and_every_field_is_in_the_reference():

@@ -59,23 +59,28 @@ def import_command(
 ) -> None:
     """Fill a new installation from an export. Nothing is served of it before all of it is there.
 
+    A file is checked whole before anything is changed, what comes on stdin as it comes.
+
     Broken off, it is to be run again with the same file.
     """
     if check_only:
-        _tell(check(file), output, f"{file} can be imported.")
+        _tell(check(file, _Progress("checked").tell), output, f"{file} can be imported.")
         return
-    counts = asyncio.run(_import(_settings(data, config), file))
+    settings = _settings(data, config)
+    if file != STANDARD:
+        check(file, _Progress("checked").tell)
+    counts = asyncio.run(_import(settings, file))
     _tell(counts, output, "All of it is there; start the service.")
 
 
 async def _export(settings: Settings, file: str, *, with_secrets: bool) -> Mapping[str, int]:
     async with _installation(settings) as source:
-        return await export(source, file, _Progress().tell, with_secrets=with_secrets)
+        return await export(source, file, _Progress("exported").tell, with_secrets=with_secrets)
 
 
 async def _import(settings: Settings, file: str) -> Mapping[str, int]:
     async with _installation(settings) as target:
-        return await import_(target, file, _Progress().tell)
+        return await import_(target, file, _Progress("imported").tell)
 
 
 @contextlib.asynccontextmanager
@@ -99,7 +104,8 @@ def _settings(data: str, config: str | None) -> Settings:
 class _Progress:
     """Tells from time to time how far the work is."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: str) -> None:
+        self._work = work
         self._next = time.monotonic() + _EVERY_SECONDS
 
     def tell(self, done: int, expected: int | None) -> None:
@@ -107,7 +113,8 @@ class _Progress:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _EVERY_SECONDS
-        note(f"{done:,} messages" if expected is None else f"{done:,} of {expected:,} messages")
+        of = "" if expected is None else f" of {expected:,}"
+        note(f"{self._work} {done:,}{of} messages")
 
 
 def _tell(counts: Mapping[str, int], output: Format, last: str, *, is_note: bool = False) -> None:

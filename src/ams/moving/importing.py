@@ -17,7 +17,7 @@ from ams.log.base import Origin
 from ams.messages import Stored
 from ams.messages import message as made_message
 from ams.moving.exporting import Installation, Progress
-from ams.moving.files import STANDARD, lines, reading
+from ams.moving.files import lines, reading
 from ams.moving.rules import Rules, judged
 from ams.names import Offset, TopicId, new_topic_id, topic_id
 from ams.registry.filling import Filling, Loaded, Name, Placed
@@ -31,32 +31,33 @@ _AT_ONCE = 1000
 """Logs and cursors made at the same time: they share commits."""
 
 
-def check(path: str) -> Mapping[str, int]:
+def check(path: str, progress: Progress) -> Mapping[str, int]:
     """Read a file to its end and judge every line; return how many of each kind are in it. Raises `Unusable`."""
+    rules, done, expected = Rules(), 0, None
     with reading(path) as file:
-        rules = Rules()
-        for _ in judged(lines(file, path), path, rules):
-            pass
-        return rules.counts
+        for line in judged(lines(file, path), path, rules):
+            if isinstance(line, Header):
+                expected = line.messages
+            elif isinstance(line, Message):
+                done += 1
+                if done % _MESSAGES == 0:
+                    progress(done, expected)
+    return rules.counts
 
 
 async def import_(target: Installation, path: str, progress: Progress) -> Mapping[str, int]:
     """Store what a file holds in an empty installation; return how many lines of each kind that were.
 
-    A file is checked whole before anything is changed; what comes on stdin is checked as it comes. Raises `Unusable`
-    for a file with a bad line and for an installation that holds something.
+    Lines are judged as they come: `check` does it before. Raises `Unusable` for a bad line, which leaves an import that
+    was broken off, and for an installation that holds something, which is left as it is.
     """
     if not await target.registry.is_empty():
         raise Unusable("there are users or topics already: import into a new installation")
-    if path != STANDARD:
-        check(path)
     with reading(path) as file:
-        return await Importing(target, file, path, progress).run()
+        return await _Importing(target, file, path, progress).run()
 
 
-class Importing:
-    """One import, of lines that are judged as they come."""
-
+class _Importing:
     def __init__(self, target: Installation, file: IO[bytes], path: str, progress: Progress) -> None:
         self._registry, self._log, self._cursors = target
         self._rules = Rules()
@@ -67,7 +68,6 @@ class Importing:
         self._lost = 0
 
     async def run(self) -> Mapping[str, int]:
-        """Store everything; return how many lines of each kind that were. Raises `Unusable`."""
         logs = await self._load_all()
         loop = asyncio.get_running_loop()
 

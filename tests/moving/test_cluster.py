@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from ams.clock import ManualClock
 from ams.log.base import Log
 from ams.moving import export, import_
-from tests.moving.installation import DAY, furnish, installation, service
+from tests.moving.installation import DAY, furnish, installation, service, told
 
 
 def quiet(done: int, expected: int | None) -> None:
@@ -41,6 +41,8 @@ async def test_all_is_the_same_on_a_cluster_and_back_in_a_folder(
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     async with service(tmp_path / "old", clock) as api:
         await furnish(api, clock)
+    async with service(tmp_path / "old", clock) as api:  # when acknowledgements were is told until a restart only
+        before = await told(api, clock)
     async with installation(tmp_path / "old", clock) as old:
         await export(old, str(one), quiet)
         found = await offsets_at(old.log, clock)
@@ -50,6 +52,9 @@ async def test_all_is_the_same_on_a_cluster_and_back_in_a_folder(
         await export(moved, str(two), quiet)
         assert await offsets_at(moved.log, clock) == found
         assert await moved.log.weak() == {}
+    async with service(tmp_path / "node", clock, **cluster) as api:
+        after = await told(api, clock)
+        assert {path for path in before if before[path] != after[path]} == set()
     async with installation(tmp_path / "new", clock) as back:
         await import_(back, str(two), quiet)
         await export(back, str(three), quiet)

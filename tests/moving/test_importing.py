@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ams.clock import ManualClock, SystemClock
+from ams.errors import Unusable
 from ams.export_format import FORMAT, End, Header, Log, Message, Project, Topic, encoded
 from ams.moving import export, import_
+from ams.names import new_topic_id
 from tests.moving.installation import installation, service
 from tests.moving.lines import line, whole, written
 
@@ -59,6 +63,16 @@ async def test_names_are_enough_and_tokens_of_any_length_open(tmp_path: Path):
         assert len((await api.ask("GET", "/registrations?activation_token="))["user_registrations"]) == 1
 
 
+async def test_messages_of_a_registry_that_was_lost_are_left_alone(tmp_path: Path):
+    clock = ManualClock()
+    async with installation(tmp_path / "new", clock) as target:
+        await target.log.create(new_topic_id())
+        for _ in range(2):
+            with pytest.raises(Unusable, match="the log holds topics that are not in the file"):
+                await import_(target, converted(tmp_path / "file", clock), quiet)
+        assert await target.registry.is_empty()
+
+
 async def test_holes_are_moved_as_holes(tmp_path: Path):
     clock = ManualClock()
     message = [line("message", offset=each, time=clock.now, data="") for each in (2, 3, 7)]
@@ -88,6 +102,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from ams.clock import SystemClock
 from ams.moving import export, import_
+from ams.names import new_topic_id
 from tests.moving.installation import installation
 
 async def main(folder):

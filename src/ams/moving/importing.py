@@ -69,6 +69,7 @@ class _Importing:
 
     async def run(self) -> Mapping[str, int]:
         logs = await self._load_all()
+        await self._refuse_others(logs)
         loop = asyncio.get_running_loop()
 
         def finish(filling: Filling) -> None:
@@ -89,6 +90,15 @@ class _Importing:
             elif isinstance(line, Lost):
                 self._lost = line.messages
         return logs
+
+    async def _refuse_others(self, logs: Mapping[Name, Loaded]) -> None:
+        """Refuse to go on beside messages of others: with a registry that does not know them they would be dropped."""
+        others = await self._log.topics() - {each.topic for each in logs.values()}
+        if others:
+            raise Unusable(
+                f"the log holds topics that are not in the file ({len(others)}), of a registry that was lost or of"
+                " another import: import into a new installation"
+            )
 
     async def _load(self, line: Log) -> Loaded:
         topic = topic_id(line.id) if line.id else new_topic_id()

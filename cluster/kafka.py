@@ -18,6 +18,8 @@ from cluster.processes import DidNotStart, Process
 
 START_SECONDS = 90.0
 HEAP_MB = 256
+QUICK = "-XX:TieredStopAtLevel=1"
+"""Java compiles once and lightly: right for programs that live for seconds."""
 STARTED = "Kafka Server started"
 """What the broker logs when it is registered, has caught up and is allowed to lead."""
 __all__ = ["Brokers", "Login", "Security"]
@@ -36,6 +38,7 @@ class Brokers:
     """Brokers 1 to `count`, all in `folder`, each with its log in `broker-N.log` there.
 
     `ways` are names of further ways to the brokers, all through links that can be cut: the way of one node, say.
+    `quick` brokers are ready sooner and cost less on a busy machine, and are slower for good: not for measuring.
     `more` are properties added to those of every broker, and win over them. Use it as a context, or `start` and `stop`.
     """
 
@@ -45,6 +48,7 @@ class Brokers:
         count: int = 1,
         *,
         heap_mb: int = HEAP_MB,
+        quick: bool = False,
         ways: Sequence[str] = (),
         security: Security | None = None,
         more: Mapping[str, str] | None = None,
@@ -52,7 +56,7 @@ class Brokers:
         self.folder = folder.absolute()
         self.numbers = range(1, count + 1)
         self._jars = kafka_jars()
-        self._heap_mb = heap_mb
+        self._flags = [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", *([QUICK] if quick else [])]
         self.security = security
         self._more = dict(more or {})
         self._ports = {number: _ports(ways) for number in self.numbers}
@@ -137,9 +141,8 @@ class Brokers:
             self.process(number).wait_said(STARTED, START_SECONDS)
 
     def _process(self, number: int) -> Process:
-        heap = [f"-Xms{self._heap_mb}m", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC"]
         logging = f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties"
-        command = [_java(), *heap, logging, "-cp", f"{self._jars}/*", "kafka.Kafka", str(self._file(number))]
+        command = [_java(), *self._flags, logging, "-cp", f"{self._jars}/*", "kafka.Kafka", str(self._file(number))]
         return Process(f"broker {number}", command, self.folder / f"broker-{number}.log")
 
     def _file(self, number: int) -> Path:
@@ -153,7 +156,7 @@ class Brokers:
         file = self._file(number)
         file.touch(mode=0o600)
         file.write_text("".join(f"{key}={value}\n" for key, value in chosen.items()))
-        small = [_java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{self._jars}/*"]
+        small = [_java(), "-Xmx128m", "-XX:+UseSerialGC", QUICK, "-cp", f"{self._jars}/*"]
         command = [*small, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(file), *self._users()]
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
         if run.returncode:

@@ -22,7 +22,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Brokers]:
     folder = tmp_path_factory.mktemp("kafka")
-    with Brokers(folder, ways=["node1"], security=Security(authority, LOGIN)) as brokers:
+    with Brokers(folder, quick=True, ways=["node1"], security=Security(authority, LOGIN)) as brokers:
         yield brokers
 
 

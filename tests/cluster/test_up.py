@@ -49,7 +49,7 @@ class Up:
     def text(self) -> str:
         return self.output.read_text()
 
-    def eventually(self, true: Callable[[], object], seconds: float = 120) -> None:
+    def eventually(self, true: Callable[[], object], seconds: float = 240) -> None:
         give_up = time.monotonic() + seconds
         while not true():
             assert self.process.poll() is None, self.text
@@ -69,10 +69,12 @@ class Up:
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     up = Up(tmp_path_factory.mktemp("up"))
-    up.eventually(lambda: "Ctrl-C stops everything" in up.text)
-    yield up
-    up.process.kill()
-    up.process.wait()
+    try:
+        up.eventually(lambda: "Ctrl-C stops everything" in up.text)
+        yield up
+    finally:
+        up.process.kill()
+        up.process.wait()
 
 
 def test_messages_go_through_what_is_killed_is_brought_back_and_ctrl_c_leaves_nothing(up: Up) -> None:

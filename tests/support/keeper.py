@@ -16,7 +16,7 @@ from cluster.postgres import Postgres
 @contextmanager
 def kafka(folder: Path) -> Iterator[str]:
     """Run one broker; yields its address."""
-    with Brokers(folder / "kafka") as brokers:
+    with Brokers(folder / "kafka", quick=True) as brokers:
         yield brokers.servers
 
 

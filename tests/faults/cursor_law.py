@@ -47,13 +47,15 @@ class _Standing(NamedTuple):
 
     trail: tuple[_Move, ...]
     read: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+    """Moves settled by the answer to a later one, whose own answers have not come yet."""
 
     @property
     def offset(self) -> int:
         return self.trail[-1].offset
 
     def has(self, use: Use) -> bool:
-        return use.request in self.read or any(move.request == use.request for move in self.trail)
+        return use.request in self.read | self.kept or any(move.request == use.request for move in self.trail)
 
 
 _BEGINNING = _Standing((_Move("its creation", 0),))
@@ -96,9 +98,9 @@ class _Walk:
         if use.outcome is Outcome.REFUSED:
             agreeing = {standing for standing in reachable if not standing.has(use)}
         elif use.outcome is Outcome.DONE:
-            agreeing = {_settled(standing, use) for standing in reachable if standing.has(use)}
+            agreeing = {self._settled(standing, use) for standing in reachable if standing.has(use)}
         else:
-            agreeing = {standing._replace(read=standing.read - {use.request}) for standing in reachable}
+            agreeing = {_without(standing, use) for standing in reachable}
         self._standings = {self._compact(standing) for standing in agreeing or self._believing(use, reachable)}
         return None if agreeing else _complaint(use, reachable)
 
@@ -143,6 +145,14 @@ class _Walk:
         )
         return standing._replace(trail=kept)
 
+    def _settled(self, standing: _Standing, use: Use) -> _Standing:
+        """An answered move can be undone no longer, nor anything before it; those may be answered later."""
+        for place, move in enumerate(standing.trail):
+            if move.request == use.request:
+                before = {each.request for each in standing.trail[:place]} & self.pending.keys()
+                return standing._replace(trail=standing.trail[place:], kept=standing.kept | before)
+        return _without(standing, use)
+
     def _believing(self, use: Use, reachable: set[_Standing]) -> set[_Standing]:
         """Go on after a violation as if the answer were right, so that it is told once."""
         if isinstance(use, Pull) and use.messages:
@@ -154,12 +164,9 @@ def _moved(use: Ack | Seek, offset: int) -> int:
     return use.offset if isinstance(use, Seek) else max(offset, use.last + 1)
 
 
-def _settled(standing: _Standing, use: Use) -> _Standing:
-    """An answered move can be undone no longer, nor anything before it."""
-    for place, move in enumerate(standing.trail):
-        if move.request == use.request:
-            return standing._replace(trail=standing.trail[place:])
-    return standing._replace(read=standing.read - {use.request})
+def _without(standing: _Standing, use: Use) -> _Standing:
+    """Forget a use whose answer has come, or will never come."""
+    return standing._replace(read=standing.read - {use.request}, kept=standing.kept - {use.request})
 
 
 def _complaint(use: Use, reachable: set[_Standing]) -> str:

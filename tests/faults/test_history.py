@@ -241,6 +241,21 @@ def test_what_an_answered_acknowledgement_stood_on_cannot_be_lost() -> None:
     assert len(found(uses, held("a", "b", "c"), 0)) == 1
 
 
+def test_of_moves_at_the_same_time_the_first_may_be_answered_last() -> None:
+    moves = [replace(ack("a1", 2, 1), ended=6), replace(seek("k1", 3, 0), ended=5)]
+
+    assert found([ABC, *moves, pull("c1", 7, A)], held("a", "b", "c"), 0) == []
+    assert found([ABC, *moves, pull("c1", 7, C)], held("a", "b", "c"), 2) == []
+    assert found([ABC, *moves, pull("c1", 7, B)], held("a", "b", "c"), 1) != []
+
+
+def test_an_acknowledgement_refused_after_a_later_move_was_answered_did_not_happen() -> None:
+    moves = [replace(ack("a1", 2, 1, Outcome.REFUSED), ended=6), replace(seek("k1", 3, 0), ended=5)]
+
+    assert found([ABC, *moves, pull("c1", 7, A)], held("a", "b", "c"), 0) == []
+    assert found([ABC, *moves, pull("c1", 7, C)], held("a", "b", "c"), 2) != []
+
+
 def test_a_pull_may_answer_late_what_it_read_before_an_acknowledgement() -> None:
     uses = [ABC, pull("c1", 2, A, B, C, end=9), ack("a1", 3, 1, end=4), pull("c2", 5, C, end=6)]
 

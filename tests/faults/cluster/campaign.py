@@ -86,7 +86,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.cluster.campaign", description=__doc__)
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each fault")
     parser.add_argument(
-        "--fault", nargs="*", choices=list(BY_NAME), metavar="NAME", help=f"some of {', '.join(BY_NAME)}"
+        "--fault",
+        nargs="+",
+        action="extend",
+        choices=list(BY_NAME),
+        metavar="NAME",
+        help=f"some of {', '.join(BY_NAME)}",
     )
     parser.add_argument("--seed", type=int, default=None, metavar="S", help="repeats the clients' decisions")
     options = parser.parse_args()

@@ -107,6 +107,21 @@ async def test_who_reads_on_and_on_gets_every_message_once(node):
     assert len({each.fragment for each in found}) == 9000
 
 
+async def test_many_who_read_on_side_by_side_each_get_every_message(node):
+    place = await raw.make()
+    await raw.produce(place, [b"%06d" % number + b"x" * 500 for number in range(4000)], linger_ms=5)
+
+    async def read_on(step):
+        found, start = [], Offset(0)
+        while batch := await node.read(place, start, max_messages=step, max_bytes=1 << 20):
+            found += batch
+            start = Offset(batch[-1].offset + 1)
+        return offsets(found)
+
+    for found in await asyncio.gather(*(read_on(step) for step in (100, 100, 100, 70, 300))):
+        assert found == list(range(4000))
+
+
 async def test_large_reads_are_put_together_of_several_fetches(node):
     place = await raw.make()
     await raw.produce(place, [b"x" * 10_000] * 1200, linger_ms=5)

@@ -44,6 +44,21 @@ async def test_callers_share_a_question_only_if_it_was_asked_after_they_came():
     assert await asyncio.gather(*later) == [("a", 3)] * 5
 
 
+async def test_a_question_that_is_out_may_be_joined():
+    asked = Asked()
+    shared = Shared(asked, join=True)
+    first = asyncio.create_task(shared("a"))
+    await turns()
+    later = asyncio.create_task(shared("a"))
+    await turns()
+    asked.gates[0].set_result(None)
+    assert [await first, await later] == [("a", 1)] * 2
+    again = asyncio.create_task(shared("a"))
+    await turns()
+    asked.gates[1].set_result(None)
+    assert await again == ("a", 2)
+
+
 async def test_a_question_does_not_wait_long_for_one_that_hangs():
     asked = Asked()
     shared = Shared(asked)

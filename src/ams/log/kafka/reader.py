@@ -32,6 +32,8 @@ GUESS = 1024
 """Bytes of a message of a topic that was not read yet."""
 FETCHES = 16
 """Fetches at a time, so that many large ones do not fill the memory."""
+SCANS = 2
+"""Fetches ahead at a time: one on its way while messages are made of another. More would only keep others waiting."""
 LAG = 0.05
 """Seconds until a leader is asked again that does not show yet what it said there is."""
 
@@ -46,7 +48,9 @@ class Reader:
         self._ahead = Ahead(options.ahead_bytes)
         self._follower = Follower(connection, self._fetcher, self._ring)
         self._ends = Shared(self._ask_end)
+        self._sequels = Shared(self._fetch_ahead, join=True)
         self._fetching = asyncio.Semaphore(FETCHES)
+        self._scanning = asyncio.Semaphore(SCANS)
         self._sizes: dict[TopicId, int] = {}
 
     @property
@@ -120,6 +124,7 @@ class Reader:
         """End all waits and questions."""
         await self._follower.close()
         await self._ends.close()
+        await self._sequels.close()
 
     def _until(self) -> float:
         return asyncio.get_running_loop().time() + self._patience
@@ -168,14 +173,21 @@ class Reader:
         return self._from_memory(wish, place.topic, position), fetched.end
 
     async def _fetch(self, wish: Wish, place: Place, position: Offset, until: float) -> Fetched:
-        ahead = self._ahead.size(place.topic, position)
-        size = max(ahead, self._size(place.topic, wish))
         try:
+            if self._ahead.size(place.topic, position):
+                return await self._sequels((place, position))
             async with self._fetching:
-                return await self._fetcher.fetch(place, position, size, until=until, enough=None if ahead else wish)
+                size = self._size(place.topic, wish)
+                return await self._fetcher.fetch(place, position, size, until=until, enough=wish)
         except OffsetOutOfRangeError:
             oldest = await self._oldest(place, until)
             return Fetched([], max(position, oldest), Offset(0))
+
+    async def _fetch_ahead(self, what: tuple[Place, Offset]) -> Fetched:
+        place, position = what
+        async with self._scanning:
+            size = self._ahead.size(place.topic, position) or LEAST
+            return await self._fetcher.fetch(place, position, size, until=self._until())
 
     async def _oldest(self, place: Place, until: float) -> Offset:
         oldest = await self._fetcher.oldest(place, until)

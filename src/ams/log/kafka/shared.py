@@ -1,4 +1,4 @@
-"""One question for many: a call is answered by a question that was asked after the call began."""
+"""One question for many: as a rule, a call is answered by a question that was asked after the call began."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,16 +14,20 @@ PATIENCE = 0.2
 
 
 class Shared(Generic[Key, Answer]):
-    """Asks a question at most twice at a time: once for who came before it was sent, once for all who came since."""
+    """Asks a question at most twice at a time: once for who came before it was sent, once for all who came since.
 
-    def __init__(self, ask: Callable[[Key], Awaitable[Answer]]) -> None:
+    With `join` also who came since takes the answer to the one that is out.
+    """
+
+    def __init__(self, ask: Callable[[Key], Awaitable[Answer]], *, join: bool = False) -> None:
         self._ask = ask
+        self._join = join
         self._sent: dict[Key, asyncio.Task[Answer]] = {}
         self._next: dict[Key, asyncio.Task[Answer]] = {}
 
     async def __call__(self, key: Key) -> Answer:
-        """Return the answer to a question that is asked from now on, or raise what it raised."""
-        task = self._next.get(key)
+        """Return the answer to a question that is asked from now on (or is out), or raise what it raised."""
+        task = self._next.get(key) or (self._sent.get(key) if self._join else None)
         if task is None:
             task = self._next[key] = asyncio.create_task(self._run(key, self._sent.get(key)))
             task.add_done_callback(_looked_at)

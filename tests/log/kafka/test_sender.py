@@ -103,6 +103,7 @@ async def test_a_batch_given_up_may_be_stored_and_what_follows_is_in_order(engin
 
     with pytest.raises(LogUnavailable) as caught:
         await log.append(topic, texts("bbbb"))
+    await log._sender.quiet(topic)
     log.connection.lose_answers = 0
     appended = await log.append(topic, texts("cccc"))
 
@@ -247,6 +248,28 @@ async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: Lossy
     assert (line.sequence, line.producer.epoch) == (0, 2)
 
     assert (await log.append(topic, texts("cccc"))).first == 2
+
+
+async def test_a_topic_that_was_taken_for_gone_goes_on_with_another_producer(log: LossyLog):
+    """With the same one a first batch as large as the one before would be taken for a repeat, and be lost."""
+    topic = await new_topic(log)
+    await log.append(topic, texts("aaaa"))
+    log._topics.forget(await log._place(topic))
+
+    appended = await log.append(topic, texts("bbbb"))
+
+    assert appended.first == 1
+    assert await all_fragments(log, topic) == fragments(texts("aaaa", "bbbb"))
+
+
+async def test_a_large_batch_holds_up_no_small_ones_of_other_topics(log: LossyLog):
+    large, small = await new_topic(log), await new_topic(log)
+    await asyncio.gather(*(log.append(topic, texts("warm")) for topic in (large, small)))
+    sent = log.connection.sent
+
+    await asyncio.gather(log.append(small, texts("aaaa")), log.append(large, numbered(0, 10, size=100_000)))
+
+    assert log.connection.sent == sent + 2
 
 
 async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog):

@@ -5,9 +5,10 @@ Every broker passes on what is the controller's. Times are of the event loop: `u
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, TypeVar
 
+import structlog
 from aiokafka.errors import (
     KafkaError,
     NoError,
@@ -23,6 +24,7 @@ from aiokafka.protocol.admin import (
 )
 from aiokafka.protocol.metadata import MetadataRequest
 
+from ams.errors import LogUnavailable
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.links import META, NodeId
 from ams.log.kafka.listing import Listed, listed
@@ -30,6 +32,9 @@ from ams.log.kafka.place import Place
 from ams.log.kafka.requests import AlterRequest, ListTopics
 from ams.names import Offset, TopicId
 
+logger = structlog.get_logger("ams.log")
+
+Answer = TypeVar("Answer")
 Configs = Mapping[str, str]
 """Settings of a topic on the brokers, by their names there."""
 
@@ -122,3 +127,12 @@ def _check(code: int, message: str | None = None, but: type[KafkaError] = NoErro
     kind = for_code(code)
     if kind is not NoError and kind is not but:
         raise kind(message or "")
+
+
+async def refusable(work: Awaitable[Answer]) -> Answer:
+    """Await what the brokers may refuse; what they say is for the log, not for clients."""
+    try:
+        return await work
+    except KafkaError as error:
+        logger.error("kafka.refused", why=str(error))
+        raise LogUnavailable from error

@@ -5,6 +5,9 @@ import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Self
 
+import structlog
+from aiokafka.errors import KafkaError
+
 from ams.clock import Milliseconds, SystemClock
 from ams.errors import LogUnavailable, TooLarge, TopicGone
 from ams.log.base import NEW, Appended, Bounds, Origin, Totals
@@ -27,6 +30,8 @@ from ams.log.kafka.upkeep import Upkeep
 from ams.log.keys import check_key
 from ams.messages import Fragment, Message, Stored, data_bytes
 from ams.names import Offset, TopicId
+
+logger = structlog.get_logger("ams.log")
 
 _BREATH = 500
 """Messages encoded in one turn of the event loop."""
@@ -113,7 +118,8 @@ class KafkaLog:
         await self._topics.set_age(place, retention)
         age = retention or self._options.retention
         if age < before.age:
-            await self._cut(place, age)
+            with self._noticing(place):
+                await self._cut(place, age)
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
         """Return a topic's own age limit (`Log.retention`)."""
@@ -283,12 +289,18 @@ class KafkaLog:
 
     @contextlib.contextmanager
     def _noticing(self, place: Place) -> Iterator[None]:
-        """Let all who wait for a topic know when it turns out that another node, or somebody else, deleted it."""
+        """Let all who wait for a topic know when it turns out that another node, or somebody else, deleted it.
+
+        What else the brokers say is nobody's business but the operator's.
+        """
         try:
             yield
         except TopicGone:
             self._topics.forget(place)
             raise
+        except KafkaError as error:
+            logger.error("kafka.refused", name=place.name, why=repr(error))
+            raise LogUnavailable from error
 
     def _until(self) -> float:
         """Return the loop time until which somebody who asks now waits."""
@@ -299,11 +311,9 @@ class KafkaLog:
             raise LogUnavailable
 
     async def _bounds(self, place: Place) -> Bounds | None:
-        try:
+        with contextlib.suppress(TopicGone), self._noticing(place):
             return await self._reader.bounds(place)
-        except TopicGone:
-            self._topics.forget(place)
-            return None
+        return None
 
     async def _cut(self, place: Place, age: Milliseconds) -> None:
         """Delete messages older than `age`, by the clock of this node."""

@@ -32,6 +32,7 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 from ams.clock import Milliseconds, SystemClock
 from ams.errors import AmsError, LogUnavailable, TooLarge, TopicGone
 from ams.log.base import Appended
+from ams.log.kafka.administration import refusable
 from ams.log.kafka.batches import GATHER_BYTES, Batch, Line, Producer, Record, Request, Unsent, make
 from ams.log.kafka.connection import PASSING, Connection
 from ams.log.kafka.links import Lane, NodeId
@@ -131,10 +132,15 @@ class Sender:
         return self._producer
 
     def forget(self, topic: TopicId) -> None:
-        """Tell all who wait for a topic that it is gone."""
+        """Tell all who wait for a topic that it is gone.
+
+        Should it be there all the same, as when a broker had not heard of it yet, it goes on with another producer:
+        sequence numbers that begin again would be taken for repeats.
+        """
         line = self._lines.pop(topic, None)
         if line is not None:
             line.fail(TopicGone())
+            self._producer = None
 
     async def quiet(self, topic: TopicId) -> None:
         """Wait until nothing of a topic is on its way."""
@@ -182,7 +188,7 @@ class Sender:
             await asyncio.sleep(pause)
             if line.producer is None:
                 line.producer = await self._new_identity(line)
-            node = await self._connection.leader(line.place, until=until)
+            node = await refusable(self._connection.leader(line.place, until=until))
         except AmsError as error:
             line.fail(error)
             self._go_on(line)
@@ -211,9 +217,12 @@ class Sender:
         """Take batches for one request: the first, whatever its size, and more while they are small."""
         load: list[tuple[Line, Batch]] = []
         size = 0
-        while broker.ready and (not load or size < GATHER_BYTES):
-            line = broker.ready.popleft()
+        while broker.ready:
+            line = broker.ready[0]
             batch = line.next_batch()
+            if batch is not None and load and size + batch.size > GATHER_BYTES:
+                break
+            broker.ready.popleft()
             if batch is None or line.producer is None:
                 self._go_on(line)
                 continue
@@ -229,6 +238,9 @@ class Sender:
         except KafkaError as error:  # nobody knows what the broker did, nor whether it still leads others
             answers = {line.place.name: _Answer(error) for line, _ in load}
             self._turn_away(broker)
+        except Exception as error:  # a defect must not hold up these topics for good
+            logger.exception("publish.failed")
+            answers = {line.place.name: _Answer(KafkaError(repr(error))) for line, _ in load}
         broker.free.append(lane)
         self._flying -= sum(batch.size for _, batch in load)
         for line, batch in load:
@@ -324,7 +336,7 @@ class Sender:
                 raise error
             return Producer(response.producer_id, response.producer_epoch)
 
-        return await self._connection.ask_any(InitProducerIdRequest(None, 0), answer, until=until)
+        return await refusable(self._connection.ask_any(InitProducerIdRequest(None, 0), answer, until=until))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -6,16 +6,14 @@ question for all who miss something, and not more often than the brokers and we 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
 
 import structlog
-from aiokafka.errors import KafkaError
 
 from ams.clock import Milliseconds
 from ams.errors import LogUnavailable, TopicGone
 from ams.log.base import NEW, Origin
-from ams.log.kafka.administration import alter, create_topic, delete_topic, led_according_to, list_topics
+from ams.log.kafka.administration import alter, create_topic, delete_topic, led_according_to, list_topics, refusable
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.listing import Listed
 from ams.log.kafka.options import KafkaOptions
@@ -23,8 +21,6 @@ from ams.log.kafka.place import Place, place_of
 from ams.log.kafka.shared import Shared
 from ams.log.kafka.standards import BROKER, GIVEN, TIMES, Kept, Standards, age_configs, new_configs
 from ams.names import TopicId, topic_id_text
-
-Answer = TypeVar("Answer")
 
 logger = structlog.get_logger("ams.log")
 
@@ -111,14 +107,14 @@ class Topics:
         if not self.known(topic):
             await self.refresh()
         if place := self.known(topic):
-            await _refusable(delete_topic(self._connection, place.name, self._until()))
+            await refusable(delete_topic(self._connection, place.name, self._until()))
             _remember(self._dropped, topic)
             self.forget(place)
 
     async def set_age(self, place: Place, own: Milliseconds | None) -> None:
         """Give a topic an age limit of its own, or None for the log's default."""
         changes = age_configs(own, self._options.retention)
-        await _refusable(alter(self._connection, place, changes, self._until()))
+        await refusable(alter(self._connection, place, changes, self._until()))
         self.standards.note(place.topic, own)
 
     async def kept(self, place: Place) -> Kept:
@@ -137,7 +133,7 @@ class Topics:
             topic: listed for topic, listed in self._listed.items() if not (unseen and self.standards.known(topic))
         }
         before = self.standards.weak()
-        await _refusable(self.standards.look(wanted, self._until()))
+        await refusable(self.standards.look(wanted, self._until()))
         for topic, weakness in self.standards.weak().items():
             if before.get(topic) != weakness:
                 logger.error(
@@ -175,7 +171,7 @@ class Topics:
         options = self._options
         configs = new_configs(options, retention) | {TIMES: times}
         until = self._until()
-        await _refusable(create_topic(self._connection, place.name, options.replication, configs, until))
+        await refusable(create_topic(self._connection, place.name, options.replication, configs, until))
         await self._known_everywhere(place, until)
         self._missed.pop(place.topic, None)
         self._made[place.topic] = asyncio.get_running_loop().time()
@@ -204,7 +200,7 @@ class Topics:
     async def _list(self) -> None:
         loop = asyncio.get_running_loop()
         start = loop.time()
-        found = await _refusable(list_topics(self._connection, self._options.prefix, self._until()))
+        found = await refusable(list_topics(self._connection, self._options.prefix, self._until()))
         self._pause = max(_LEAST_PAUSE, _SHARE * (loop.time() - start))
         self._take(found, start)
 
@@ -218,15 +214,6 @@ class Topics:
 
     def _until(self) -> float:
         return asyncio.get_running_loop().time() + self._options.patience
-
-
-async def _refusable(work: Awaitable[Answer]) -> Answer:
-    """Await what the brokers may refuse; what they say is for the log, not for clients."""
-    try:
-        return await work
-    except KafkaError as error:
-        logger.error("kafka.refused", why=str(error))
-        raise LogUnavailable from error
 
 
 def _looked_at(done: "asyncio.Task[bool]") -> None:

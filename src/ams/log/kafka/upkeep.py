@@ -83,8 +83,8 @@ class Upkeep:
         await self._sizes.flush()
         if self._was_away:
             return
-        await self._sender.identify()
         if number % LIST_EVERY == 0:
+            await self._sender.identify()
             await self._topics.refresh()
         if number % LOOK_EVERY == 0:
             await self._topics.look()

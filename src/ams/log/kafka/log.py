@@ -58,6 +58,7 @@ class KafkaLog:
         self._holds = Holds()
         self._upkeep = Upkeep(connection, options, books, self._topics, self._sender, self._sizes)
         self._clock = SystemClock()
+        self._loop = asyncio.get_running_loop()
         self._closed = False
 
     @classmethod
@@ -304,7 +305,7 @@ class KafkaLog:
 
     def _until(self) -> float:
         """Return the loop time until which somebody who asks now waits."""
-        return asyncio.get_running_loop().time() + self._options.patience
+        return self._loop.time() + self._options.patience
 
     def _check_open(self) -> None:
         if self._closed:

@@ -26,8 +26,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.2
 class Passing(Exception):
     """Raised by an attempt that may well succeed in a moment; its cause says why."""
 
-    def __init__(self, *, away: bool, since: float) -> None:
+    def __init__(self, *, away: bool, since: float, made: bool = True) -> None:
         super().__init__("the database is away" if away else "others are in the way")
+        self.made = made
+        """Whether the attempt was made at all, rather than left off because of what another had met."""
         self.away = away
         """Whether the database did not answer, rather than that others were in the way."""
         self.since = since
@@ -45,7 +47,8 @@ class Patience:
 
     def note(self, failure: Passing) -> None:
         """Note what a failure shows; from any thread, so that those who wait for one do not fail in the same way."""
-        self.away = (self.away or failure) if failure.away else None
+        if failure.made:
+            self.away = (self.away or failure) if failure.away else None
 
     async def keep_trying(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
         """Return what `attempt` returns as soon as it does not raise `Passing`; raise `RegistryUnavailable` else.

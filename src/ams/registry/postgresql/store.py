@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from ams.errors import RegistryUnavailable, Unusable
-from ams.postgresql import conninfo, is_passing, keeps_connection
+from ams.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection
 from ams.registry.failures import broken_rule, driver_error, unavailable
 from ams.registry.invalidation import Forget, Invalidations
 from ams.registry.postgresql import outcomes
@@ -30,10 +30,11 @@ from ams.registry.postgresql.patience import Passing, Patience
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
-THREADS = 4
-"""For reads, and again for writes; each takes a connection. A node takes one more for listening."""
-PAUSES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2)
-"""Seconds, at most, before an attempt that others were in the way of is made again, and again."""
+READERS, WRITERS, PUTTERS = 4, 2, 2
+"""Threads for each kind of work; each takes a connection, and a node takes one more for listening. Writers are few:
+the more of them work at once, the more are in each other's way."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.1
+"""Seconds, at most, before an attempt that others were in the way of is made again; each time twice as long."""
 WRITES_BETWEEN_PRUNINGS = 1_000
 """After so many writes the marks of those of long ago are removed."""
 
@@ -69,11 +70,12 @@ class PostgresStore:
             to = conninfo(url, password)
         except ValueError as error:
             raise Unusable(f"registry is {error}") from None
-        self._engine = engine_to(to, 2 * THREADS)
+        self._engine = engine_to(to, READERS + WRITERS + PUTTERS)
         self._patience = Patience()
         self._listener = Listener(to, invalidations)
-        self._readers = ThreadPoolExecutor(THREADS, thread_name_prefix="registry-reader")
-        self._writers = ThreadPoolExecutor(THREADS, thread_name_prefix="registry-writer")
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="registry-writer")
+        self._putters = ThreadPoolExecutor(PUTTERS, thread_name_prefix="registry-putter")
         self._writes = 0
 
     async def prepare(self, work: Work[T]) -> T:
@@ -100,7 +102,7 @@ class PostgresStore:
 
     async def put(self, work: Work[T]) -> T:
         """Run one statement; again when its answer was lost."""
-        return await self._patiently(self._writers, self._run, work, _AUTOCOMMIT)
+        return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
 
     async def write(self, work: Work[T], forgets: Sequence[Forget]) -> T:
         """Run work and commit it, once, and have the other nodes forget what it changed."""
@@ -130,8 +132,8 @@ class PostgresStore:
         return await self._patience.keep_trying(lambda asks: _in_thread(pool, self._attempt, asks, function, *given))
 
     def _close(self) -> None:
-        self._readers.shutdown()
-        self._writers.shutdown()
+        for pool in (self._readers, self._writers, self._putters):
+            pool.shutdown()
         self._engine.dispose()
 
     # In the threads.
@@ -139,20 +141,21 @@ class PostgresStore:
     def _attempt(self, asks: bool, function: Callable[..., T], *given: object) -> T:
         """Make an attempt, unless the database went away while it waited for a thread.
 
-        One that is in the way of others is made again here: it has waited for its turn already.
+        One that others are in the way of is made again here: it has waited for its turn already.
         """
         away = self._patience.away
         if away is not None and not asks:
-            raise Passing(away=True, since=away.since) from away.__cause__
-        for pause in PAUSES:
+            raise Passing(away=True, since=away.since, made=False) from away.__cause__
+        began, pause = time.monotonic(), FIRST_PAUSE
+        while True:
             try:
                 return function(*given)
             except Passing as passing:
-                if passing.away:
-                    self._patience.note(passing)
+                self._patience.note(passing)
+                if passing.away or time.monotonic() - began > CALL_SECONDS:
                     raise
             time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - no secret
-        return function(*given)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     def _run(self, work: Work[T], begin: str) -> T:
         with _meanings(), self._connected(begin) as connection, connection.begin():

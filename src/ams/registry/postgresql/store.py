@@ -37,6 +37,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.1
 """Seconds, at most, before an attempt that others were in the way of is made again; each time twice as long."""
 WRITES_BETWEEN_PRUNINGS = 1_000
 """After so many writes the marks of those of long ago are removed."""
+ASKED_ALONE = 10
+"""How often it is asked whether other nodes have gone."""
 
 _AUTOCOMMIT = ""
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -44,7 +46,7 @@ _WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
 _PREPARE = "BEGIN"
 """Not serializable: having waited for its turn it must see what the one before did."""
 
-_MY_TURN = text("SELECT pg_advisory_xact_lock(7020104496166168425)")  # "ams_regi" in ASCII
+_MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
 _ALONE = text(f"SELECT pg_try_advisory_xact_lock({SERVING})")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
@@ -111,6 +113,10 @@ class PostgresStore:
     async def alone(self, work: Work[T]) -> T:
         """Run work and commit it, once, while no other node serves; raise `Unusable` while one does."""
         await self._listener.close()
+        for _ in range(ASKED_ALONE):  # whose connection is closed, ours too, is noticed in a moment
+            if await self.put(lambda connection: connection.scalar(_ALONE)):
+                break
+            await asyncio.sleep(0.1)
 
         def checked(connection: Connection) -> T:
             if not connection.scalar(_ALONE):
@@ -152,8 +158,10 @@ class PostgresStore:
                 return function(*given)
             except Passing as passing:
                 self._patience.note(passing)
-                if passing.away or time.monotonic() - began > CALL_SECONDS:
+                if passing.away:
                     raise
+                if time.monotonic() - began > CALL_SECONDS:
+                    raise Passing(away=False, since=began) from passing.__cause__
             time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - no secret
             pause = min(2 * pause, LONGEST_PAUSE)
 

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from ams.clock import ManualClock
 from ams.errors import AlreadyExists, NotFound
 from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserName, new_topic_id
-from ams.registry.paging import PageRequest
+from ams.registry.paging import PageRequest, page_token
 from ams.registry.records import Membership, Principal, User, UserDetails
 from ams.registry.registry import Registry
 from ams.registry.tables import users
@@ -329,3 +329,12 @@ async def test_changing_the_roles_of_no_member_changes_nothing(registry: Registr
     assert not await registry.users.set_roles(user.id, project.id, ["consumer"])
 
     assert await registry.users.by_id(user.id) == user
+
+
+async def test_a_page_may_begin_beyond_all_numbers_there_are(registry: Registry) -> None:
+    await make_user(registry, "anna")
+
+    page = await registry.users.page(PageRequest(token=page_token(10**17)))
+
+    assert [user.name for user in page.items] == ["anna"]
+    assert not (await registry.users.page(PageRequest(2**70, page_token(0)))).items

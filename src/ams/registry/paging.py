@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Column, Connection, Row, Select, func, select
+from sqlalchemy import BigInteger, Column, Connection, Row, Select, func, literal, select
 
 from ams.errors import InvalidInput
 
@@ -71,7 +71,8 @@ def read_page(
         total = _count(connection, query, number)
     cut = query.order_by(number.desc())
     if page.token:
-        cut = cut.where(number <= page_start(page.token))
+        # As large as a token may say: PostgreSQL refuses a number that its column could not hold.
+        cut = cut.where(number <= literal(page_start(page.token), BigInteger))
     if not 0 < page.size < total:  # a size may be any number, also one no database takes
         return Page(connection.execute(cut).all(), "", total)
     rows = connection.execute(cut.limit(page.size + 1)).all()

@@ -161,25 +161,6 @@ async def test_rows_are_locked_in_the_order_they_are_named(connection: "postgres
     await store.close()
 
 
-async def test_many_acknowledgements_leave_a_small_table(
-    nodes: list[PostgresCursors], connection: "postgresql.Connection"
-) -> None:
-    node = nodes[0]
-    names = [SubscriptionId(f"sub-{number:03}") for number in range(250)]
-    await asyncio.gather(*(node.create(name, TOPIC, Offset(0)) for name in names))
-    await asyncio.gather(*(node.hand_out(name, 0, Offset(1_000)) for name in names))
-
-    async def consume(name: SubscriptionId) -> None:
-        for last in range(100):
-            await node.acknowledge(name, Offset(last), DEADLINE)
-
-    await asyncio.gather(*map(consume, names))
-
-    size = await (await connection.execute("SELECT pg_total_relation_size('cursors')")).fetchone()
-    assert size is not None
-    assert size[0] < 1_000_000
-
-
 async def test_a_hand_out_is_dated_by_the_databases_clock(
     nodes: list[PostgresCursors], connection: "postgresql.Connection"
 ) -> None:

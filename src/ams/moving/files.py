@@ -33,8 +33,11 @@ def writing(path: str) -> Iterator[IO[bytes]]:
     Raises `Unusable` when the file is there already or cannot be written.
     """
     if path == STANDARD:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            raise Unusable(f"stdout: {error.strerror or error}; the export is not whole") from error
         return
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from ams.clock import Clock, ManualClock
+from ams.clock import DAY, Clock, ManualClock, day_of, day_text, publish_time
 from ams.files import Disk
 from ams.moving.exporting import Installation
 from ams.serving import running
@@ -16,7 +16,6 @@ from ams.settings import Settings
 from ams.wiring.engines import open_engines
 
 ADMIN = "a service token of the tests"
-DAY = 86_400_000
 Told = dict[str, tuple[int, str]]
 """Status and body of answers, by what was asked."""
 
@@ -155,7 +154,7 @@ async def told(api: Api, clock: ManualClock) -> Told:
     subs = [f"/projects/P/subscriptions/{each}" for each in SUBS]
     paths = [
         "/users?pageSize=1000", "/users?details=true", "/projects", "/registrations",
-        "/metrics/va_metrics?start_date=2023-11-01&end_date=2023-12-30", "/projects/P/members?details=true",
+        _window(clock), "/projects/P/members?details=true",
         "/projects/P/schemas", "/projects/P:metrics", "/projects/P/topics", "/projects/P/subscriptions",
         "/projects/Q/topics", "/projects/P/topics/full/subscriptions",
         *(topic + end for topic in topics for end in ("", ":acl", ":metrics", ":offsets", ":read?max=1000")),
@@ -167,8 +166,11 @@ async def told(api: Api, clock: ManualClock) -> Told:
     return {path: (answer.status_code, answer.text) for path, answer in answers.items()}
 
 
-def _times(clock: ManualClock) -> list[str]:
-    from ams.clock import publish_time
+def _window(clock: ManualClock) -> str:
+    first, last = (day_text(day_of(clock.now + days * DAY)) for days in (-20, 1))
+    return f"/metrics/va_metrics?start_date={first}&end_date={last}"
 
+
+def _times(clock: ManualClock) -> list[str]:
     moments = [clock.now - DAY * day - shift for day in range(11) for shift in (0, 1, 5000, 5001, 6234, 8702)]
     return [publish_time(each) for each in moments]

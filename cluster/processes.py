@@ -111,6 +111,7 @@ class Process:
         """End it and its children at once, as a power cut does."""
         if not self.alive:
             return
+        self.send(signal.SIGSTOP)  # so that it has no more children while they are counted
         family = [self.pid, *descendants(self.pid)]
         for pid in family:
             _kill(pid)

@@ -63,6 +63,17 @@ async def test_an_error_is_never_answered_from_what_a_node_saw_before(nodes: lis
         await two.acknowledge(SUB, Offset(19), DEADLINE)  # as two saw it, it was acknowledged before
 
 
+async def test_the_first_move_may_come_long_after_the_start(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgresql, "CALL_SECONDS", 1.0)
+    store = await PostgresCursors.open(postgres_url)
+    await asyncio.sleep(1.1)
+
+    await store.create(SUB, TOPIC, Offset(3))
+
+    assert (await store.position(SUB, TOPIC)).offset == 3
+    await store.close()
+
+
 async def test_a_seek_on_one_node_ends_the_pull_that_began_on_another(nodes: list[PostgresCursors]) -> None:
     one, two = nodes
     before = await two.position(SUB, TOPIC)

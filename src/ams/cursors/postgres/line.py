@@ -89,7 +89,8 @@ class Line:
     async def _connected(self, give_up: float) -> "Connection":
         if self._connection is not None:
             return self._connection
-        if self._connecting is None:
+        if self._connecting is None:  # nobody asked before
+            self._lost_since = self._loop.time()
             self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
         seconds = min(give_up, self._lost_since + postgresql.CALL_SECONDS) - self._loop.time()
         await asyncio.wait((self._connecting,), timeout=max(seconds, 0))

@@ -18,6 +18,9 @@ from tests.faults.cluster.site import Site
 FREEZE_SECONDS = 20.0
 AWAY_SECONDS = 8.0
 """How long what is down stays down."""
+BELOW_SECONDS = 35.0
+"""How long too few brokers are in sync: longer than the claim of an idempotency key is left alone, so that what becomes
+of a publish with a key is asked while nobody can know."""
 KAFKA_AWAY_SECONDS = 15.0
 NOTICED_SECONDS = 10.0
 """After so long a node knows that all of Kafka is away: nobody who called before waits any more."""
@@ -173,7 +176,7 @@ async def below_min_isr(site: Site, course: Course) -> None:
     course.begin()
     for number in followers:
         await asyncio.to_thread(site.brokers.kill, number)
-    await asyncio.sleep(AWAY_SECONDS)
+    await asyncio.sleep(BELOW_SECONDS)
     await asyncio.to_thread(site.brokers.restart, *followers)
     course.end()
 

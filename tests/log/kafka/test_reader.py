@@ -52,6 +52,12 @@ async def test_a_topic_is_read_from_any_offset_and_to_its_end(node):
     assert await node.bounds(place) == Bounds(Offset(0), Offset(300))
 
 
+async def test_settled_bounds_are_those_of_a_topic_whose_messages_all_brokers_have(node):
+    place = await raw.make(first=Offset(1000))
+    await raw.produce(place, [b"a", b"b", b"c"])
+    assert await node.settled(place) == Bounds(Offset(1000), Offset(1003))
+
+
 async def test_offsets_begin_where_the_place_says(node):
     place = await raw.make(first=Offset(1000))
     await raw.produce(place, [b"a", b"b", b"c"])

@@ -25,6 +25,9 @@ SCAN = Lane("scan")
 BREATH = 100
 """Messages made at once, before others get their turn; some 0.2 ms."""
 UNCOMMITTED, CONSUMER = 0, -1
+FOLLOWER = 0
+"""Asks as brokers that follow do: of what the leader has, whether enough brokers have it yet or not. Any id that is no
+consumer's is answered so."""
 LATEST, EARLIEST = -1, -2
 
 
@@ -88,6 +91,10 @@ class Fetcher:
         """Return the offset the next message will get."""
         return Offset((await self._offset(place, LATEST, until))[0] + place.first)
 
+    async def written(self, place: Place, until: float) -> Offset:
+        """Return where the leader's log ends: also of what nobody sees, as too few brokers have it yet."""
+        return Offset((await self._offset(place, LATEST, until, FOLLOWER))[0] + place.first)
+
     async def oldest(self, place: Place, until: float) -> Offset:
         """Return the oldest offset kept."""
         return Offset((await self._offset(place, EARLIEST, until))[0] + place.first)
@@ -97,8 +104,8 @@ class Fetcher:
         offset, _ = await self._offset(place, max(time, 0), until)
         return None if offset < 0 else Offset(offset + place.first)
 
-    async def _offset(self, place: Place, time: int, until: float) -> tuple[int, int]:
-        request = OffsetRequest(CONSUMER, UNCOMMITTED, [(place.name, [(0, time)])])
+    async def _offset(self, place: Place, time: int, until: float, who: int = CONSUMER) -> tuple[int, int]:
+        request = OffsetRequest(who, UNCOMMITTED, [(place.name, [(0, time)])])
         return await self._connection.ask(place, request, _only_offset, until=until)
 
 

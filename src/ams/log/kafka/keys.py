@@ -6,7 +6,8 @@ key as well. A claim that nobody settled is one of
 
 - an append that is under way, or whose node has just died: for half a minute nobody knows, and who asks is told to try
   again;
-- one whose node died: what it sent is in the topic by now or nowhere. The messages from the end at the claim on are
+- one whose node died: what it sent is in the topic by now or nowhere, once all that the leader has is seen by everyone
+  (while too few brokers are in sync it is not, and nobody knows). The messages from the end at the claim on are
   searched for the key; when they are there the claim is settled, else it is taken over, by one of those who ask.
 
 What stays possible: an append is stored twice when its node stood still for half a minute after the claim, or was cut
@@ -55,7 +56,7 @@ class Appending(Protocol):
         ...
 
     def search(self, place: Place, hashed: bytes, since: Offset, count: int) -> Awaitable[Appended | None]:
-        """Return where the append with a key is, from `since` on; None when it is nowhere."""
+        """Return where the append with a key is, from `since` on; None when it is nowhere, nor can come to be."""
         ...
 
 

@@ -247,8 +247,8 @@ class KafkaLog:
         return await self._append(place, messages, until, hashed)
 
     async def search(self, place: Place, hashed: bytes, since: Offset, count: int) -> Appended | None:
-        """Return where the append with a key is, from `since` on; None when it is nowhere."""
-        bounds = await self._reader.bounds(place)
+        """Return where the append with a key is, from `since` on; None when it is nowhere, nor can come to be."""
+        bounds = await self._reader.settled(place)
         sought = Bounds(max(since, bounds.oldest), bounds.end)
         return await find_append(self._connection, place, hashed, sought, count, self._options.patience)
 

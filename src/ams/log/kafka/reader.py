@@ -80,6 +80,20 @@ class Reader:
         end, oldest = await asyncio.gather(self._ends(place), self._oldest(place, self._until()))
         return Bounds(min(oldest, end), end)
 
+    async def settled(self, place: Place) -> Bounds:
+        """Return the bounds when all that the leader has by now is in them.
+
+        What too few brokers have yet may still become a part of the topic, or vanish: while that is so for longer than
+        a call waits, `LogUnavailable`.
+        """
+        until = self._until()
+        written = await self._fetcher.written(place, until)
+        while (bounds := await self.bounds(place)).end < written:
+            if asyncio.get_running_loop().time() > until:
+                raise LogUnavailable
+            await asyncio.sleep(LAG)
+        return bounds
+
     async def offset_at(self, place: Place, time: Milliseconds) -> Offset | None:
         """Return the first kept offset whose publish time is `time` or later; None when there is none."""
         return await self._fetcher.at(place, time, self._until())

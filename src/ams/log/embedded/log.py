@@ -9,14 +9,14 @@ from functools import partial
 import structlog
 
 from ams.clock import Clock, Milliseconds, SystemClock
-from ams.errors import KeyReused, LogUnavailable, TooLarge, TopicGone
+from ams.errors import LogUnavailable, TooLarge, TopicGone
 from ams.files import Disk, Files
 from ams.log.base import NEW, Appended, Bounds, Origin, Totals
 from ams.log.embedded.classes import class_of
 from ams.log.embedded.committer import Committer
-from ams.log.embedded.entries import Answered
 from ams.log.embedded.findings import Recovery
 from ams.log.embedded.holdings import Holdings
+from ams.log.embedded.keys import Keys
 from ams.log.embedded.loading import loads
 from ams.log.embedded.options import MIB, LogOptions
 from ams.log.embedded.pages import Pages
@@ -30,7 +30,7 @@ from ams.log.embedded.topic import TopicState
 from ams.log.embedded.upkeep import Upkeep
 from ams.log.embedded.work import Append, Control, Outcome
 from ams.log.embedded.writer import writers
-from ams.log.keys import check_key, content_hash, is_content, key_hash
+from ams.log.keys import check_key
 from ams.messages import Message, Stored, data_bytes
 from ams.names import Offset, TopicId, topic_id_text
 
@@ -68,6 +68,7 @@ class EmbeddedLog:
         self._committer = Committer(by_class, self._space, clock, options, restored.commit, self._tell)
         self._thread = threading.Thread(target=self._committer.run, name="ams-log-committer", daemon=True)
         self._upkeep = Upkeep(self._holdings, self._committer, files, clock, options, self._book)
+        self._keys = Keys(self._holdings, self._upkeep, clock, options)
         self._reader = Reader(places, self._book, self._upkeep.look_up)
         self._background: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
@@ -168,16 +169,14 @@ class EmbeddedLog:
             raise TooLarge
         append = Append(state, fragments, size, data_bytes(messages), self._loop.create_future())
         if key is not None:
-            return await self._append_once(append, messages, key.encode())
+            return await self._keys.append(append, messages, key, partial(self._released, state), self._stored)
         if state.held is not None:
             await self._released(state)
         return await self._stored(append)
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
-        state, hashed = self._topic(topic), key_hash(topic, key.encode())
-        await self._until_decided(hashed)
-        return await self._answer(state, hashed, messages)
+        return await self._keys.answered(self._topic(topic), messages, key)
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
         """Return messages from `start` on (`Log.read`).
@@ -333,24 +332,6 @@ class EmbeddedLog:
         time = now if place is None else place.entries.times[place.number]
         state.age_due = Milliseconds(max(time + retention + 1, now + _MAX_AGE_CHECK_MS))
 
-    async def _append_once(self, append: Append, messages: Sequence[Message], key: bytes) -> Appended:
-        """Append unless the key was seen: then return its first answer, or raise `KeyReused` for other content."""
-        topic, keys = append.topic, self._holdings.keys
-        append.key, append.hashed = key, key_hash(topic.id, key)
-        append.content = content_hash(messages)
-        await self._until_decided(append.hashed)
-        keys[append.hashed] = self._loop.create_future()
-        try:
-            answer = await self._answer(topic, append.hashed, messages)
-            await self._released(topic)
-        except BaseException:
-            self._holdings.forget_key(append.hashed)
-            raise
-        if answer is None:
-            return await self._stored(append)
-        self._holdings.forget_key(append.hashed)
-        return answer
-
     async def _released(self, topic: TopicState) -> None:
         """Wait while a topic is held; raise `NotFound` when it went meanwhile."""
         await topic.released()
@@ -361,34 +342,6 @@ class EmbeddedLog:
         append.topic.under_way += 1
         self._submit(append)
         return await append.done
-
-    async def _until_decided(self, hashed: bytes) -> None:
-        """Wait while appends with this key are under way."""
-        while (under_way := self._holdings.keys.get(hashed)) is not None:
-            await asyncio.wait((under_way,))
-
-    async def _answer(self, topic: TopicState, hashed: bytes, messages: Sequence[Message]) -> Appended | None:
-        """Return what was answered to a key; None when it is new. Raises `KeyReused` for other content."""
-        answered = await self._remembered(topic, hashed)
-        if answered is None:
-            return None
-        if not is_content(answered.content, messages):
-            raise KeyReused
-        return answered.appended
-
-    async def _remembered(self, topic: TopicState, hashed: bytes) -> Answered | None:
-        """Return what is known of a key; None when it is new to its window."""
-        since, places = self._keys_since(topic), self._holdings.places
-        for segment in places.may_hold(hashed, since):
-            answered = await self._upkeep.look_up(partial(places.answered_in, segment, topic.id, hashed))
-            if answered is not None and answered.appended.time >= since:
-                return answered
-        return None
-
-    def _keys_since(self, topic: TopicState) -> Milliseconds:
-        """Return the time before which a key counts as new."""
-        window = self._options.idempotency_window or topic.retention or self._options.retention
-        return Milliseconds(self._clock.wall() - window)
 
     def _control(self, kind: Kind, state: TopicState, retention: Milliseconds | None = None) -> "asyncio.Future[None]":
         done: asyncio.Future[None] = self._loop.create_future()

@@ -76,8 +76,8 @@ class Link:
         self._server = await asyncio.start_server(self._connected, LOOPBACK, self.port)
 
     async def _close(self) -> None:
-        assert self._server is not None
-        self._server.close()
+        if self._server is not None:  # else it could not listen
+            self._server.close()
         await self._cut()
         for task in self._connections:
             task.cancel()

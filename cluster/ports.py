@@ -7,16 +7,25 @@ LOOPBACK = "127.0.0.1"
 FIRST, LAST = 15_000, 32_000
 """Below the range from which the kernel gives ports to clients: there a port of a dead server could be taken."""
 
-_given: set[int] = set()
-
 
 def free_port() -> int:
-    """Return a port nobody listens on and that this process has not given out before."""
+    """Return a port nobody listens on, and that no other process on this machine is given while this one lives."""
     while True:
         port = random.randint(FIRST, LAST)
-        if port not in _given and _free(port):
-            _given.add(port)
+        if _reserved(port) and _free(port):
             return port
+
+
+def _reserved(port: int) -> bool:
+    """Take a port among all who ask here: a name in the kernel, held until this process ends."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0ams-cluster-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    name.detach()  # stays open: nobody closes it, nor warns that nobody does
+    return True
 
 
 def _free(port: int) -> bool:

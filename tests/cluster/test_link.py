@@ -83,3 +83,11 @@ def test_a_held_link_is_silent_and_what_was_sent_arrives_late(link: Link) -> Non
         link.restore()
         one.settimeout(3)
         assert one.recv(100) == b"late"
+
+
+def test_a_link_that_could_not_listen_is_stopped_without_ado() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        link = Link(1, taken.getsockname()[1])
+        with pytest.raises(OSError, match="in use"):
+            link.start()
+        link.stop()

@@ -11,6 +11,8 @@ import pytest
 from cluster.ports import FIRST, LAST, free_port
 from cluster.processes import DidNotStart, Process, descendants
 
+ROOT = Path(__file__).parents[2]
+
 FAMILY = ["/bin/sh", "-c", "sleep 600 & echo started; wait"]
 
 
@@ -111,3 +113,11 @@ def test_ports_differ_and_lie_below_those_of_clients() -> None:
 
     assert len(set(ports)) == 50
     assert all(FIRST <= port <= LAST for port in ports)
+
+
+def test_a_port_is_another_process_s_only_when_this_one_is_gone() -> None:
+    port = free_port()
+    take = f"import cluster.ports as p; p.FIRST = p.LAST = {port}; print(p.free_port())"
+
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run([sys.executable, "-c", take], cwd=ROOT, timeout=1, capture_output=True)

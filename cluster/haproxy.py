@@ -8,12 +8,12 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from cluster.deployed import haproxy_configuration
 from cluster.ports import LOOPBACK, free_port, listening
 from cluster.processes import DidNotStart, Process
+from cluster.startable import Startable
 
 START_SECONDS = 10.0
 
@@ -26,7 +26,7 @@ class Backend(NamedTuple):
     ops_port: int
 
 
-class Haproxy:
+class Haproxy(Startable):
     """haproxy on a free port, https with `certificate` (a PEM file with key and chain), its log in `haproxy.log`."""
 
     def __init__(self, folder: Path, nodes: Sequence[Backend], certificate: Path) -> None:
@@ -75,15 +75,6 @@ class Haproxy:
     def _states(self) -> dict[str, str]:
         fields = [line.split(",") for line in self._ask("show stat").splitlines() if line.startswith("ams_nodes,")]
         return {row[1]: row[17] for row in fields if row[1] != "BACKEND"}
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError):

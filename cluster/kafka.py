@@ -7,14 +7,13 @@ import subprocess
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from cluster.jars import kafka_jars
 from cluster.kafka_properties import Login, Ports, Security, properties
 from cluster.link import Link
 from cluster.ports import LOOPBACK, free_port
 from cluster.processes import DidNotStart, Process
+from cluster.startable import Startable
 
 START_SECONDS = 90.0
 HEAP_MB = 256
@@ -34,7 +33,7 @@ rootLogger.appenderRef.console.ref=console
 """
 
 
-class Brokers:
+class Brokers(Startable):
     """Brokers 1 to `count`, all in `folder`, each with its log in `broker-N.log` there.
 
     `ways` are names of further ways to the brokers, all through links that can be cut: the way of one node, say.
@@ -121,15 +120,6 @@ class Brokers:
             process.kill()
         for link in self._all_links():
             link.stop()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _all_links(self) -> Iterator[Link]:
         return itertools.chain.from_iterable(self._links.values())

@@ -4,15 +4,14 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Coroutine, Iterator
-from types import TracebackType
-from typing import Self
 
 from cluster.ports import LOOPBACK, free_port
+from cluster.startable import Startable
 
 CHUNK = 2**16
 
 
-class Link:
+class Link(Startable):
     """Passes connections to `port` on to `target`, until it is cut or held.
 
     It works in a thread and an event loop of its own: a busy test does not slow it, and it may be used from anywhere.
@@ -58,15 +57,6 @@ class Link:
     def restore(self) -> None:
         """Let everything through again; what was held up arrives late, as TCP's repeats do."""
         self._do(self._restore())
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _do(self, work: Coroutine[None, None, None]) -> None:
         assert self._loop is not None, "the link was not started"

@@ -4,8 +4,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from cluster.certificates import Authority
 from cluster.haproxy import Backend, Haproxy
@@ -15,6 +14,7 @@ from cluster.node import Node
 from cluster.ports import LOOPBACK
 from cluster.postgres import Postgres
 from cluster.processes import Process
+from cluster.startable import Startable
 
 COPIES, ENOUGH = 3, 2
 """Brokers that keep each message, and how many must have it before it is answered, where there are as many."""
@@ -28,7 +28,7 @@ class Part(NamedTuple):
     process: Process
 
 
-class Cluster:
+class Cluster(Startable):
     """Three of everything, all logs in `folder`, started by `start` or as a context.
 
     The nodes in `linked` (`node1` and so on) go a way of their own to each broker and each PostgreSQL server, which can
@@ -142,15 +142,6 @@ class Cluster:
         self.brokers.stop()
         for link in self._all_database_links():
             link.stop()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _links_to_postgres(self) -> list[Link]:
         return [Link(self.postgres.port(number)) for number in self.postgres.numbers]

@@ -10,8 +10,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import quote
 
 import psycopg
@@ -21,6 +19,7 @@ from cluster.certificates import Authority
 from cluster.deployed import postgres_rules, postgres_settings
 from cluster.ports import LOOPBACK, free_port
 from cluster.processes import DidNotStart, Process
+from cluster.startable import Startable
 
 START_SECONDS = 60.0
 USER = "ams"
@@ -33,7 +32,7 @@ CARELESS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "of
 """For tests of content only: a power cut would destroy such a server; a killed process does not."""
 
 
-class Postgres:
+class Postgres(Startable):
     """A primary and `standbys` others, each with its log in `folder/postgres-N.log`.
 
     The data are in a folder of their own under the system's folder for temporary files, since PostgreSQL refuses to run
@@ -166,15 +165,6 @@ class Postgres:
         for process in self._processes.values():
             process.kill()
         shutil.rmtree(self._data, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _folder(self, number: int) -> Path:
         return self._data / str(number)

@@ -31,6 +31,17 @@ from ams.client.wire.registrations import (
     list_registrations,
     register,
 )
+from ams.client.wire.reports import (
+    Diagnosis,
+    Finding,
+    Metric,
+    Metrics,
+    ProjectUsage,
+    ServiceDiagnosis,
+    Standing,
+    UsageReport,
+    VaMetrics,
+)
 from ams.client.wire.schemas import (
     create_schema,
     delete_schema,
@@ -92,16 +103,11 @@ from ams.client.wire.users import (
 from ams.client.wire.values import (
     Acl,
     AuthorizationHeader,
-    Diagnosis,
     DryRun,
-    Finding,
     Membership,
     Message,
-    Metric,
-    Metrics,
     Offsets,
     Project,
-    ProjectUsage,
     PushConfig,
     ReadMessage,
     ReceivedMessage,
@@ -111,18 +117,14 @@ from ams.client.wire.values import (
     RetryPolicy,
     Schema,
     Schemas,
-    ServiceDiagnosis,
-    Standing,
     Subscription,
     Subscriptions,
     Topic,
     Topics,
-    UsageReport,
     User,
     UserDetails,
     Users,
     Validated,
-    VaMetrics,
     message,
 )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ams.client.wire.call import Call, projects_path, reader, subscriptions_path, topics_path
-from ams.client.wire.values import Metrics, UsageReport, VaMetrics
+from ams.client.wire.reports import Metrics, UsageReport, VaMetrics
 
 _metrics = reader(Metrics)
 _va_metrics = reader(VaMetrics)

@@ -1,7 +1,7 @@
 """Calls about the service itself (contract 14.5 and 14.6), and our own doctor."""
 
 from ams.client.wire.call import Call, Json, reader
-from ams.client.wire.values import ServiceDiagnosis
+from ams.client.wire.reports import ServiceDiagnosis
 
 _diagnosis = reader(ServiceDiagnosis)
 _object = reader(Json)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, subscriptions_path
-from ams.client.wire.values import Acl, Diagnosis, OffsetAt, Offsets, PushConfig, Received, Subscription, Subscriptions
+from ams.client.wire.reports import Diagnosis
+from ams.client.wire.values import Acl, OffsetAt, Offsets, PushConfig, Received, Subscription, Subscriptions
 
 _acl = reader(Acl)
 _diagnosis = reader(Diagnosis)

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 
 
-class _Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An object whose fields are spelled with underscores on the wire too."""
 
 
-class _CamelObject(_Object, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CamelObject(Object, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """An object whose fields are spelled `likeThis` on the wire."""
 
 
-class Project(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Project(Object, frozen=True, kw_only=True, omit_defaults=True):
     """A project (contract 7)."""
 
     name: str = ""
@@ -31,13 +31,13 @@ class Project(_Object, frozen=True, kw_only=True, omit_defaults=True):
     """How long messages are kept in topics without a time of their own; 0: as the service says."""
 
 
-class Projects(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Projects(Object, frozen=True, kw_only=True, omit_defaults=True):
     """All projects, oldest first."""
 
     projects: list[Project]
 
 
-class Membership(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Membership(Object, frozen=True, kw_only=True, omit_defaults=True):
     """A user's part in a project; `topics` and `subscriptions` are those whose access list holds the user."""
 
     project: str
@@ -46,7 +46,7 @@ class Membership(_Object, frozen=True, kw_only=True, omit_defaults=True):
     subscriptions: list[str] = []
 
 
-class User(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class User(Object, frozen=True, kw_only=True, omit_defaults=True):
     """A user (contract 5.1); the token is there only for those who may see it."""
 
     uuid: str
@@ -64,7 +64,7 @@ class User(_Object, frozen=True, kw_only=True, omit_defaults=True):
     created_by: str = ""
 
 
-class UserDetails(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class UserDetails(Object, frozen=True, kw_only=True, omit_defaults=True):
     """What may be said about a user when creating or updating one (contract 5.3); None says nothing.
 
     In an update, `projects` and `service_roles` replace what there was, also with nothing.
@@ -81,7 +81,7 @@ class UserDetails(_Object, frozen=True, kw_only=True, omit_defaults=True):
     service_roles: list[str] | None = None
 
 
-class Users(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+class Users(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """A page of users, newest first."""
 
     users: list[User]
@@ -89,7 +89,7 @@ class Users(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     total_size: int
 
 
-class Registration(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Registration(Object, frozen=True, kw_only=True, omit_defaults=True):
     """Somebody who asked to become a user, and what was decided (contract 6)."""
 
     uuid: str
@@ -108,13 +108,13 @@ class Registration(_Object, frozen=True, kw_only=True, omit_defaults=True):
     modified_at: str = ""
 
 
-class Registrations(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Registrations(Object, frozen=True, kw_only=True, omit_defaults=True):
     """Registrations, oldest first."""
 
     user_registrations: list[Registration]
 
 
-class Topic(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Topic(Object, frozen=True, kw_only=True, omit_defaults=True):
     """A topic (contract 8); `name` is its resource name, `/projects/P/topics/T`."""
 
     name: str
@@ -124,7 +124,7 @@ class Topic(_Object, frozen=True, kw_only=True, omit_defaults=True):
     """How long its messages are kept; 0: as the project says."""
 
 
-class Topics(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+class Topics(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """A page of topics, newest first."""
 
     topics: list[Topic]
@@ -132,20 +132,20 @@ class Topics(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     total_size: int
 
 
-class AuthorizationHeader(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class AuthorizationHeader(Object, frozen=True, kw_only=True, omit_defaults=True):
     """The kind of `Authorization` a push delivery carries: autogen or disabled."""
 
     type: str = ""
 
 
-class RetryPolicy(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class RetryPolicy(Object, frozen=True, kw_only=True, omit_defaults=True):
     """When a push delivery is tried again: linear or slowstart, the period in milliseconds."""
 
     type: str = ""
     period: int = 0
 
 
-class PushConfig(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+class PushConfig(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """A push configuration to be set (contract 13.1); what is left out gets the service's default."""
 
     type: str = ""
@@ -160,7 +160,7 @@ class PushConfig(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     base64_decode: bool | None = None
 
 
-class Schema(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Schema(Object, frozen=True, kw_only=True, omit_defaults=True):
     """What messages must be (contract 15); `name` is its resource name, `projects/P/schemas/X`."""
 
     uuid: str
@@ -173,26 +173,26 @@ class Schema(_Object, frozen=True, kw_only=True, omit_defaults=True):
     """What attributes must be; empty: anything."""
 
 
-class Schemas(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Schemas(Object, frozen=True, kw_only=True, omit_defaults=True):
     """All schemas of a project, oldest first."""
 
     schemas: list[Schema]
 
 
-class Validated(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Validated(Object, frozen=True, kw_only=True, omit_defaults=True):
     """That a message is what its schema says."""
 
     message: str
 
 
-class RefusedMessage(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+class RefusedMessage(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """A stored message that a schema would refuse, and why."""
 
     message_id: str
     reason: str
 
 
-class DryRun(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class DryRun(Object, frozen=True, kw_only=True, omit_defaults=True):
     """What a schema says of messages that are there already; the reasons are those of the oldest it would refuse."""
 
     checked: int
@@ -200,7 +200,7 @@ class DryRun(_Object, frozen=True, kw_only=True, omit_defaults=True):
     reasons: list[RefusedMessage]
 
 
-class Subscription(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+class Subscription(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """A subscription (contract 9.1); `name` and `topic` are resource names."""
 
     name: str
@@ -211,7 +211,7 @@ class Subscription(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     push_status: str = ""
 
 
-class Subscriptions(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+class Subscriptions(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """A page of subscriptions, newest first."""
 
     subscriptions: list[Subscription]
@@ -219,19 +219,19 @@ class Subscriptions(_CamelObject, frozen=True, kw_only=True, omit_defaults=True)
     total_size: int
 
 
-class SubscriptionNames(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class SubscriptionNames(Object, frozen=True, kw_only=True, omit_defaults=True):
     """The resource names of a topic's subscriptions, oldest first."""
 
     subscriptions: list[str]
 
 
-class Acl(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Acl(Object, frozen=True, kw_only=True, omit_defaults=True):
     """The names of the users an access list holds (contract 3.5)."""
 
     authorized_users: list[str]
 
 
-class Message(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+class Message(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """A message (contract 12.1); id and time are the service's and empty in one to be published."""
 
     message_id: str = ""
@@ -253,26 +253,26 @@ def message(payload: bytes, attributes: Mapping[str, str] | None = None) -> Mess
     return Message(data=base64.b64encode(payload).decode("ascii"), attributes=attributes or {})
 
 
-class Published(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+class Published(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """The ids of what was published, in the order of the request."""
 
     message_ids: list[str]
 
 
-class ReceivedMessage(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+class ReceivedMessage(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """A pulled message and the id that acknowledges it and all before it."""
 
     ack_id: str
     message: Message
 
 
-class Received(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+class Received(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """What a pull returned, in the order of the topic."""
 
     received_messages: list[ReceivedMessage]
 
 
-class Offsets(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class Offsets(Object, frozen=True, kw_only=True, omit_defaults=True):
     """Where a subscription stands (contract 11.3): `max - current` messages are still to come."""
 
     max: int
@@ -283,7 +283,7 @@ class Offsets(_Object, frozen=True, kw_only=True, omit_defaults=True):
     """The first id not acknowledged."""
 
 
-class TopicOffsets(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class TopicOffsets(Object, frozen=True, kw_only=True, omit_defaults=True):
     """The bounds of a topic."""
 
     min: int
@@ -298,112 +298,7 @@ class ReadMessage(Message, frozen=True, kw_only=True, omit_defaults=True, rename
     offset: int
 
 
-class OffsetAt(_Object, frozen=True, kw_only=True, omit_defaults=True):
+class OffsetAt(Object, frozen=True, kw_only=True, omit_defaults=True):
     """An offset alone."""
 
     offset: int
-
-
-class Finding(_Object, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that explains the state of a subscription; `wrong` when somebody should do something about it."""
-
-    wrong: bool
-    text: str
-
-
-class Standing(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a subscription stands; spans in seconds, None for what the service does not know."""
-
-    min: int
-    max: int
-    current: int
-    backlog: int
-    handed_out: int
-    lost: int
-    retention_seconds: float
-    handed_out_seconds_ago: float | None = None
-    last_pull_seconds_ago: float | None = None
-    last_acknowledgement_seconds_ago: float | None = None
-    last_publish_seconds_ago: float | None = None
-    oldest_waiting_seconds: float | None = None
-
-
-class Diagnosis(_CamelObject, frozen=True, kw_only=True, omit_defaults=True):
-    """What the service knows of a subscription, and what it means; no `standing` without the topic."""
-
-    subscription: str
-    topic: str
-    ack_deadline_seconds: int
-    push: bool
-    push_verified: bool
-    healthy: bool
-    findings: list[Finding]
-    standing: Standing | None = None
-
-
-class ServiceDiagnosis(_Object, frozen=True, kw_only=True, omit_defaults=True):
-    """What is wrong with the service as a whole, if anything."""
-
-    healthy: bool
-    findings: list[Finding]
-
-
-class Point(_Object, frozen=True, kw_only=True, omit_defaults=True):
-    """A value of a metric, and the moment (UTC) or day it is of."""
-
-    timestamp: str
-    value: int | float
-
-
-class Metric(_Object, frozen=True, kw_only=True, omit_defaults=True):
-    """A metric of one resource (contract 14)."""
-
-    metric: str
-    metric_type: str
-    """`counter`, `rate` or `percentage`."""
-    value_type: str
-    resource_type: str
-    resource_name: str
-    timeseries: list[Point]
-    description: str = ""
-
-
-class Metrics(_Object, frozen=True, kw_only=True, omit_defaults=True):
-    """Metrics, in the order of the contract."""
-
-    metrics: list[Metric]
-
-
-class ProjectUsage(_Object, frozen=True, kw_only=True, omit_defaults=True):
-    """What was published and created in one project in a window of days (contract 14.4)."""
-
-    project: str
-    message_count: int
-    average_daily_messages: float
-    topics_count: int
-    subscriptions_count: int
-    users_count: int
-
-
-class ProjectsUsage(_Object, frozen=True, kw_only=True, omit_defaults=True):
-    """What was published in a window, project by project."""
-
-    projects: list[ProjectUsage]
-    total_message_count: int
-    average_daily_messages: float
-
-
-class VaMetrics(_Object, frozen=True, kw_only=True, omit_defaults=True):
-    """What was published and created in a window (contract 14.4)."""
-
-    projects_metrics: ProjectsUsage
-    total_users_count: int
-    total_topics_count: int
-    total_subscriptions_count: int
-
-
-class UsageReport(_Object, frozen=True, kw_only=True, omit_defaults=True):
-    """The usage of the projects a user administers, and how the node is (contract 14.4)."""
-
-    va_metrics: VaMetrics
-    operational_metrics: Metrics

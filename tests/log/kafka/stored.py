@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ams.log.base import Bounds
-from ams.log.kafka.administration import alter, create_topic, describe
+from ams.log.kafka.administration import NewTopic, alter, create_topics, describe
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
@@ -46,7 +46,7 @@ async def make_topic(servers: str, name: str, **configs: str) -> None:
     async with connected(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
         given = {name.replace("_", "."): value for name, value in configs.items()}
-        await create_topic(connection, name, 1, given, until)
+        assert await create_topics(connection, [NewTopic(name, 1, given)], until) == [None]
 
 
 async def change_topic(servers: str, place: Place, **configs: str | None) -> None:

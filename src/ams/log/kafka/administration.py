@@ -5,8 +5,8 @@ Every broker passes on what is the controller's. Times are of the event loop: `u
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 from aiokafka.errors import (
@@ -50,38 +50,49 @@ async def list_topics(connection: Connection, prefix: str, until: float) -> dict
     return await connection.ask_any(ListTopics(), lambda answer: listed(prefix, answer.data), until=until)
 
 
-async def create_topic(connection: Connection, name: str, replication: int, configs: Configs, until: float) -> None:
-    """Make a topic of one partition; one that is there already is no error. Raises `KafkaError` for a refusal."""
-    topic: Any = (name, 1, replication, [], list(configs.items()))
+class NewTopic(NamedTuple):
+    """A topic to be made."""
 
-    def answer(response: Any) -> None:
-        for _, code, message in response.topic_errors:
-            _check(code, message, but=TopicAlreadyExistsError)
-
-    await connection.ask_any(CreateTopicsRequest([topic], _TIMEOUT_MS, False), answer, until=until)
+    name: str
+    replication: int
+    configs: Configs
 
 
-async def led_according_to(connection: Connection, node: NodeId, name: str) -> None:
-    """Wait until a broker names a leader of a topic; not for one that does not answer."""
-    question = MetadataRequest([name], allow_auto_topic_creation=False)
-    while True:
+async def create_topics(connection: Connection, topics: Sequence[NewTopic], until: float) -> list[KafkaError | None]:
+    """Make topics of one partition; return what was refused of each. One that is there already is no error."""
+    asked: Any = [(each.name, 1, each.replication, [], list(each.configs.items())) for each in topics]
+
+    def answer(response: Any) -> list[KafkaError | None]:
+        said = {
+            name: _error(code, message, but=TopicAlreadyExistsError) for name, code, message in response.topic_errors
+        }
+        return _again_if_it_passes([said.get(each.name, KafkaError("no answer")) for each in topics])
+
+    return await connection.ask_any(CreateTopicsRequest(asked, _TIMEOUT_MS, False), answer, until=until)
+
+
+async def led_according_to(connection: Connection, node: NodeId, names: Iterable[str]) -> None:
+    """Wait until a broker names a leader of each topic; not for one that does not answer."""
+    missing = set(names)
+    while missing:
         try:
+            question = MetadataRequest(list(missing), allow_auto_topic_creation=False)
             response = await connection.send(node, question, META)
         except KafkaError:
             return
-        if any(leader >= 0 for _, _, _, parts in response.topics for _, _, leader, *_ in parts):
-            return
-        await asyncio.sleep(_PAUSE)
+        missing -= {name for _, name, _, parts in response.topics if any(leader >= 0 for _, _, leader, *_ in parts)}
+        if missing:
+            await asyncio.sleep(_PAUSE)
 
 
-async def delete_topic(connection: Connection, name: str, until: float) -> None:
-    """Delete a topic; one that is not there is no error."""
+async def delete_topics(connection: Connection, names: Sequence[str], until: float) -> list[KafkaError | None]:
+    """Delete topics; return what was refused of each. One that is not there is no error."""
 
-    def answer(response: Any) -> None:
-        for _, code in response.topic_error_codes:
-            _check(code, but=UnknownTopicOrPartitionError)
+    def answer(response: Any) -> list[KafkaError | None]:
+        said = {name: _error(code, but=UnknownTopicOrPartitionError) for name, code in response.topic_error_codes}
+        return _again_if_it_passes([said.get(name, KafkaError("no answer")) for name in names])
 
-    await connection.ask_any(DeleteTopicsRequest([name], _TIMEOUT_MS), answer, until=until)
+    return await connection.ask_any(DeleteTopicsRequest(list(names), _TIMEOUT_MS), answer, until=until)
 
 
 async def describe(
@@ -123,10 +134,22 @@ async def delete_records(connection: Connection, place: Place, before: Offset, u
     await connection.ask(place, DeleteRecordsRequest(cut, _TIMEOUT_MS, {}), answer, until=until)
 
 
-def _check(code: int, message: str | None = None, but: type[KafkaError] = NoError) -> None:
-    kind = for_code(code)
-    if kind is not NoError and kind is not but:
-        raise kind(message or "")
+def _check(code: int, message: str | None = None) -> None:
+    if error := _error(code, message):
+        raise error
+
+
+def _error(code: int, message: str | None = None, but: type[KafkaError] = NoError) -> KafkaError | None:
+    kind: type[KafkaError] = for_code(code)
+    return None if kind is NoError or kind is but else kind(message or "")
+
+
+def _again_if_it_passes(errors: list[KafkaError | None]) -> list[KafkaError | None]:
+    """Raise an error that passes, so that all is asked again: what was done before is no error then."""
+    for error in errors:
+        if error is not None and error.retriable:
+            raise error
+    return errors
 
 
 async def refusable(work: Awaitable[Answer]) -> Answer:

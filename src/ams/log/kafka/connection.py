@@ -15,7 +15,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from ams.errors import LogUnavailable, TopicGone
 from ams.log.kafka.leaders import Leaders
-from ams.log.kafka.links import ASK, META, Lane, Links, NodeId
+from ams.log.kafka.links import ADMIN, ASK, META, Lane, Links, NodeId
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
 
@@ -115,7 +115,7 @@ class Connection:
             trouble: KafkaError = KafkaConnectionError("no brokers are known")
             for node in self.links.nodes():
                 try:
-                    return answer(await self.send(node, request, ASK))
+                    return answer(await self.send(node, request, ADMIN))
                 except KafkaConnectionError as error:
                     trouble = error
             raise trouble

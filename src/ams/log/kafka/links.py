@@ -24,6 +24,8 @@ Lane = NewType("Lane", str)
 """Requests of one lane wait for each other at a broker, those of different lanes do not."""
 ASK = Lane("ask")
 """The lane of what is answered at once."""
+ADMIN = Lane("admin")
+"""The lane of what the controller is asked through a broker: making a topic takes it a while."""
 META = Lane("meta")
 """The lane of questions about the brokers and topics themselves."""
 Address = tuple[str, int]

@@ -6,20 +6,30 @@ question for all who miss something, and not more often than the brokers and we 
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
+from aiokafka.errors import KafkaError
 
 from ams.clock import Milliseconds
-from ams.errors import LogUnavailable, TopicGone
+from ams.errors import TopicGone
 from ams.log.base import NEW, Origin
-from ams.log.kafka.administration import alter, create_topic, delete_topic, led_according_to, list_topics, refusable
+from ams.log.kafka.administration import (
+    NewTopic,
+    alter,
+    create_topics,
+    delete_topics,
+    led_according_to,
+    list_topics,
+    refusable,
+)
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.listing import Listed
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place, place_of
 from ams.log.kafka.shared import Shared
 from ams.log.kafka.standards import BROKER, GIVEN, TIMES, Kept, Standards, age_configs, new_configs
+from ams.log.kafka.together import Together
 from ams.names import TopicId, topic_id_text
 
 logger = structlog.get_logger("ams.log")
@@ -52,6 +62,8 @@ class Topics:
         self._missed: dict[TopicId, None] = {}
         self._creating: dict[TopicId, asyncio.Task[bool]] = {}
         self._listing: Shared[None, None] = Shared(lambda _: self._list())
+        self._make: Together[NewTopic, None] = Together(self._make_all)
+        self._delete: Together[str, None] = Together(self._delete_all)
         self._pause = _LEAST_PAUSE
 
     def known(self, topic: TopicId) -> Place | None:
@@ -107,7 +119,7 @@ class Topics:
         if not self.known(topic):
             await self.refresh()
         if place := self.known(topic):
-            await refusable(delete_topic(self._connection, place.name, self._until()))
+            await refusable(self._delete(place.name))
             _remember(self._dropped, topic)
             self.forget(place)
 
@@ -162,6 +174,8 @@ class Topics:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._make.close()
+        await self._delete.close()
         await self._listing.close()
 
     async def _create(self, place: Place, retention: Milliseconds | None, times: str) -> bool:
@@ -170,9 +184,7 @@ class Topics:
             return False
         options = self._options
         configs = new_configs(options, retention) | {TIMES: times}
-        until = self._until()
-        await refusable(create_topic(self._connection, place.name, options.replication, configs, until))
-        await self._known_everywhere(place, until)
+        await refusable(self._make(NewTopic(place.name, options.replication, configs)))
         self._missed.pop(place.topic, None)
         self._made[place.topic] = asyncio.get_running_loop().time()
         self._listed[place.topic] = Listed(place, 1, options.replication)
@@ -180,22 +192,21 @@ class Topics:
             self.standards.note(place.topic, retention)
         return True
 
-    async def _known_everywhere(self, place: Place, until: float) -> None:
-        """Wait until all brokers that answer name a leader, so that no node misses a topic made on another.
+    async def _make_all(self, topics: Sequence[NewTopic]) -> Sequence[KafkaError | None]:
+        """Make topics, and wait until all brokers that answer name their leaders, so that no node misses one.
 
-        They learn of it one after the other. One that is slow is not waited for long, but the topic must have a leader.
+        Brokers learn of a topic one after the other; one that is slow is not waited for long.
         """
+        refused = await create_topics(self._connection, topics, self._until())
+        made = [each.name for each, error in zip(topics, refused, strict=True) if error is None]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SLOW):
                 nodes = self._connection.links.nodes()
-                await asyncio.gather(*(led_according_to(self._connection, node, place.name) for node in nodes))
-        while True:
-            try:
-                await self._connection.leader(place, until=until)
-                return
-            except TopicGone:
-                if asyncio.get_running_loop().time() >= until:
-                    raise LogUnavailable from None
+                await asyncio.gather(*(led_according_to(self._connection, node, made) for node in nodes))
+        return refused
+
+    async def _delete_all(self, names: Sequence[str]) -> Sequence[KafkaError | None]:
+        return await delete_topics(self._connection, names, self._until())
 
     async def _list(self) -> None:
         loop = asyncio.get_running_loop()

@@ -4,6 +4,7 @@ import asyncio
 import socket
 
 import pytest
+import structlog
 
 from ams.clock import SystemClock
 from ams.errors import LogUnavailable
@@ -122,3 +123,19 @@ async def test_a_log_opened_before_its_broker_finds_it_when_it_is_there(broker: 
     topic = await new_topic(log)
     assert (await log.append(topic, texts("a"))).first == 0
     await log.close()
+
+
+async def test_that_kafka_went_and_came_back_is_said_once_each(broker: Brokers, log: KafkaLog):
+    [link] = broker.links("node")
+    with structlog.testing.capture_logs() as lines:
+        link.cut()
+        with pytest.raises(LogUnavailable):
+            await log.topics()
+        await asyncio.sleep(2.5)
+        link.restore()
+        async with asyncio.timeout(10):
+            while not any(line["event"] == "kafka.back" for line in lines):
+                await asyncio.sleep(0.05)
+
+    said = [line["event"] for line in lines if line["event"] in ("kafka.away", "kafka.back")]
+    assert said == ["kafka.away", "kafka.back"]

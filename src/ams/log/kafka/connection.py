@@ -118,6 +118,7 @@ class Connection:
                     return answer(await self.send(node, request, ADMIN))
                 except KafkaConnectionError as error:
                     trouble = error
+            await self._about([])  # notes it when nobody answers at all
             raise trouble
 
         return await self._patiently(attempt, until)

@@ -38,6 +38,7 @@ class Entry:
     in_flight: int = 0
     """Of them, publishes that were on their way when the fault came."""
     longest: float = 0.0
+    """Seconds of the longest call; those of the library, which tries four times, are left out."""
     back: float = 0.0
     """Seconds until no call was let down or slow any more: since the fault came, or, where nothing can work while it
     lasts, since it ended."""

@@ -94,7 +94,7 @@ class Run:
             requests=len({call.request for call in calls}),
             failed=len(failed),
             in_flight=len(on_the_way),
-            longest=max(call.seconds for call in calls),
+            longest=max(call.seconds for call in calls if not call.what.startswith("library")),
             back=well_again(calls, self.course.until, CALM_SECONDS) - self.course.until,
             sent_again=self._library.repeated(ending.topics[self.names.library]),
         )

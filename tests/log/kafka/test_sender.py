@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from aiokafka.errors import InvalidProducerEpoch, KafkaConnectionError, for_code
+from aiokafka.errors import InvalidProducerEpoch, KafkaConnectionError, TopicAuthorizationFailedError, for_code
 from aiokafka.protocol.produce import ProduceRequest
 
 from ams.errors import LogUnavailable, TooLarge
@@ -14,7 +14,7 @@ from ams.log.kafka.batches import LAST_EPOCH, LAST_SEQUENCE, Line, Producer, Uns
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.log import KafkaLog
 from ams.log.kafka.place import Place
-from ams.messages import message
+from ams.messages import Message, message
 from ams.names import TopicId, new_topic_id
 from tests.log.engines import Kafka, all_fragments, fragments, new_topic, numbered, texts
 
@@ -215,6 +215,29 @@ async def test_requests_are_gathered_into_batches_of_limited_size(log: LossyLog)
     assert len({each.time for each in answers}) <= log.connection.sent
 
 
+async def test_small_requests_behind_one_as_large_as_a_batch_wait_for_the_next(engine: Kafka):
+    """A batch that is full takes no more records, and says so to nobody."""
+    log = await lossy(engine, max_batch_bytes=2**20)
+    topic = await new_topic(log)
+    log.connection.held = asyncio.Event()
+    requests = [numbered(0, 1), [as_text(130_000)] * 8, *([as_text(30_000)] for _ in range(4))]
+    appends = []
+    for each in requests:
+        appends.append(asyncio.ensure_future(log.append(topic, each)))
+        await asyncio.sleep(0.05)
+    log.connection.held.set()
+    answers = await asyncio.gather(*appends)
+
+    assert [each.first for each in answers] == [0, 1, 9, 10, 11, 12]
+    assert await all_fragments(log, topic) == fragments([message for each in requests for message in each])
+    await log.close()
+
+
+def as_text(size: int) -> Message:
+    """Make a message whose data is not decoded."""
+    return message("A" * size + "\n")
+
+
 async def test_one_request_larger_than_a_batch_is_refused_and_one_as_large_as_it_is_stored(engine: Kafka):
     async with engine.opened(max_batch_bytes=2**20) as log:
         topic = await new_topic(log)
@@ -287,12 +310,45 @@ async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog):
     assert line.producer.epoch == 0
 
 
+async def test_what_the_brokers_refuse_is_tried_anew_by_the_next_publish(
+    log: LossyLog, monkeypatch: pytest.MonkeyPatch
+):
+    topic = await new_topic(log)
+    log.connection.moved(await log._place(topic))
+
+    async def refused(*_: Any, **__: Any) -> Any:
+        raise TopicAuthorizationFailedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log.connection, "leader", refused)
+        async with asyncio.timeout(6):
+            with pytest.raises(LogUnavailable):
+                await log.append(topic, texts("aaaa"))
+
+    assert (await log.append(topic, texts("bbbb"))).first == 0
+
+
+async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: LossyLog):
+    topic = await new_topic(log)
+    await log.append(topic, texts("aaaa"))
+    line = log.line(topic)
+    appending = asyncio.ensure_future(log.append(topic, numbered(0, 5000)))
+    while line.batch is None:
+        await asyncio.sleep(0)
+    assert not line.batch.data
+    line.expire(float("inf"))
+
+    with pytest.raises(LogUnavailable) as caught:
+        await appending
+    assert not isinstance(caught.value, Unsent)
+
+
 def test_requests_of_callers_who_left_are_not_sent():
     async def main() -> None:
         line = Line(Place(new_topic_id(), "ams.x"))
         kept, left = (batches.Request([(b"x", [])], [], 1, 1.0) for _ in range(2))
         line.waiting.extend([left, kept])
         left.done.cancel()
-        assert line.next_batch().requests == [kept]
+        assert line.next_batch(2**20).requests == [kept]
 
     asyncio.run(main())

@@ -158,18 +158,22 @@ class Line:
         if self.batch is not None:
             self.batch.expire(now)
 
-    def next_batch(self) -> Batch | None:
-        """Return the batch to be sent: the one that was sent before in vain, else the next requests, whole."""
+    def next_batch(self, limit: int) -> Batch | None:
+        """Return the batch to be sent: the one that was sent before in vain, else the next requests, whole.
+
+        No request is above `limit`, and neither are several together: a batch takes no more bytes than that.
+        """
         if self.batch is not None and self.batch.is_awaited:
             return self.batch
         self.give_up()
         requests: list[Request] = []
-        size = 0
-        while self.waiting and (not requests or size + self.waiting[0].size <= requests[0].size + GATHER_BYTES):
+        size = most = 0
+        while self.waiting and (not requests or size + self.waiting[0].size <= most):
             request = self.waiting.popleft()
             if not request.done.done():  # its caller is still there
                 requests.append(request)
                 size += request.size
+                most = most or min(request.size + GATHER_BYTES, limit)
         self.batch = Batch(requests, size) if requests else None
         return self.batch
 
@@ -210,7 +214,8 @@ async def make(line: Line, batch: Batch, limit: int, time: Milliseconds) -> None
     for request in batch.requests:
         times = request.times or repeat(time)
         for (value, headers), at in zip(request.records, times, strict=False):
-            builder.append(number, at, None, value, headers)
+            if builder.append(number, at, None, value, headers) is None:  # what was reckoned for it was wrong
+                raise ValueError("a batch has no room for its messages")
             number += 1
             if not number % _BREATH:
                 await asyncio.sleep(0)

@@ -219,13 +219,14 @@ class Sender:
         size = 0
         while broker.ready:
             line = broker.ready[0]
-            batch = line.next_batch()
+            batch = line.next_batch(self._options.max_batch_bytes - ROOM)
             if batch is not None and load and size + batch.size > GATHER_BYTES:
                 break
             broker.ready.popleft()
             if batch is None or line.producer is None:
                 self._go_on(line)
                 continue
+            batch.attempts += 1  # before it is made, which takes its time: nobody is told from now on that it is unsent
             load.append((line, batch))
             size += batch.size
         self._flying += size
@@ -253,7 +254,6 @@ class Sender:
         for line, batch in load:
             if not batch.data:
                 await make(line, batch, self._options.max_batch_bytes, self._clock.wall())
-            batch.attempts += 1
             topics.append((line.place.name, [(0, batch.data)]))
         request = ProduceRequest(None, _ALL, int(self._options.request_timeout * 900), topics)
         response = await self._connection.send(node, request, lane)

@@ -14,6 +14,7 @@ from ams.names import Offset, TopicId
 class _Row:
     content: bytes
     end: Offset
+    mark: str
     since: Milliseconds
     version: int = 0
     appended: Appended | None = None
@@ -28,11 +29,11 @@ class MemoryBooks:
     _rows: dict[tuple[TopicId, bytes], _Row] = field(default_factory=dict)
     _bytes: dict[TopicId, int] = field(default_factory=dict)
 
-    async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset) -> Claim | None:
+    async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         self._check()
         if (topic, key) in self._rows:
             return await self.known(topic, key)
-        self._rows[topic, key] = _Row(content, end, self.clock.wall())
+        self._rows[topic, key] = _Row(content, end, mark, self.clock.wall())
         return None
 
     async def known(self, topic: TopicId, key: bytes) -> Claim | None:
@@ -43,12 +44,13 @@ class MemoryBooks:
         age = Milliseconds(self.clock.wall() - row.since)
         return Claim(row.content, row.end, age, row.version, row.appended)
 
-    async def take_over(self, topic: TopicId, key: bytes, claim: Claim) -> bool:
+    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, mark: str) -> bool:
         self._check()
         row = self._rows.get((topic, key))
         if row is None or row.version != claim.version or row.appended is not None:
             return False
         row.version += 1
+        row.mark = mark
         row.since = self.clock.wall()
         return True
 
@@ -58,9 +60,11 @@ class MemoryBooks:
         row.version += 1
         row.appended = appended
 
-    async def release(self, topic: TopicId, key: bytes) -> None:
+    async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
         self._check()
-        self._rows.pop((topic, key), None)
+        row = self._rows.get((topic, key))
+        if row is not None and row.mark == mark and row.appended is None:
+            del self._rows[topic, key]
 
     async def forget(self, topic: TopicId) -> None:
         self._check()

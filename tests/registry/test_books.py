@@ -17,6 +17,7 @@ from tests.support.administration import make_project
 KEY, OTHER_KEY = bytes(16), b"k" * 16
 CONTENT = b"c" * 16
 END = Offset(7)
+MINE, OTHERS = "mark-1", "mark-2"
 APPENDED = Appended(Offset(9), 3, Milliseconds(1_700_000_000_123))
 
 Pass = Callable[[int], Awaitable[None]]
@@ -55,7 +56,7 @@ async def known(books: BookRecords, topic: TopicId, key: bytes = KEY) -> Claim:
 async def test_a_key_is_nobodys_until_it_is_claimed(books: BookRecords, topic: TopicId) -> None:
     assert await books.known(topic, KEY) is None
 
-    assert await books.claim(topic, KEY, CONTENT, END) is None
+    assert await books.claim(topic, KEY, CONTENT, END, MINE) is None
 
     claim = await known(books, topic)
     assert (claim.content, claim.end, claim.appended) == (CONTENT, END, None)
@@ -64,34 +65,34 @@ async def test_a_key_is_nobodys_until_it_is_claimed(books: BookRecords, topic: T
 
 
 async def test_who_comes_second_is_told_of_the_first(books: BookRecords, topic: TopicId) -> None:
-    await books.claim(topic, KEY, CONTENT, END)
+    await books.claim(topic, KEY, CONTENT, END, MINE)
 
-    claim = await books.claim(topic, KEY, b"d" * 16, Offset(99))
+    claim = await books.claim(topic, KEY, b"d" * 16, Offset(99), OTHERS)
 
     assert claim is not None
     assert (claim.content, claim.end, claim.version) == (CONTENT, END, (await known(books, topic)).version)
-    assert await books.claim(topic, OTHER_KEY, CONTENT, END) is None
+    assert await books.claim(topic, OTHER_KEY, CONTENT, END, MINE) is None
 
 
 async def test_a_settled_claim_tells_where_the_messages_are(books: BookRecords, topic: TopicId) -> None:
-    await books.claim(topic, KEY, CONTENT, END)
+    await books.claim(topic, KEY, CONTENT, END, MINE)
 
     await books.settle(topic, KEY, APPENDED)
 
     assert (await known(books, topic)).appended == APPENDED
-    again = await books.claim(topic, KEY, CONTENT, END)
+    again = await books.claim(topic, KEY, CONTENT, END, OTHERS)
     assert again is not None
     assert again.appended == APPENDED
 
 
 async def test_of_many_who_take_over_one_does(books: BookRecords, topic: TopicId, time_passes: Pass) -> None:
-    await books.claim(topic, KEY, CONTENT, END)
+    await books.claim(topic, KEY, CONTENT, END, MINE)
     await time_passes(40_000)
     left = await known(books, topic)
     assert 40_000 <= left.age < 45_000
 
-    assert await books.take_over(topic, KEY, left)
-    assert not await books.take_over(topic, KEY, left)
+    assert await books.take_over(topic, KEY, left, OTHERS)
+    assert not await books.take_over(topic, KEY, left, "mark-3")
 
     taken = await known(books, topic)
     assert taken.version > left.version
@@ -100,23 +101,34 @@ async def test_of_many_who_take_over_one_does(books: BookRecords, topic: TopicId
 
 
 async def test_what_is_settled_is_not_taken_over(books: BookRecords, topic: TopicId) -> None:
-    await books.claim(topic, KEY, CONTENT, END)
+    await books.claim(topic, KEY, CONTENT, END, MINE)
     before = await known(books, topic)
     await books.settle(topic, KEY, APPENDED)
 
-    assert not await books.take_over(topic, KEY, before)
-    assert not await books.take_over(topic, KEY, await known(books, topic))
+    assert not await books.take_over(topic, KEY, before, OTHERS)
+    assert not await books.take_over(topic, KEY, await known(books, topic), OTHERS)
 
 
 async def test_a_claim_given_up_is_nobodys_but_a_settled_one_stays(books: BookRecords, topic: TopicId) -> None:
-    await books.claim(topic, KEY, CONTENT, END)
-    await books.release(topic, KEY)
+    await books.claim(topic, KEY, CONTENT, END, MINE)
+    await books.release(topic, KEY, MINE)
     assert await books.known(topic, KEY) is None
 
-    await books.claim(topic, KEY, CONTENT, END)
+    await books.claim(topic, KEY, CONTENT, END, MINE)
     await books.settle(topic, KEY, APPENDED)
-    await books.release(topic, KEY)
+    await books.release(topic, KEY, MINE)
     assert (await known(books, topic)).appended == APPENDED
+
+
+async def test_who_was_slow_does_not_give_up_what_another_has_taken_over(books: BookRecords, topic: TopicId) -> None:
+    await books.claim(topic, KEY, CONTENT, END, MINE)
+    assert await books.take_over(topic, KEY, await known(books, topic), OTHERS)
+
+    await books.release(topic, KEY, MINE)
+
+    assert await books.claim(topic, KEY, CONTENT, END, MINE) is not None
+    await books.release(topic, KEY, OTHERS)
+    assert await books.claim(topic, KEY, CONTENT, END, MINE) is None
 
 
 async def test_claims_older_than_their_topics_age_go(
@@ -125,9 +137,9 @@ async def test_claims_older_than_their_topics_age_go(
     project = await make_project(registry, "Q")
     other = (await registry.topics.create(new_topic_id(), project.id, TopicName("T"))).id
     for each in (topic, other):
-        await books.claim(each, KEY, CONTENT, END)
+        await books.claim(each, KEY, CONTENT, END, MINE)
     await time_passes(60_000)
-    await books.claim(topic, OTHER_KEY, CONTENT, END)
+    await books.claim(topic, OTHER_KEY, CONTENT, END, MINE)
 
     await books.forget_old({topic: Milliseconds(30_000), other: Milliseconds(90_000)})
 
@@ -146,7 +158,7 @@ async def test_bytes_add_up_by_topic(books: BookRecords, topic: TopicId) -> None
 
 
 async def test_all_is_forgotten_of_a_topic_that_is_gone(registry: Registry, books: BookRecords, topic: TopicId) -> None:
-    await books.claim(topic, KEY, CONTENT, END)
+    await books.claim(topic, KEY, CONTENT, END, MINE)
     await books.add_bytes({topic: 10})
 
     await books.forget(topic)
@@ -156,7 +168,7 @@ async def test_all_is_forgotten_of_a_topic_that_is_gone(registry: Registry, book
 
 
 async def test_a_deleted_topic_takes_its_claims_along(registry: Registry, books: BookRecords, topic: TopicId) -> None:
-    await books.claim(topic, KEY, CONTENT, END)
+    await books.claim(topic, KEY, CONTENT, END, MINE)
     await books.add_bytes({topic: 10})
     project = await registry.projects.find("P")
     assert project is not None
@@ -166,11 +178,11 @@ async def test_a_deleted_topic_takes_its_claims_along(registry: Registry, books:
     assert await books.known(topic, KEY) is None
     assert await books.bytes_of(topic) == 0
     with pytest.raises(TopicGone):
-        await books.claim(topic, KEY, CONTENT, END)
+        await books.claim(topic, KEY, CONTENT, END, MINE)
 
 
 async def test_identities_are_kept_as_everywhere(registry: Registry, books: BookRecords, topic: TopicId) -> None:
-    await books.claim(topic, KEY, CONTENT, END)
+    await books.claim(topic, KEY, CONTENT, END, MINE)
 
     kept = await registry._database.read(lambda connection: connection.execute(publish_claims.select()).one())
 

@@ -14,7 +14,7 @@ from ams.clock import Clock, Milliseconds
 from ams.errors import NotFound, TopicGone
 from ams.log.base import Appended
 from ams.log.kafka.books import Claim
-from ams.names import Offset, TopicId, new_uuid, topic_id_text
+from ams.names import Offset, TopicId, topic_id_text
 from ams.registry.database import Database
 from ams.registry.given import ByRows
 from ams.registry.tables import publish_claims, topic_sizes
@@ -27,17 +27,16 @@ class BookRecords:
         self._database = database
         self._clock = clock
 
-    async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset) -> Claim | None:
+    async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         """Claim a key, durably; return None when it is ours now, else the claim that is there already.
 
         Raises `TopicGone` for a topic the registry does not know.
         """
-        mine = new_uuid()
-        said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mine}
+        said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mark}
 
         def work(connection: Connection) -> Claim | None:
             row = self._run(connection, _CLAIM, said).one()
-            return None if row.mark == mine else _claim(row)
+            return None if row.mark == mark else _claim(row)
 
         try:
             return await self._database.put(work)
@@ -54,15 +53,14 @@ class BookRecords:
 
         return await self._database.read(work)
 
-    async def take_over(self, topic: TopicId, key: bytes, claim: Claim) -> bool:
+    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, mark: str) -> bool:
         """Make an unsettled claim ours, its age 0; False when it changed meanwhile."""
-        mine = new_uuid()
-        said = {"topic": topic_id_text(topic), "key": key, "version": claim.version, "mine": mine}
+        said = {"topic": topic_id_text(topic), "key": key, "version": claim.version, "mine": mark}
         bearer = select(publish_claims.c.mark).where(_is(topic, key))
 
         def work(connection: Connection) -> bool:
             self._run(connection, _TAKE_OVER, said)
-            return connection.scalar(bearer) == mine
+            return connection.scalar(bearer) == mark
 
         return await self._database.put(work)
 
@@ -73,9 +71,10 @@ class BookRecords:
         change = change.values(**where, version=publish_claims.c.version + 1)
         await self._database.put(lambda connection: connection.execute(change))
 
-    async def release(self, topic: TopicId, key: bytes) -> None:
-        """Give a claim up whose messages are surely not stored, nor ever will be."""
-        removal = delete(publish_claims).where(_is(topic, key), publish_claims.c.first.is_(None))
+    async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
+        """Give a claim of ours up, whose messages are surely not stored by us, nor ever will be."""
+        is_ours = (publish_claims.c.mark == mark) & publish_claims.c.first.is_(None)
+        removal = delete(publish_claims).where(_is(topic, key), is_ours)
         await self._database.put(lambda connection: connection.execute(removal))
 
     async def forget(self, topic: TopicId) -> None:

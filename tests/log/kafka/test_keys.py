@@ -6,11 +6,12 @@ import pytest
 
 from ams.errors import KeyReused, LogUnavailable, RegistryUnavailable
 from ams.log.base import Appended, Bounds
+from ams.log.kafka.batches import Unsent
 from ams.log.kafka.keys import YOUNG
 from ams.log.kafka.log import KafkaLog
 from ams.log.kafka.search import KEY
 from ams.log.keys import content_hash, key_hash
-from ams.names import TopicId
+from ams.names import TopicId, new_uuid
 from tests.log.engines import HOUR, Kafka, all_fragments, fragments, new_topic, numbered, texts
 
 
@@ -22,7 +23,7 @@ def engine() -> Kafka:
 async def claim(engine: Kafka, topic: TopicId, key: str, messages, end: int) -> bytes:
     """Claim a key as a node does that dies right after."""
     hashed = key_hash(topic, key.encode())
-    assert await engine.books.claim(topic, hashed, content_hash(messages), end) is None
+    assert await engine.books.claim(topic, hashed, content_hash(messages), end, new_uuid()) is None
     return hashed
 
 
@@ -81,6 +82,30 @@ async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of
         assert all(isinstance(each, Appended | LogUnavailable) for each in answers)
         assert await log.append(topic, texts("aaaa"), key="k") == made[0]
         assert await log.bounds(topic) == Bounds(0, 6)
+
+
+async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_that_of_another(engine: Kafka):
+    async with engine.opened(patience=1.0) as log, engine.opened() as second:
+        topic = await new_topic(second)
+        hashed = key_hash(topic, b"k")
+        async with second.held(topic):
+            async with log.held(topic):
+                slow = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
+                while await engine.books.known(topic, hashed) is None:
+                    await asyncio.sleep(0.01)
+                engine.clock.advance(YOUNG)
+                quick = asyncio.ensure_future(second.append(topic, texts("aaaa"), key="k"))
+                while (await engine.books.known(topic, hashed)).age:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(1.0)
+            with pytest.raises(Unsent):
+                await slow
+            with pytest.raises(LogUnavailable):
+                await log.append(topic, texts("aaaa"), key="k")
+        answer = await quick
+
+        assert await second.append(topic, texts("aaaa"), key="k") == answer
+        assert await second.bounds(topic) == Bounds(0, 1)
 
 
 async def test_a_key_used_on_one_node_is_known_on_another(engine: Kafka):

@@ -349,6 +349,6 @@ def test_requests_of_callers_who_left_are_not_sent():
         kept, left = (batches.Request([(b"x", [])], [], 1, 1.0) for _ in range(2))
         line.waiting.extend([left, kept])
         left.done.cancel()
-        assert line.next_batch(2**20).requests == [kept]
+        assert line.next_batch(2**20, 0.0).requests == [kept]
 
     asyncio.run(main())

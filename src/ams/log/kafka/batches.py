@@ -76,6 +76,11 @@ class Request:
         if not self.done.done():
             self.done.set_exception(error)
 
+    def expire(self, now: float, error: type[Exception]) -> None:
+        """Tell the caller, if it does not wait any longer."""
+        if self.until <= now:
+            self.fail(error())
+
 
 @dataclass(slots=True, eq=False)
 class Batch:
@@ -103,8 +108,7 @@ class Batch:
     def expire(self, now: float) -> None:
         """Tell those who do not wait any longer."""
         for each in self.requests:
-            if each.until <= now:
-                each.fail(Unsent() if not self.attempts else LogUnavailable())
+            each.expire(now, LogUnavailable if self.attempts else Unsent)
 
     def stored(self, first: Offset, time: Milliseconds) -> None:
         """Tell each caller where its messages are."""
@@ -153,23 +157,28 @@ class Line:
 
     def expire(self, now: float) -> None:
         """Tell those who do not wait any longer."""
-        while self.waiting and self.waiting[0].until <= now:
-            self.waiting.popleft().fail(Unsent())
+        for each in self.waiting:
+            each.expire(now, Unsent)
+        self.waiting = deque(each for each in self.waiting if not each.done.done())
         if self.batch is not None:
             self.batch.expire(now)
 
-    def next_batch(self, limit: int) -> Batch | None:
+    def next_batch(self, limit: int, now: float) -> Batch | None:
         """Return the batch to be sent: the one that was sent before in vain, else the next requests, whole.
 
-        No request is above `limit`, and neither are several together: a batch takes no more bytes than that.
+        Those that nobody waits for any longer at loop time `now` are given up. No request is above `limit`, and neither
+        are several together: a batch takes no more bytes than that.
         """
-        if self.batch is not None and self.batch.is_awaited:
-            return self.batch
+        if self.batch is not None:
+            self.batch.expire(now)
+            if self.batch.is_awaited:
+                return self.batch
         self.give_up()
         requests: list[Request] = []
         size = most = 0
         while self.waiting and (not requests or size + self.waiting[0].size <= most):
             request = self.waiting.popleft()
+            request.expire(now, Unsent)
             if not request.done.done():  # its caller is still there
                 requests.append(request)
                 size += request.size

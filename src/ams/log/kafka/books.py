@@ -30,10 +30,11 @@ class Claim(NamedTuple):
 class Books(Protocol):
     """Claims and sizes by topic; calls raise `RegistryUnavailable` when the database cannot answer.
 
-    Keys are given as 16-byte hashes.
+    Keys are given as 16-byte hashes. A claim bears the `mark` of who made it or took it over last, a uuid of each
+    attempt to append: who was slow does not undo what another has begun since.
     """
 
-    async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset) -> Claim | None:
+    async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         """Claim a key, durably; return None when it is ours now, else the claim that is there already."""
         ...
 
@@ -41,7 +42,7 @@ class Books(Protocol):
         """Return the claim on a key, None when there is none."""
         ...
 
-    async def take_over(self, topic: TopicId, key: bytes, claim: Claim) -> bool:
+    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, mark: str) -> bool:
         """Make an unsettled claim ours, its age 0; False when it changed meanwhile."""
         ...
 
@@ -49,8 +50,8 @@ class Books(Protocol):
         """Note where the messages of a claim are, durably."""
         ...
 
-    async def release(self, topic: TopicId, key: bytes) -> None:
-        """Give a claim up whose messages are surely not stored, nor ever will be."""
+    async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
+        """Give a claim of ours up, whose messages are surely not stored by us, nor ever will be."""
         ...
 
     async def forget(self, topic: TopicId) -> None:

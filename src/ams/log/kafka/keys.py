@@ -30,7 +30,7 @@ from ams.log.kafka.books import Books, Claim
 from ams.log.kafka.place import Place
 from ams.log.keys import content_hash, is_content, key_hash
 from ams.messages import Message
-from ams.names import Offset
+from ams.names import Offset, new_uuid
 
 logger = structlog.get_logger("ams.log")
 
@@ -107,25 +107,26 @@ class Keys:
             task.exception()  # looked at: perhaps nobody waits any longer
 
     async def _append(self, place: Place, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
-        claim = await self._claim(place, hashed, content_hash(messages))
+        mark = new_uuid()
+        claim = await self._claim(place, hashed, content_hash(messages), mark)
         if claim is None:
-            return await self._make(place, messages, hashed, until)
+            return await self._make(place, messages, hashed, until, mark)
         answer = await self._answer(place, hashed, claim, messages)
         if answer is not None:
             return answer
-        if not await self._books.take_over(place.topic, hashed, claim):
+        if not await self._books.take_over(place.topic, hashed, claim, mark):
             raise LogUnavailable
         logger.info("key.taken_over", topic=place.name)
-        return await self._make(place, messages, hashed, until)
+        return await self._make(place, messages, hashed, until, mark)
 
-    async def _claim(self, place: Place, hashed: bytes, content: bytes) -> Claim | None:
+    async def _claim(self, place: Place, hashed: bytes, content: bytes, mark: str) -> Claim | None:
         """Claim a key; return the claim that is there already, unless it is older than keys are remembered."""
         end = await self._log.end_of(place)
-        claim = await self._books.claim(place.topic, hashed, content, end)
+        claim = await self._books.claim(place.topic, hashed, content, end, mark)
         if claim is None or claim.age <= (window := await self._log.window(place)):
             return claim
         await self._books.forget_old({place.topic: window})
-        return await self._books.claim(place.topic, hashed, content, end)
+        return await self._books.claim(place.topic, hashed, content, end, mark)
 
     async def _answer(self, place: Place, hashed: bytes, claim: Claim, messages: Sequence[Message]) -> Appended | None:
         """Return where the messages of a claim are; None when they are not stored."""
@@ -140,11 +141,13 @@ class Keys:
             await self._settle(place, hashed, found)
         return found
 
-    async def _make(self, place: Place, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
+    async def _make(
+        self, place: Place, messages: Sequence[Message], hashed: bytes, until: float, mark: str
+    ) -> Appended:
         try:
             appended = await self._log.append_once(place, messages, hashed, until)
         except (Unsent, TooLarge, TopicGone):
-            await self._release(place, hashed)
+            await self._release(place, hashed, mark)
             raise
         await self._settle(place, hashed, appended)
         return appended
@@ -155,8 +158,8 @@ class Keys:
         except RegistryUnavailable:  # who asks again searches for the messages
             logger.warning("key.unsettled", topic=place.name)
 
-    async def _release(self, place: Place, hashed: bytes) -> None:
+    async def _release(self, place: Place, hashed: bytes, mark: str) -> None:
         try:
-            await self._books.release(place.topic, hashed)
+            await self._books.release(place.topic, hashed, mark)
         except RegistryUnavailable:  # who asks again finds that they are nowhere
             logger.warning("key.unreleased", topic=place.name)

@@ -109,7 +109,7 @@ class Sender:
         Its future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when nobody knows whether
         it is stored, `TopicGone`.
         """
-        if self._closing or not self._connection.reachable:
+        if self._closing or not self._connection.reachable or until <= self._loop.time():
             raise Unsent
         request = Request(records, fragments, data_bytes, until, times)
         if request.size + ROOM > self._options.max_batch_bytes:
@@ -219,7 +219,7 @@ class Sender:
         size = 0
         while broker.ready:
             line = broker.ready[0]
-            batch = line.next_batch(self._options.max_batch_bytes - ROOM)
+            batch = line.next_batch(self._options.max_batch_bytes - ROOM, self._loop.time())
             if batch is not None and load and size + batch.size > GATHER_BYTES:
                 break
             broker.ready.popleft()

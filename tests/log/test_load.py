@@ -128,6 +128,15 @@ async def test_messages_larger_than_a_record_and_many_small_ones_are_loaded(log:
     assert await everything(log, topic) == messages
 
 
+async def test_messages_that_are_mostly_attributes_are_loaded(log: Log):
+    topic = await new_topic(log)
+    messages = [Stored(n, 1_700_000_000_000, message("", {"a": "v" * 10_000}).fragment) for n in range(1800)]
+
+    await log.load(topic, batches(messages))
+
+    assert await log.bounds(topic) == Bounds(0, 1800)
+
+
 async def test_what_was_loaded_is_there_when_the_log_is_opened_again(engine: Engine):
     now = engine.clock.now
     topics = [new_topic_id() for _ in range(3)]

@@ -50,10 +50,16 @@ async def make_topic(servers: str, name: str, **configs: str) -> None:
 
 
 async def change_topic(servers: str, place: Place, **configs: str | None) -> None:
-    """Change settings of a topic behind the log's back."""
+    """Change settings of a topic behind the log's back; the broker goes by them when this returns."""
+    changes = {name.replace("_", "."): value for name, value in configs.items()}
     async with connected(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
-        await alter(connection, place, {name.replace("_", "."): value for name, value in configs.items()}, until)
+        await alter(connection, place, changes, until)
+        while True:
+            found = (await describe(connection, [place.name], changes, until))[place.name]
+            if all(value in (None, found[name]) for name, value in changes.items()):
+                return
+            await asyncio.sleep(0.02)
 
 
 async def settings(servers: str, place: Place, *names: str) -> dict[str, str]:

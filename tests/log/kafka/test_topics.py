@@ -223,15 +223,70 @@ async def test_a_new_default_is_told_to_the_brokers_for_topics_that_go_by_it(eng
             await kept_as(engine, await place(engine, log, topic), {"retention.ms": str(age)})
 
 
+async def test_a_publish_waits_for_no_other_topic_to_follow_a_new_default(engine: Kafka, monkeypatch):
+    async with engine.opened(retention=DAY) as log:
+        topics = [await made(log) for _ in range(3)]
+
+    async with engine.opened(retention=7 * DAY) as log:
+
+        async def never(*_) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(log._topics, "set_age", never)
+        async with asyncio.timeout(6):
+            assert (await log.append(topics[0], texts("a"))).first == 0
+
+
+async def test_topics_that_are_published_to_for_the_first_time_are_looked_at_together(engine: Kafka, monkeypatch):
+    async with engine.opened() as log:
+        topics = [await made(log) for _ in range(30)]
+
+    async with engine.opened() as log:
+        standards, looked_at = log._topics.standards, []
+        look = standards.look
+
+        async def counted(wanted, until) -> None:
+            looked_at.append(len(wanted))
+            await look(wanted, until)
+
+        monkeypatch.setattr(standards, "look", counted)
+        await log.topics()
+        await asyncio.gather(*(log.append(topic, texts("a")) for topic in topics))
+
+        assert sum(looked_at) == 30
+
+
+async def test_a_topic_that_one_list_lacks_is_not_gone_yet(engine: Kafka):
+    """A broker that has just come back may not know yet what was made while it was away."""
+    async with engine.opened() as log, engine.opened() as second:
+        topic = await made(log)
+        await second.append(topic, texts("a"))
+        waiting = asyncio.ensure_future(second.wait(topic, 1, 8))
+        await asyncio.sleep(0.2)
+        now = asyncio.get_running_loop().time()
+
+        second._topics._take({}, now)
+        assert (await second.append(topic, texts("b"))).first == 1
+        assert await waiting
+
+        waiting = asyncio.ensure_future(second.wait(topic, 2, 8))
+        await asyncio.sleep(0.2)
+        second._topics._take({}, now)
+        second._topics._take({}, now + 2)
+        assert not await asyncio.wait_for(waiting, 5)
+
+
 async def test_a_shorter_age_holds_for_all_messages_at_once(engine: Kafka):
     async with engine.opened() as log:
         topic = await made(log)
+        assert await log.read(topic, 0, max_messages=9, max_bytes=99) == []  # from now on its tail is in memory
         await log.append(topic, texts("a", "b"))
         await asyncio.sleep(1.2)
         kept = await log.append(topic, texts("c"))
 
         await log.set_retention(topic, SystemClock().wall() - kept.time + 600)
 
+        assert [each.offset for each in await log.read(topic, 0, max_messages=9, max_bytes=99)] == [2]
         assert await log.bounds(topic) == Bounds(2, 3)
         assert await all_fragments(log, topic) == fragments(texts("c"))
         assert (await log.totals(topic)).messages == 3

@@ -112,7 +112,10 @@ class Follower:
             except TopicGone:
                 followed.give_up()
                 break
-            except (LogUnavailable, KafkaError):
+            except KafkaError:  # refused, and so it would be at once if it was tried again
+                followed.give_up(LogUnavailable())
+                break
+            except LogUnavailable:
                 if not self._connection.reachable:
                     followed.give_up(LogUnavailable())
                     break

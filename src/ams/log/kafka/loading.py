@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ams.clock import Milliseconds
 from ams.errors import InvalidInput, LogUnavailable
 from ams.log.kafka.administration import alter, delete_records, describe
-from ams.log.kafka.batches import Record
+from ams.log.kafka.batches import Record, upper_size
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
@@ -115,12 +115,13 @@ def _parts(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> Iterator
     part = _Part(end, [], [])
     size = 0
     for offset, record, at in _records(batch, end, time):
-        if len(part.records) >= _RECORDS or (size and size + len(record[0]) > _BYTES):
+        bytes_ = upper_size([record])
+        if len(part.records) >= _RECORDS or (size and size + bytes_ > _BYTES):
             yield part
             part, size = _Part(offset, [], []), 0
         part.records.append(record)
         part.times.append(at)
-        size += len(record[0])
+        size += bytes_
     if part.records:
         yield part
 

@@ -262,9 +262,9 @@ class KafkaLog:
         if hashed is not None:
             value, headers = records[0]
             records[0] = (value, [*headers, (KEY, hashed)])
-        if self._holds.is_held(place.topic):
-            await self._holds.released(place.topic)
         await self._check_standards(place)
+        if self._holds.is_held(place.topic):  # the last that is waited for: nothing may come into a block that began
+            await self._holds.released(place.topic)
         return await self._sent(place, records, messages, until)
 
     async def _sent(self, place: Place, records: list[Record], messages: Sequence[Message], until: float) -> Appended:
@@ -323,6 +323,7 @@ class KafkaLog:
         before = end if kept is None else kept
         if before > oldest:
             await delete_records(self._connection, place, before, self._until())
+            self._reader.drop_before(place, before)
 
     def _stored(self, place: Place, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
         if appended.time < 0:  # loaded: counted when the topic was made, and read by nobody yet
@@ -333,5 +334,6 @@ class KafkaLog:
     def _gone(self, place: Place) -> None:
         """Tell all who wait for a topic that it is no more."""
         self._sender.forget(place.topic)
+        self._connection.moved(place)
         self._reader.forget(place)
         self._sizes.forget(place.topic)

@@ -127,6 +127,11 @@ class Reader:
             self._ring.add(place.topic, appended.first, end, stored)
         self._follower.grown(place.topic, end)
 
+    def drop_before(self, place: Place, oldest: Offset) -> None:
+        """Let messages go that are no longer kept."""
+        self._ring.drop_before(place.topic, oldest)
+        self._ahead.drop_before(place.topic, oldest)
+
     def forget(self, place: Place) -> None:
         """Let go of a topic that is no more; who waits on it is told so."""
         self._ring.forget(place.topic)
@@ -205,8 +210,7 @@ class Reader:
 
     async def _oldest(self, place: Place, until: float) -> Offset:
         oldest = await self._fetcher.oldest(place, until)
-        self._ring.drop_before(place.topic, oldest)
-        self._ahead.drop_before(place.topic, oldest)
+        self.drop_before(place, oldest)
         return oldest
 
     async def _lag(self, until: float) -> None:

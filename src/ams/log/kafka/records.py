@@ -42,6 +42,9 @@ HOLE = OURS + "hole"
 
 Header = tuple[str, bytes | None]
 
+UNREADABLE = (UnicodeDecodeError, KafkaError, RuntimeError)
+"""Raised by a batch of others that cannot be read here."""
+
 _PLAIN: Any = b'"data":"%b"'
 _base64 = pybase64.b64encode
 
@@ -121,7 +124,7 @@ class Decoder:
             records = iter(iter(batch).__next__, None)  # a batch may be begun once, and a slice begins what it is given
             while piece := list(islice(records, most)):
                 yield _messages(piece, place.first, start)
-        except (UnicodeDecodeError, KafkaError, RuntimeError) as error:
+        except UNREADABLE as error:
             self.skipped += 1
             logger.warning("log.skipped", topic=place.name, offset=batch.base_offset, reason=type(error).__name__)
 

@@ -10,7 +10,7 @@ from ams.log.base import Appended, Bounds
 from ams.log.kafka.connection import Connection
 from ams.log.kafka.fetch import SCAN, UNCOMMITTED, Part, part_of
 from ams.log.kafka.place import Place
-from ams.log.kafka.records import OURS, batches
+from ams.log.kafka.records import OURS, UNREADABLE, batches
 from ams.names import Offset
 
 KEY = OURS + "key"
@@ -49,5 +49,8 @@ async def fetch_at(connection: Connection, place: Place, start: Offset, until: f
 
 
 def _first_with(batch: Any, hashed: bytes) -> Any:
-    """Return the first record of a batch with this key."""
-    return next((record for record in batch if (KEY, hashed) in record.headers), None)
+    """Return the first record of a batch with this key; none is in a batch that cannot be read, so it is not ours."""
+    try:
+        return next((record for record in batch if (KEY, hashed) in record.headers), None)
+    except UNREADABLE:
+        return None

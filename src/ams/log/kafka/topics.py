@@ -7,6 +7,7 @@ question for all who miss something, and not more often than the brokers and we 
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 import structlog
 from aiokafka.errors import KafkaError
@@ -43,6 +44,10 @@ _REMEMBERED = 10_000
 """Topics that were dropped, or looked for in vain, that are remembered."""
 _SLOW = 2.0
 """Seconds a broker may take to learn of a new topic before it is not waited for."""
+_BELIEVED = 1.0
+"""Seconds lists must lack a topic before it is believed gone: a broker that has just come back knows too little."""
+_LOOKED_AT = 100
+"""Topics nobody looked at yet whose settings are asked for with those of one that is needed."""
 _SETTLED = 5.0
 """Seconds after which every broker lists a topic that was made."""
 
@@ -59,11 +64,15 @@ class Topics:
         self._listed: dict[TopicId, Listed] = {}
         self._made: dict[TopicId, float] = {}
         self._dropped: dict[TopicId, None] = {}
+        self._lacking: dict[TopicId, float] = {}
+        """Since when the lists lack topics that were in them before."""
         self._missed: dict[TopicId, None] = {}
         self._creating: dict[TopicId, asyncio.Task[bool]] = {}
         self._listing: Shared[None, None] = Shared(lambda _: self._list())
         self._make: Together[NewTopic, None] = Together(self._make_all)
         self._delete: Together[str, None] = Together(self._delete_all)
+        self._needed: set[TopicId] = set()
+        self._looking: Shared[None, None] = Shared(lambda _: self._look_at_needed())
         self._pause = _LEAST_PAUSE
 
     def known(self, topic: TopicId) -> Place | None:
@@ -90,7 +99,7 @@ class Topics:
     async def all(self) -> Mapping[TopicId, Listed]:
         """Return every topic the brokers list now."""
         await self.refresh()
-        return dict(self._listed)
+        return {topic: listed for topic, listed in self._listed.items() if topic not in self._lacking}
 
     async def refresh(self) -> None:
         """Ask for the list; callers at the same time share a question that was sent after they called."""
@@ -130,28 +139,33 @@ class Topics:
         self.standards.note(place.topic, own)
 
     async def kept(self, place: Place) -> Kept:
-        """Return what the brokers keep to for a topic; others that were never looked at are looked at with it."""
+        """Return what the brokers keep to for a topic; some that were never looked at are looked at with it."""
         found = self.standards.known(place.topic)
         if found is None:
-            await self.look(unseen=True)
+            self._needed.add(place.topic)
+            await self._looking(None)
             found = self.standards.known(place.topic)
         if found is None:
             raise TopicGone
         return found
 
-    async def look(self, *, unseen: bool = False) -> None:
-        """Look at the settings of all topics, or of those nobody looked at yet."""
-        wanted = {
-            topic: listed for topic, listed in self._listed.items() if not (unseen and self.standards.known(topic))
-        }
+    async def look(self) -> None:
+        """Look at the settings of all topics, and have those without an age of their own follow the default."""
+        await self._look_at(dict(self._listed))
+        await self._follow_default()
+
+    async def _look_at_needed(self) -> None:
+        needed, self._needed = self._needed, set()
+        unseen = islice((topic for topic in self._listed if self.standards.known(topic) is None), _LOOKED_AT)
+        await self._look_at({topic: self._listed[topic] for topic in needed.union(unseen) & self._listed.keys()})
+
+    async def _look_at(self, wanted: Mapping[TopicId, Listed]) -> None:
         before = self.standards.weak()
         await refusable(self.standards.look(wanted, self._until()))
         for topic, weakness in self.standards.weak().items():
-            if before.get(topic) != weakness:
-                logger.error(
-                    "topic.weak", topic=topic_id_text(topic), name=self._listed[topic].place.name, why=weakness
-                )
-        await self._follow_default()
+            if topic in wanted and before.get(topic) != weakness:
+                name = wanted[topic].place.name
+                logger.error("topic.weak", topic=topic_id_text(topic), name=name, why=weakness)
 
     async def _follow_default(self) -> None:
         """Tell the brokers the log's default age for topics without one of their own, where it was another before."""
@@ -165,6 +179,7 @@ class Topics:
         if self._listed.pop(place.topic, None) is None:
             return
         self._made.pop(place.topic, None)
+        self._lacking.pop(place.topic, None)
         self.standards.forget(place.topic)
         self._gone(place)
 
@@ -177,6 +192,7 @@ class Topics:
         await self._make.close()
         await self._delete.close()
         await self._listing.close()
+        await self._looking.close()
 
     async def _create(self, place: Place, retention: Milliseconds | None, times: str) -> bool:
         await self.refresh()
@@ -218,8 +234,10 @@ class Topics:
     def _take(self, found: dict[TopicId, Listed], asked: float) -> None:
         """Take over a list; what was made too short a time ago may be missing in it, what was deleted be in it."""
         new = {topic: listed for topic, listed in found.items() if topic not in self._dropped}
-        for topic in self._listed.keys() - new.keys():
-            if self._made.get(topic, -_SETTLED) + _SETTLED < asked:
+        lacking = [t for t in self._listed.keys() - new.keys() if self._made.get(t, -_SETTLED) + _SETTLED < asked]
+        self._lacking = {topic: self._lacking.get(topic, asked) for topic in lacking}
+        for topic in lacking:
+            if self._lacking[topic] + _BELIEVED <= asked:
                 self.forget(self._listed[topic].place)
         self._listed |= new
 

@@ -87,7 +87,8 @@ class Brokers(Startable):
         """Make the brokers and return when all serve; raise `DidNotStart` or `CannotFetch`, leaving none running."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log4j2.properties").write_text(LOG4J)
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Begins with "A": what begins with a dash the formatter takes for a flag.
+        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         for number in self.numbers:
             self._format(number, cluster)
         try:

@@ -83,8 +83,8 @@ class Kafka:
 
     servers: str = field(default_factory=kafka_servers)
     prefix: str = field(default_factory=kafka_prefix)
-    clock: ManualClock = field(default_factory=ManualClock)
-    """The clock of the books; publish times come from the broker's."""
+    clock: ManualClock = field(default_factory=lambda: ManualClock(SystemClock().wall()))
+    """The clock of the books, set to a time whose messages the broker does not delete; it has a clock of its own."""
 
     def __post_init__(self) -> None:
         self.books = MemoryBooks(self.clock)

@@ -73,7 +73,8 @@ class Topics:
         self._delete: Together[str, None] = Together(self._delete_all)
         self._needed: set[TopicId] = set()
         self._looking: Shared[None, None] = Shared(lambda _: self._look_at_needed())
-        self._pause = _LEAST_PAUSE
+        self.cost = 0.0
+        """Seconds the last question for the list took."""
 
     def known(self, topic: TopicId) -> Place | None:
         """Return where a topic is, if that is known already."""
@@ -93,7 +94,7 @@ class Topics:
             if loop.time() >= until:
                 _remember(self._missed, topic)
                 break
-            await asyncio.sleep(self._pause)
+            await asyncio.sleep(max(_LEAST_PAUSE, _SHARE * self.cost))
         raise TopicGone
 
     async def all(self) -> Mapping[TopicId, Listed]:
@@ -228,7 +229,7 @@ class Topics:
         loop = asyncio.get_running_loop()
         start = loop.time()
         found = await refusable(list_topics(self._connection, self._options.prefix, self._until()))
-        self._pause = max(_LEAST_PAUSE, _SHARE * (loop.time() - start))
+        self.cost = loop.time() - start
         self._take(found, start)
 
     def _take(self, found: dict[TopicId, Listed], asked: float) -> None:

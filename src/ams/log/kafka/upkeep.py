@@ -21,6 +21,8 @@ TURN = 1.0
 """Seconds between two rounds: how much of the bytes published may be lost with a process."""
 LIST_EVERY = 5
 """Rounds between looks at which topics there are: those that others deleted are noticed."""
+LIST_SHARE = 100
+"""With very many topics they are looked at less often: for no more than one part in so many of the time."""
 LOOK_EVERY = 60
 """Rounds between looks at the settings of topics."""
 FORGET_EVERY = 3600
@@ -83,7 +85,7 @@ class Upkeep:
         await self._sizes.flush()
         if self._was_away:
             return
-        if number % LIST_EVERY == 0:
+        if number % max(LIST_EVERY, round(self._topics.cost * LIST_SHARE)) == 0:
             await self._sender.identify()
             await self._topics.refresh()
         if number % LOOK_EVERY == 0:

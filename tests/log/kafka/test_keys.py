@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ams.errors import KeyReused, LogUnavailable, RegistryUnavailable
+from ams.errors import KeyReused, LogUnavailable, RegistryUnavailable, TopicGone
 from ams.log.base import Appended, Bounds
 from ams.log.kafka.batches import Unsent
 from ams.log.kafka.keys import YOUNG
@@ -132,6 +132,42 @@ async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine
         engine.clock.advance(YOUNG)
 
         assert await log.append(topic, texts("aaaa"), key="k") == first
+
+
+async def test_nobody_waits_long_for_a_claim_to_be_settled_nor_for_others_with_the_same_key(engine: Kafka):
+    async with engine.opened(patience=2.0) as log:
+        topic = await new_topic(log)
+        await log.append(topic, numbered(0, 1))
+        settle, settling = engine.books.settle, asyncio.Event()
+
+        async def slowly(*given) -> None:
+            await settling.wait()
+            await settle(*given)
+
+        engine.books.settle = slowly
+        async with asyncio.timeout(6):
+            first = await log.append(topic, texts("aaaa"), key="k")
+        assert first.first == 1
+        async with log.held(topic), asyncio.timeout(6):
+            callers = [log.append(topic, texts("bbbb"), key="another") for _ in range(3)]
+            answers = await asyncio.gather(*callers, return_exceptions=True)
+        assert [type(each) for each in answers] == [LogUnavailable] * 3
+
+
+async def test_a_key_stays_claimed_when_its_topic_is_taken_for_gone(engine: Kafka):
+    """Its messages may be stored all the same."""
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        async with log.held(topic):
+            appending = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
+            while await engine.books.known(topic, key_hash(topic, b"k")) is None:
+                await asyncio.sleep(0.01)
+            log._topics.forget(await log._place(topic))
+        with pytest.raises(TopicGone):
+            await appending
+
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("aaaa"), key="k")
 
 
 async def test_without_the_books_no_key_is_taken_and_nothing_is_stored(engine: Kafka):

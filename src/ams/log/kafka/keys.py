@@ -17,13 +17,14 @@ on. And when the claims of a topic are older than keys are remembered, its keys 
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Protocol
 
 import structlog
 
 from ams.clock import Milliseconds
-from ams.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooLarge, TopicGone
+from ams.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooLarge
 from ams.log.base import Appended
 from ams.log.kafka.batches import Unsent
 from ams.log.kafka.books import Books, Claim
@@ -36,6 +37,10 @@ logger = structlog.get_logger("ams.log")
 
 YOUNG = Milliseconds(30_000)
 """A claim not settled is left alone for so long: twice what an append can take, with all its retries."""
+
+
+_GRACE = 0.5
+"""Seconds beyond its time in which an append says what became of it."""
 
 
 class Appending(Protocol):
@@ -72,26 +77,29 @@ class Keys:
         """Append messages unless they were with this key; return where they are.
 
         Raises `KeyReused` when the key came with other messages, `LogUnavailable` while nobody knows what became of
-        an earlier append with it. One that has begun goes on when its caller leaves.
+        an earlier append with it, also when it takes until loop time `until`. One that has begun goes on when its
+        caller leaves.
         """
         hashed = key_hash(place.topic, key.encode())
-        await self._until_decided(hashed)
-        task = asyncio.create_task(self._append(place, messages, hashed, until))
-        self._under_way[hashed] = task
-        task.add_done_callback(lambda done: self._decided(hashed, done))
-        return await asyncio.shield(task)
+        async with _in_time(until):
+            await self._until_decided(hashed)
+            task = asyncio.create_task(self._append(place, messages, hashed, until))
+            self._under_way[hashed] = task
+            task.add_done_callback(lambda done: self._decided(hashed, done))
+            return await asyncio.shield(task)
 
-    async def answered(self, place: Place, messages: Sequence[Message], key: str) -> Appended | None:
+    async def answered(self, place: Place, messages: Sequence[Message], key: str, until: float) -> Appended | None:
         """Return where the messages of an earlier append with this key are; None when there was none.
 
         Raises what `append` raises.
         """
         hashed = key_hash(place.topic, key.encode())
-        await self._until_decided(hashed)
-        claim = await self._books.known(place.topic, hashed)
-        if claim is None or claim.age > await self._log.window(place):
-            return None
-        return await self._answer(place, hashed, claim, messages)
+        async with _in_time(until):
+            await self._until_decided(hashed)
+            claim = await self._books.known(place.topic, hashed)
+            if claim is None or claim.age > await self._log.window(place):
+                return None
+            return await self._answer(place, hashed, claim, messages, until)
 
     async def close(self) -> None:
         """Wait for the appends under way."""
@@ -111,7 +119,7 @@ class Keys:
         claim = await self._claim(place, hashed, content_hash(messages), mark)
         if claim is None:
             return await self._make(place, messages, hashed, until, mark)
-        answer = await self._answer(place, hashed, claim, messages)
+        answer = await self._answer(place, hashed, claim, messages, until)
         if answer is not None:
             return answer
         if not await self._books.take_over(place.topic, hashed, claim, mark):
@@ -128,7 +136,9 @@ class Keys:
         await self._books.forget_old({place.topic: window})
         return await self._books.claim(place.topic, hashed, content, end, mark)
 
-    async def _answer(self, place: Place, hashed: bytes, claim: Claim, messages: Sequence[Message]) -> Appended | None:
+    async def _answer(
+        self, place: Place, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
+    ) -> Appended | None:
         """Return where the messages of a claim are; None when they are not stored."""
         if not is_content(claim.content, messages):
             raise KeyReused
@@ -138,7 +148,7 @@ class Keys:
             raise LogUnavailable
         found = await self._log.search(place, hashed, claim.end, len(messages))
         if found is not None:
-            await self._settle(place, hashed, found)
+            await self._settle(place, hashed, found, until)
         return found
 
     async def _make(
@@ -146,16 +156,17 @@ class Keys:
     ) -> Appended:
         try:
             appended = await self._log.append_once(place, messages, hashed, until)
-        except (Unsent, TooLarge, TopicGone):
+        except (Unsent, TooLarge):  # not when the topic is gone: it takes its claims along, or turns up again after all
             await self._release(place, hashed, mark)
             raise
-        await self._settle(place, hashed, appended)
+        await self._settle(place, hashed, appended, until)
         return appended
 
-    async def _settle(self, place: Place, hashed: bytes, appended: Appended) -> None:
+    async def _settle(self, place: Place, hashed: bytes, appended: Appended, until: float) -> None:
         try:
-            await self._books.settle(place.topic, hashed, appended)
-        except RegistryUnavailable:  # who asks again searches for the messages
+            async with asyncio.timeout_at(until):
+                await self._books.settle(place.topic, hashed, appended)
+        except (RegistryUnavailable, TimeoutError):  # who asks again searches for the messages
             logger.warning("key.unsettled", topic=place.name)
 
     async def _release(self, place: Place, hashed: bytes, mark: str) -> None:
@@ -163,3 +174,13 @@ class Keys:
             await self._books.release(place.topic, hashed, mark)
         except RegistryUnavailable:  # who asks again finds that they are nowhere
             logger.warning("key.unreleased", topic=place.name)
+
+
+@contextlib.asynccontextmanager
+async def _in_time(until: float) -> AsyncIterator[None]:
+    """Keep nobody waiting beyond loop time `until`, and a moment."""
+    try:
+        async with asyncio.timeout_at(until + _GRACE):
+            yield
+    except TimeoutError:
+        raise LogUnavailable from None

@@ -148,7 +148,7 @@ class KafkaLog:
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
-        return await self._keys.answered(await self._place(topic), messages, key)
+        return await self._keys.answered(await self._place(topic), messages, key, self._until())
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
         """Return messages from `start` on (`Log.read`), with all that any node had answered for when it began.

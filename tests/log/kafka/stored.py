@@ -5,12 +5,12 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ams.log.base import Bounds
-from ams.log.kafka.administration import NewTopic, alter, create_topics, describe
-from ams.log.kafka.connection import Connection
+from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
 from ams.log.kafka.records import batches
-from ams.log.kafka.search import fetch_at
+from ams.log.kafka.topics.administration import NewTopic, alter, create_topics, describe
+from ams.log.kafka.writing.search import fetch_at
 from ams.names import Offset
 
 

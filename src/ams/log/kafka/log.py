@@ -11,22 +11,22 @@ from aiokafka.errors import KafkaError
 from ams.clock import Milliseconds, SystemClock
 from ams.errors import LogUnavailable, TooLarge, TopicGone
 from ams.log.base import NEW, Appended, Bounds, Origin, Totals
-from ams.log.kafka.administration import delete_records
-from ams.log.kafka.batches import Record
 from ams.log.kafka.books import Books
-from ams.log.kafka.connection import Connection
-from ams.log.kafka.holds import Holds
-from ams.log.kafka.keys import Keys
-from ams.log.kafka.loading import Loader
+from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
-from ams.log.kafka.reader import Reader
+from ams.log.kafka.reading.reader import Reader
 from ams.log.kafka.records import encode
-from ams.log.kafka.search import KEY, find_append
-from ams.log.kafka.sender import Sender
 from ams.log.kafka.sizes import Sizes
-from ams.log.kafka.topics import Topics
+from ams.log.kafka.topics.administration import delete_records
+from ams.log.kafka.topics.topics import Topics
 from ams.log.kafka.upkeep import Upkeep
+from ams.log.kafka.writing.batches import Record
+from ams.log.kafka.writing.holds import Holds
+from ams.log.kafka.writing.keys import Keys
+from ams.log.kafka.writing.loading import Loader
+from ams.log.kafka.writing.search import KEY, find_append
+from ams.log.kafka.writing.sender import Sender
 from ams.log.keys import check_key
 from ams.messages import Fragment, Message, Stored, data_bytes
 from ams.names import Offset, TopicId

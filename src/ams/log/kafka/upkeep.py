@@ -8,11 +8,11 @@ import structlog
 from ams.clock import Milliseconds
 from ams.errors import AmsError, RegistryUnavailable, Unavailable
 from ams.log.kafka.books import Books
-from ams.log.kafka.connection import Connection
+from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.options import KafkaOptions
-from ams.log.kafka.sender import Sender
 from ams.log.kafka.sizes import Sizes
-from ams.log.kafka.topics import Topics
+from ams.log.kafka.topics.topics import Topics
+from ams.log.kafka.writing.sender import Sender
 from ams.names import TopicId
 
 logger = structlog.get_logger("ams.log")

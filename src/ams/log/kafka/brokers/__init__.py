@@ -1,0 +1,1 @@
+"""The way to the brokers: connections, leaders, and questions that many share."""

@@ -1,0 +1,1 @@
+"""Reading: messages from any offset, the newest from memory, and waiting for more."""

@@ -1,0 +1,1 @@
+"""Writing: requests in whole batches, each stored once."""

@@ -148,7 +148,15 @@ class Brokers(Startable):
         file.touch(mode=0o600)
         file.write_text("".join(f"{key}={value}\n" for key, value in chosen.items()))
         small = [_java(), "-Xmx128m", "-XX:+UseSerialGC", QUICK, "-cp", f"{self._jars}/*"]
-        command = [*small, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(file), *self._users()]
+        command = [
+            *small,
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster}",
+            "-c",
+            str(file),
+            *self._users(),
+        ]
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
         if run.returncode:
             raise DidNotStart(f"broker {number} has no data folder:\n{run.stdout}{run.stderr}")

@@ -61,6 +61,8 @@ class Campaign:
 
     async def _run(self, fault: Fault, number: int) -> None:
         began = time.monotonic()
+        if self.entries:
+            await self._site.make_whole()
         run = Run(self._site, fault, number, self._seed + number)
         try:
             entry = await run.go()

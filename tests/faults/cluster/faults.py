@@ -25,6 +25,8 @@ KAFKA_AWAY_SECONDS = 15.0
 NOTICED_SECONDS = 10.0
 """After so long a node knows that all of Kafka is away: nobody who called before waits any more."""
 PROMOTE_SECONDS = 2.0
+APART_SECONDS = 6.0
+"""Between the losses of one of each: what was lost before is made up for by then."""
 AT_ONCE_SECONDS = 1.0
 CLOCK_OFF_SECONDS = 600.0
 
@@ -43,12 +45,18 @@ class Course:
 
     topic: str
     began: float = 0.0
+    struck: float = 0.0
+    """When the last part was broken."""
     ended: float | None = None
     """None: the cluster has to get over it without help."""
 
     def begin(self) -> None:
         """Note that it comes now."""
-        self.began = time.monotonic()
+        self.began = self.struck = time.monotonic()
+
+    def strike(self) -> None:
+        """Note that another part is broken now."""
+        self.struck = time.monotonic()
 
     def end(self) -> None:
         """Note that what was broken works again."""
@@ -57,7 +65,7 @@ class Course:
     @property
     def until(self) -> float:
         """From when on the cluster has to get well."""
-        return self.began if self.ended is None else self.ended
+        return self.struck if self.ended is None else self.ended
 
 
 Break = Callable[[Site, Course], Awaitable[None]]
@@ -262,6 +270,20 @@ async def upgrade(site: Site, course: Course) -> None:
         await asyncio.to_thread(node.start)
 
 
+async def one_of_each(site: Site, course: Course) -> None:
+    """SIGKILL a node, the leader and the primary, a few seconds apart; a standby is promoted, nothing is restarted."""
+    course.begin()
+    await asyncio.to_thread(site.nodes[0].kill)
+    await asyncio.sleep(APART_SECONDS)
+    course.strike()
+    await asyncio.to_thread(site.brokers.kill, await site.leader(course.topic))
+    await asyncio.sleep(APART_SECONDS)
+    course.strike()
+    await asyncio.to_thread(site.postgres.kill, site.postgres.primary)
+    await asyncio.sleep(PROMOTE_SECONDS)
+    await asyncio.to_thread(site.postgres.promote)
+
+
 def _far_brokers(site: Site) -> Sequence[Link]:
     return site.kafka_links
 
@@ -291,5 +313,6 @@ FAULTS = [
     Fault("clock-ahead", Promise.NONE, partial(clock_off, seconds=CLOCK_OFF_SECONDS)),
     Fault("clock-behind", Promise.NONE, partial(clock_off, seconds=-CLOCK_OFF_SECONDS)),
     Fault("upgrade", Promise.NONE, upgrade),
+    Fault("one-of-each", Promise.IN_FLIGHT, one_of_each),
 ]
 BY_NAME = {fault.name: fault for fault in FAULTS}

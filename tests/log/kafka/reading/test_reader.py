@@ -3,6 +3,8 @@ import contextlib
 import time
 
 import pytest
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
 
 from ams.errors import TopicGone
 from ams.log.base import Appended, Bounds
@@ -311,3 +313,23 @@ async def test_two_nodes_read_the_same(node, other):
     place = await raw.make()
     await raw.produce(place, [b"%d" % number for number in range(50)])
     assert await node.read(place, Offset(0), **ALL) == await other.read(place, Offset(0), **ALL)
+
+
+async def test_no_question_for_an_end_waits_behind_a_batch_that_others_fetch(monkeypatch):
+    place = await raw.make()
+    await raw.produce(place, [b"a", b"b"])
+    async with raw.opened() as (connection, reader):
+        lanes, send = {}, connection.send
+
+        async def noted(node, request, lane):
+            lanes.setdefault(type(request), set()).add(lane)
+            return await send(node, request, lane)
+
+        monkeypatch.setattr(connection, "send", noted)
+        await reader.read(place, Offset(0), max_messages=1, max_bytes=99)
+        await reader.read(place, Offset(1), **ALL)
+        await reader.end(place)
+
+        assert lanes[FetchRequest]
+        assert lanes[OffsetRequest]
+        assert not lanes[FetchRequest] & lanes[OffsetRequest]

@@ -13,7 +13,7 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from ams.clock import Milliseconds
 from ams.log.kafka.brokers.connection import Connection
-from ams.log.kafka.brokers.links import ASK, Lane
+from ams.log.kafka.brokers.links import Lane
 from ams.log.kafka.place import Place
 from ams.log.kafka.reading.run import Wish
 from ams.log.kafka.records import Decoder, batches
@@ -22,6 +22,8 @@ from ams.names import Offset
 
 SCAN = Lane("scan")
 """The lane of large fetches, so that small ones do not wait for their bytes."""
+READ = Lane("read")
+"""The lane of the others: they bring a whole batch at least, which may be large; no pull at a tail waits for that."""
 BREATH = 100
 """Messages made at once, before others get their turn; some 0.2 ms."""
 UNCOMMITTED, CONSUMER = 0, -1
@@ -63,7 +65,7 @@ class Fetcher:
         No more than what `enough` still takes are made, if it is given. Raises `OffsetOutOfRangeError` for a start
         that is not between the oldest message and the end, beside what `Connection.ask` raises.
         """
-        lane = ASK if enough else SCAN
+        lane = READ if enough else SCAN
         ask = FetchRequest(0, 1, size, UNCOMMITTED, [(place.name, [(0, max(start - place.first, 0), size)])])
         part = await self._connection.ask(place, ask, _only_part, until=until, lane=lane)
         messages, next_ = await self.decode(place, part, start, enough)

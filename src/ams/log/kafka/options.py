@@ -4,7 +4,10 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiokafka.conn import collect_hosts
+
 from ams.clock import Milliseconds
+from ams.errors import BadSettings
 
 WEEK = Milliseconds(7 * 86_400_000)
 
@@ -45,16 +48,34 @@ class KafkaOptions:
     """Seconds a broker has to answer one request; then its connection is given up."""
 
 
+def addresses(options: KafkaOptions) -> list[tuple[str, int]]:
+    """Return host and port of the brokers to begin with; raise `BadSettings` for what is none."""
+    try:
+        return [(host, port) for host, port, _ in collect_hosts(options.servers)]
+    except ValueError:
+        raise BadSettings(f"kafka_servers is host:port, or several with commas, not {options.servers}") from None
+
+
 def access(options: KafkaOptions) -> dict[str, Any]:
-    """Return how to get in, in the words of `aiokafka.conn.create_conn`."""
+    """Return how to get in, in the words of `aiokafka.conn.create_conn`.
+
+    Raises `BadSettings` for a file that holds no certificates.
+    """
     words: dict[str, Any] = {"security_protocol": _protocol(options)}
     if options.tls:
-        words["ssl_context"] = ssl.create_default_context(cafile=options.ca_file or None)
+        words["ssl_context"] = _trusting(options.ca_file)
     if options.user:
         words["sasl_mechanism"] = options.sasl.upper()
         words["sasl_plain_username"] = options.user
         words["sasl_plain_password"] = options.password
     return words
+
+
+def _trusting(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:  # as those of TLS are
+        raise BadSettings(f"kafka_ca_file {ca_file} cannot be used: {error.strerror}") from error
 
 
 def _protocol(options: KafkaOptions) -> str:

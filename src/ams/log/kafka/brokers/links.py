@@ -13,10 +13,10 @@ import logging
 from collections.abc import Iterable
 from typing import Any, NewType
 
-from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
+from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from ams.log.kafka.options import KafkaOptions, access
+from ams.log.kafka.options import KafkaOptions, access, addresses
 
 NodeId = NewType("NodeId", int)
 """A broker; below 0 for an address we began with, whose number is not known."""
@@ -51,7 +51,7 @@ class Links:
             "max_idle_ms": IDLE_MS,
         }
         self._first: dict[NodeId, Address] = {
-            NodeId(-1 - index): (host, port) for index, (host, port, _) in enumerate(collect_hosts(options.servers))
+            NodeId(-1 - index): address for index, address in enumerate(addresses(options))
         }
         self._brokers: dict[NodeId, Address] = {}
         self._open: dict[tuple[NodeId, Lane], AIOKafkaConnection] = {}
@@ -68,8 +68,8 @@ class Links:
     def nodes(self) -> list[NodeId]:
         """Return everyone who can be asked, best first: known brokers, those that were slow of late last."""
         known = sorted(self._brokers, key=lambda node: self._slow.get(node, 0.0))
-        addresses = set(self._brokers.values())
-        return known + [node for node, address in self._first.items() if address not in addresses]
+        learned = set(self._brokers.values())
+        return known + [node for node, address in self._first.items() if address not in learned]
 
     def slow(self, node: NodeId) -> None:
         """Note that a broker keeps somebody waiting, so that others are asked before it."""

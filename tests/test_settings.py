@@ -64,6 +64,17 @@ def test_durations_are_written_with_units(text: str, seconds: float) -> None:
         {"push_worker_token": "ü"},
         {"push_worker_token": "same", "service_token": "same"},
         {"log_facilities": "kafka"},
+        {"log": "kafka"},
+        {"kafka_servers": "kafka1.example:9092"},
+        {"log": "kafka", "kafka_servers": "kafka1.example:ninety"},
+        {"log": "kafka", "kafka_servers": "kafka1.example"},
+        {"log": "kafka", "kafka_servers": "https://kafka1.example:9092"},
+        {"log": "kafka", "kafka_servers": "kafka1.example:9092,"},
+        {"log": "kafka", "kafka_servers": "kafka1.example:9092", "kafka_ca_file": "ca.pem"},
+        {"log": "kafka", "kafka_servers": "kafka1.example:9092", "kafka_min_isr": "4"},
+        {"kafka_prefix": "a.b"},
+        {"registry": "mysql://ams@db.example/ams"},
+        {"drain_seconds": "2m"},
     ],
 )
 def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> None:
@@ -97,6 +108,33 @@ def test_secrets_are_never_shown() -> None:
     rows = shown(loaded({"service_token": "s3cret", "token_key": "ab" * 32, "push_worker_token": "w0rker"}))
 
     assert not any(secret in cell for row in rows for cell in row for secret in ("s3cret", "abab", "w0rker"))
+
+
+@pytest.mark.parametrize("servers", ["kafka1.example:9092, kafka2.example:9093", "[::1]:9092", "10.0.0.1:9092"])
+def test_brokers_are_given_by_name_or_address(servers: str) -> None:
+    assert loaded({"log": "kafka", "kafka_servers": servers}).kafka_servers == servers
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ams:s3cret@db.example/ams",
+        "postgresql://ams:s3/cret@db.example/ams",
+        "postgresql://ams@db.example/ams?password=s3cret",
+        "postgresql://ams@db.example/ams?sslmode=require&sslpassword=s3cret",
+    ],
+)
+def test_a_password_in_the_url_of_the_registry_stops_the_start_and_is_not_told(url: str) -> None:
+    with pytest.raises(Unusable, match="registry_password") as stopped:
+        loaded({"registry": url})
+
+    assert "cret" not in stopped.value.message
+
+
+def test_the_url_of_the_registry_may_name_several_servers_with_ports() -> None:
+    url = "postgresql://ams@db1.example:5432,db2.example:5433/ams?application_name=a:b@c"
+
+    assert loaded({"registry": url}).registry == url
 
 
 @pytest.mark.parametrize("option", ["", "cookie", "KEY", "none"])

@@ -50,6 +50,10 @@ MAX_DRAIN = 60
 _SIZE = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZE |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _DURATION = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SERVER = r"\s*([^\s:/,\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}\s*"
+_SERVERS = re.compile(f"{_SERVER}(,{_SERVER})*")
+_PASSWORD_IN_URL = re.compile(r"//[^?@]*:[^?@]*@|[?&](ssl)?password=")
+"""Before the host, or where libpq takes it besides: among the parameters."""
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 
 
@@ -353,7 +357,11 @@ def _check_cluster(settings: Settings) -> None:
         raise BadSettings("kafka_user and kafka_password go together")
     if settings.registry != "sqlite" and not settings.registry.startswith(("postgresql://", "postgres://")):
         raise BadSettings("registry is sqlite or postgresql://USER@HOST:PORT/DATABASE")
-    if re.match(r"[^/]*//[^/]*:[^/]*@", settings.registry):  # what is not secret is shown
+    if settings.kafka_servers and not _SERVERS.fullmatch(settings.kafka_servers):
+        raise BadSettings("kafka_servers is host:port, or several with commas")
+    if settings.kafka_ca_file and not settings.kafka_tls:
+        raise BadSettings("kafka_ca_file is for kafka_tls, which is not set")
+    if _PASSWORD_IN_URL.search(settings.registry):  # what is not secret is shown
         raise BadSettings("registry must not hold a password; it goes into registry_password")
     if settings.drain_seconds > MAX_DRAIN:
         raise BadSettings(f"drain_seconds must not be over {MAX_DRAIN}")

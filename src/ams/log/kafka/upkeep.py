@@ -51,7 +51,8 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Begin. That Kafka is away already is for whoever waits for it to say."""
+        self._was_away = not self._connection.reachable
         self._task = asyncio.create_task(self._run(), name="ams-log-upkeep")
 
     async def close(self) -> None:

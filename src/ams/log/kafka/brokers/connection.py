@@ -76,7 +76,7 @@ class Connection:
         try:
             response = await self.links.send(node, request, lane)
         except KafkaConnectionError as error:
-            self.trouble = str(error)
+            self.trouble = said(error)
             self._leaders.forget_node(node)
             raise
         self._away_since = None
@@ -136,7 +136,7 @@ class Connection:
         unknown_since = None
         for number in range(10**9):
             if not self.reachable:
-                raise LogUnavailable from KafkaConnectionError(f"no broker answers: {self.trouble}")
+                raise LogUnavailable from ConnectionError(f"no broker answers: {self.trouble}")
             try:
                 async with asyncio.timeout_at(until):
                     return await attempt()
@@ -187,7 +187,7 @@ class Connection:
         finally:
             for task in waiting:
                 task.cancel()
-        raise KafkaConnectionError(str(trouble)) from trouble
+        raise KafkaConnectionError(said(trouble)) from trouble
 
     def _nobody_answers(self) -> None:
         if self._away_since is None:
@@ -204,4 +204,4 @@ class Connection:
             try:
                 await self._about([])
             except KafkaError as error:
-                self.trouble = str(error)
+                self.trouble = said(error)

@@ -136,7 +136,7 @@ class Links:
             async with asyncio.timeout(min(CONNECT, self._timeout)):
                 return await create_conn(*address, **self._access)
         except (OSError, TimeoutError, KafkaError) as error:
-            why = str(error) or type(error).__name__
+            why = said(error) or type(error).__name__
             raise KafkaConnectionError(f"{address[0]}:{address[1]}: {why}") from error
 
     def _opened(self, node: NodeId, lane: Lane, task: "asyncio.Task[AIOKafkaConnection]") -> None:
@@ -145,7 +145,7 @@ class Links:
             return
         if error := task.exception():
             self.slow(node)
-            self._failed[node, lane] = (asyncio.get_running_loop().time(), str(error))
+            self._failed[node, lane] = (asyncio.get_running_loop().time(), said(error))
             return
         self._failed.pop((node, lane), None)
         self._open[node, lane] = task.result()
@@ -155,6 +155,11 @@ class Links:
         if self._open.get((node, lane)) is link:
             del self._open[node, lane]
             self._unanswered.pop((node, lane), None)
+
+
+def said(error: BaseException) -> str:
+    """Return what an error says, without the name of its class, which aiokafka puts before it each time it is told."""
+    return str(error.args[0]) if isinstance(error, KafkaConnectionError) and error.args else str(error)
 
 
 def _where(link: AIOKafkaConnection) -> str:

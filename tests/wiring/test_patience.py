@@ -29,9 +29,9 @@ def failing(*reasons: str):
 async def test_what_comes_in_time_is_opened_and_each_reason_is_said_once() -> None:
     told: list[str] = []
     with capture_logs() as said:
-        assert await patiently("PostgreSQL", failing("refused", "refused", "starting up"), told.append) == "opened"
+        assert await patiently("PostgreSQL", failing("refused", "starting up", "refused"), told.append) == "opened"
 
-    assert told == ["PostgreSQL: refused", "PostgreSQL: starting up", ""]
+    assert told == ["PostgreSQL: refused", "PostgreSQL: starting up", "PostgreSQL: refused", ""]
     assert [(each["event"], each.get("reason")) for each in said] == [
         ("start.waiting", "refused"),
         ("start.waiting", "starting up"),

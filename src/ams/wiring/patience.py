@@ -21,19 +21,22 @@ logger = structlog.get_logger("ams")
 async def patiently(what: str, attempt: Callable[[], Awaitable[T]], tell: Tell) -> T:
     """Return what `attempt` opens; while it raises `Unavailable`, try again.
 
-    The first failure is logged, and every one that says something else.
+    Each reason is logged once: of several brokers another one may be the last to be asked each time.
     """
-    pause, said = FIRST_PAUSE, ""
+    pause, last = FIRST_PAUSE, ""
+    said: set[str] = set()
     while True:
         try:
             opened = await attempt()
             break
         except Unavailable as error:
             reason = str(error.__cause__ or error)
-        if reason != said:
-            logger.warning("start.waiting", what=what, reason=reason)
+        if reason != last:
             tell(f"{what}: {reason}")
-            said = reason
+            last = reason
+        if reason not in said:
+            logger.warning("start.waiting", what=what, reason=reason)
+            said.add(reason)
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
     if said:

@@ -123,7 +123,8 @@ def test_the_containers_have_the_deployed_settings_of_brokers_and_settings_of_no
     services = compose["services"]
     brokers = {name: str(value) for name, value in services["kafka1"]["environment"].items()}
     deployed = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in kafka_properties().items()}
-    same = {name for name in brokers.keys() & deployed.keys() if "LISTENER" not in name and "QUORUM_VOTERS" not in name}
+    own = ("LISTENER", "QUORUM_VOTERS", "LOG_DIRS")
+    same = {name for name in brokers.keys() & deployed.keys() if not any(word in name for word in own)}
     node = services["node1"]["environment"]
 
     assert len(same) > 10
@@ -131,6 +132,7 @@ def test_the_containers_have_the_deployed_settings_of_brokers_and_settings_of_no
     assert set(node) <= {variable(each.name) for each in FIELDS}
     assert checked({"kafka_servers": node["AMS_KAFKA_SERVERS"], "log": node["AMS_LOG"]}, "compose.yaml") != Settings()
     assert set(services["haproxy"]["depends_on"]) == {"node1", "node2", "node3"}
+    assert services["kafka1"]["volumes"] == [f"kafka1:{brokers['KAFKA_LOG_DIRS']}"]
 
 
 @pytest.mark.parametrize("file", sorted(DEPLOY.rglob("*.*")), ids=lambda file: file.name)

@@ -15,7 +15,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from ams.errors import LogUnavailable, TopicGone
 from ams.log.kafka.brokers.leaders import Leaders
-from ams.log.kafka.brokers.links import ADMIN, ASK, META, Lane, Links, NodeId
+from ams.log.kafka.brokers.links import ADMIN, ASK, META, Lane, Links, NodeId, said
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
 

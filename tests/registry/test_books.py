@@ -8,7 +8,7 @@ from ams.errors import TopicGone
 from ams.log.base import Appended
 from ams.log.kafka.books import Claim
 from ams.names import Offset, TopicId, TopicName, new_topic_id, topic_id_text
-from ams.registry.books import BookRecords
+from ams.registry.books import RECENT, BookRecords
 from ams.registry.database import is_postgresql
 from ams.registry.registry import Registry
 from ams.registry.tables import publish_claims
@@ -146,6 +146,44 @@ async def test_claims_older_than_their_topics_age_go(
     assert await books.known(topic, KEY) is None
     assert await books.known(topic, OTHER_KEY) is not None
     assert await books.known(other, KEY) is not None
+
+
+async def test_more_old_claims_than_one_statement_has_the_time_for_go_in_portions(
+    books: BookRecords, topic: TopicId, time_passes: Pass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.registry.books.PORTION", 3)
+    keys = [b"%016d" % number for number in range(8)]
+    for key in keys:
+        await books.claim(topic, key, CONTENT, END, MINE)
+    await time_passes(60_000)
+
+    await books.forget_old({topic: Milliseconds(30_000)})
+
+    assert [await books.known(topic, key) for key in keys] == [None] * 8
+
+
+async def test_before_a_topic_goes_all_but_its_newest_claims_do(
+    books: BookRecords, topic: TopicId, time_passes: Pass
+) -> None:
+    await books.claim(topic, KEY, CONTENT, END, MINE)
+    await time_passes(RECENT + 5_000)
+    await books.claim(topic, OTHER_KEY, CONTENT, END, MINE)
+
+    await books.lighten([topic])
+
+    assert await books.known(topic, KEY) is None
+    assert await books.known(topic, OTHER_KEY) is not None
+
+
+async def test_a_claim_that_another_node_made_meanwhile_is_not_given_up(registry: Registry, topic: TopicId) -> None:
+    here, there = (BookRecords(registry._database, registry._clock) for _ in range(2))
+    await here.claim(topic, KEY, CONTENT, END, MINE)
+    await here.release(topic, KEY, MINE)
+    await there.claim(topic, KEY, CONTENT, END, OTHERS)
+
+    await here.release(topic, KEY, MINE)  # again, as its answer was lost
+
+    assert await there.known(topic, KEY) is not None
 
 
 async def test_bytes_add_up_by_topic(books: BookRecords, topic: TopicId) -> None:

@@ -5,7 +5,7 @@ again when its answer was lost, as a claim bears the mark of who made it. Times 
 share it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, TextClause, delete, select, text, update
@@ -18,6 +18,11 @@ from ams.names import Offset, TopicId, topic_id_text
 from ams.registry.database import Database
 from ams.registry.given import ByRows
 from ams.registry.tables import publish_claims, topic_sizes
+
+PORTION = 20_000
+"""Claims forgotten by one statement: there may be more old ones than one has the time for."""
+RECENT = Milliseconds(600_000)
+"""Claims younger than this stay until their topic goes, and are few enough to go with it."""
 
 
 class BookRecords:
@@ -88,13 +93,21 @@ class BookRecords:
         await self._database.put(work)
 
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
-        """Forget claims older than the age their topic remembers keys for."""
+        """Forget claims older than the age their topic remembers keys for, a portion at a time."""
         rows = [(topic_id_text(topic), age) for topic, age in ages.items()]
 
-        def work(connection: Connection) -> None:
-            _FORGET_OLD[connection.dialect.name].run(connection, rows, now=self._clock.wall())
+        def work(connection: Connection) -> int:
+            return _FORGET_OLD[connection.dialect.name].run(connection, rows, now=self._clock.wall(), most=PORTION)
 
-        await self._database.put(work)
+        while await self._database.put(work) >= PORTION:
+            pass
+
+    async def lighten(self, topics: Iterable[TopicId]) -> None:
+        """Forget all but the newest claims of topics that are to go: they go in one statement, which has little time.
+
+        Should they stay after all, keys used long before are new again.
+        """
+        await self.forget_old(dict.fromkeys(topics, RECENT))
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
         """Add to the bytes ever published; once, so it is more than one statement can promise."""
@@ -151,6 +164,7 @@ _FORGET_OLD = {
         DELETE FROM publish_claims WHERE (topic_id, key) IN (
             SELECT old.topic_id, old.key FROM {given}
             JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {now} - number(1)
+            LIMIT :most
         )
         """.replace("{now}", now)
     )

@@ -31,9 +31,9 @@ class ByRows:
             dialect: text(statement.replace("{given}", rows)) for dialect, rows in _ROWS.items()
         }
 
-    def run(self, connection: Connection, rows: Sequence[Sequence[object]], **said: object) -> None:
-        """Run the statement once, for all rows; `said` are its other parameters."""
-        connection.execute(self._texts[connection.dialect.name], {"rows": json.dumps(rows), **said})
+    def run(self, connection: Connection, rows: Sequence[Sequence[object]], **said: object) -> int:
+        """Run the statement once, for all rows; return how many it changed. `said` are its other parameters."""
+        return connection.execute(self._texts[connection.dialect.name], {"rows": json.dumps(rows), **said}).rowcount
 
 
 def among(connection: Connection, values: Iterable[str]) -> Select[Any]:

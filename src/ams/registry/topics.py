@@ -53,6 +53,12 @@ class TopicRecords:
             lambda connection: frozenset(topic_id(text) for text in connection.scalars(query))
         )
 
+    async def of_project(self, project: ProjectId) -> Sequence[TopicId]:
+        """Return the identities of a project's topics."""
+        query = select(topics.c.id).where(topics.c.project_id == project)
+        texts = await self._database.read(lambda connection: connection.scalars(query).all())
+        return [topic_id(text) for text in texts]
+
     async def create(
         self, identity: TopicId, project: ProjectId, name: TopicName, schema: SchemaName | None = None
     ) -> Topic:

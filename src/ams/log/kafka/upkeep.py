@@ -25,8 +25,8 @@ LIST_SHARE = 100
 """With very many topics they are looked at less often: for no more than one part in so many of the time."""
 LOOK_EVERY = 60
 """Rounds between looks at the settings of topics."""
-FORGET_EVERY = 3600
-"""Rounds after which old keys are forgotten."""
+FORGET_EVERY = 300
+"""Rounds after which old keys are forgotten: often, so that there are few, and a publish need not wait for many."""
 
 
 class Upkeep:

@@ -95,9 +95,10 @@ class BookRecords:
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
         """Forget claims older than the age their topic remembers keys for, a portion at a time."""
         rows = [(topic_id_text(topic), age) for topic, age in ages.items()]
+        said = {"now": self._clock.wall(), "most": PORTION, "youngest": min(ages.values(), default=0)}
 
         def work(connection: Connection) -> int:
-            return _FORGET_OLD[connection.dialect.name].run(connection, rows, now=self._clock.wall(), most=PORTION)
+            return _FORGET_OLD[connection.dialect.name].run(connection, rows, **said)
 
         while await self._database.put(work) >= PORTION:
             pass
@@ -158,18 +159,24 @@ _TAKE_OVER = _by_dialect(
     WHERE topic_id = :topic AND key = :key AND version = :version AND first IS NULL
     """
 )
-_FORGET_OLD = {
-    dialect: ByRows(
-        """
-        DELETE FROM publish_claims WHERE (topic_id, key) IN (
-            SELECT old.topic_id, old.key FROM {given}
-            JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {now} - number(1)
-            LIMIT :most
-        )
-        """.replace("{now}", now)
-    )
-    for dialect, now in _NOW.items()
-}
+_OLD = """
+    SELECT old.{row} FROM {{given}}
+    JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {now} - number(1)
+    LIMIT :most
+"""
+_AMONG_ROWS = {"sqlite": ("rowid", "IN ({old})"), "postgresql": ("ctid", "= ANY(ARRAY({old}))")}
+"""Where a row is, and how the old ones are found by it: by their key it takes ten times as long."""
+
+
+def _forget_old(dialect: str) -> ByRows:
+    row, among = _AMONG_ROWS[dialect]
+    now = _NOW[dialect]
+    found = among.format(old=_OLD.format(row=row, now=now))
+    # Once more how old, as whoever takes one over at this moment makes it new.
+    return ByRows(f"DELETE FROM publish_claims WHERE {row} {found} AND claimed_at < {now} - :youngest")  # noqa: S608 - as above
+
+
+_FORGET_OLD = {dialect: _forget_old(dialect) for dialect in _NOW}
 _ADD_BYTES = ByRows(
     """
     INSERT INTO topic_sizes (topic_id, bytes)

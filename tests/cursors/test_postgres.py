@@ -50,6 +50,21 @@ async def test_what_one_node_handed_out_another_takes_the_acknowledgement_of(nod
     assert await one.handed(SUB) is None
 
 
+async def test_an_acknowledgement_is_timed_by_the_clock_of_a_primary_not_heard_of_before(postgres_url: str) -> None:
+    of_old_primary = DatabaseTime(SystemClock())
+    one, two = [await PostgresCursors.open(postgres_url), await PostgresCursors.open(postgres_url, time=of_old_primary)]
+    await one.create(SUB, TOPIC, Offset(0))
+    await two.position(SUB, TOPIC)
+    of_old_primary.told(of_old_primary.now() + 600_000)  # whose clock was ten minutes ahead
+    await one.hand_out(SUB, 0, Offset(10))
+
+    await two.acknowledge(SUB, Offset(9), DEADLINE)
+
+    assert (await one.position(SUB, TOPIC)).offset == 10
+    for each in (one, two):
+        await each.close()
+
+
 async def test_an_error_is_never_answered_from_what_a_node_saw_before(nodes: list[PostgresCursors]) -> None:
     one, two = nodes
     await one.hand_out(SUB, 0, Offset(5))

@@ -134,9 +134,16 @@ class PostgresCursors:
         return await self._move(subscription, step)
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
-        """Acknowledge up to `last`. It came now: what it waits for, a new primary perhaps, makes it no later."""
-        came = self._time.now()
-        await self._move(subscription, lambda cursor: (state.acknowledge(cursor, last, deadline, came), None))
+        """Acknowledge up to `last`. It came now: what it waits for, a new primary perhaps, makes it no later.
+
+        When that was is asked of the clock that the hand-out was timed by, a new primary's too, heard of meanwhile.
+        """
+        came = self._time.moment()
+
+        def step(cursor: Cursor) -> tuple[Cursor, None]:
+            return state.acknowledge(cursor, last, deadline, self._time.at(came)), None
+
+        await self._move(subscription, step)
 
     async def handed(self, subscription: SubscriptionId) -> Handed | None:
         """Return the newest hand-out that is not acknowledged, whichever node made it."""

@@ -19,6 +19,14 @@ class DatabaseTime:
         """Return the time that hand-outs and acknowledgements are judged by."""
         return self.after(0)
 
+    def moment(self) -> Milliseconds:
+        """Return this moment, for `at`."""
+        return self._clock.monotonic()
+
+    def at(self, moment: Milliseconds) -> Milliseconds:
+        """Return what the database's clock showed at a moment, by what it told last: it may be another one by now."""
+        return Milliseconds(moment + self._ahead)
+
     def after(self, seconds: float) -> Milliseconds:
         """Return what the database's clock will show then, as well as it is known here."""
         return Milliseconds(self._clock.monotonic() + self._ahead + round(seconds * 1000))

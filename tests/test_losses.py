@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from ams.errors import NotFound
+from ams.log.base import Bounds
 from ams.losses import Losses, LossTotal
+from ams.names import Offset, TopicId
 from ams.registry.records import Subscription
 from tests.support.house import SUB, TOPIC, House, open_house
 
@@ -131,3 +133,18 @@ async def test_the_total_is_looked_up_at_the_start(house: House) -> None:
     await started.close()
 
     assert started.messages == 3
+
+
+async def test_a_loss_is_told_once_also_when_a_broker_that_kept_more_leads_for_a_while(house: House) -> None:
+    known, bounds = LossTotal(house.engines.log, house.engines.cursors), house.engines.log.all_bounds
+    await lose(house, 3)
+    assert await total(house, known) == 3
+
+    async def of_another_broker() -> dict[TopicId, Bounds]:
+        return {topic: each._replace(oldest=Offset(1)) for topic, each in (await bounds()).items()}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(house.engines.log, "all_bounds", of_another_broker)
+        assert await total(house, known) == 3
+
+    assert await total(house, known) == await total(house) == 3

@@ -57,6 +57,7 @@ class LossTotal:
     def __init__(self, log: Log, cursors: Cursors) -> None:
         self._log = log
         self._cursors = cursors
+        self._known: dict[TopicId, Offset] = {}
         self._running: asyncio.Task[None] | None = None
         self.messages = 0
 
@@ -78,8 +79,13 @@ class LossTotal:
         self.messages = await self._cursors.lost_in_all(await self._oldest(), self.messages)
 
     async def _oldest(self) -> dict[TopicId, Offset]:
+        """Return the oldest kept offsets; none goes back, as when another broker leads that has kept a little more.
+
+        What was told as lost would else be lost once more when that broker deletes it too.
+        """
         bounds = await self._log.all_bounds()
-        return {topic: each.oldest for topic, each in bounds.items() if each.oldest}
+        self._known = {topic: max(each.oldest, self._known.get(topic, Offset(0))) for topic, each in bounds.items()}
+        return {topic: oldest for topic, oldest in self._known.items() if oldest}
 
     async def _run(self) -> None:
         while True:

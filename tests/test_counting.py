@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from datetime import date
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 
 from ams.clock import DAY
 from ams.counting import FEWEST, Counting
+from ams.counts import Counts
 from ams.errors import NotFound, RegistryUnavailable
 from ams.log.embedded import LogOptions
 from ams.messages import message
 from ams.names import SubscriptionId
 from ams.registry.records import Subscription, Topic
-from ams.registry.tallies import Rate, Tally
+from ams.registry.tallies import Advance, Rate, Tally
 from tests.support.house import SUB, TOPIC, House, open_house
 
 NOON = 20_000 * DAY + DAY // 2
@@ -325,6 +327,45 @@ async def test_a_subscription_that_went_meanwhile_is_left_out(house: House) -> N
     await house.engines.counting.round()
 
     assert await stored_days(house) == {DAY_0: 2}
+
+
+async def counted_by_another(house: House, counting: Counting) -> None:
+    """Let another node count after `counting` worked out what to store, and before it stores that."""
+    advances = counting._advances
+
+    async def worked_out(*given: Any) -> list[Advance]:
+        found = await advances(*given)
+        other = Counts(house.engines.clock)
+        other.note_attempt(await topic_of(house))
+        await Counting(house.engines.registry, house.engines.log, other).round()
+        await house.publish(2)  # on the other node: it leaves no note here
+        house.engines.counts.published.clear()
+        counting._advances = advances  # type: ignore[method-assign] # as it was
+        return found
+
+    counting._advances = worked_out  # type: ignore[method-assign] # one that is slow
+
+
+async def test_what_two_nodes_counted_at_the_same_time_is_counted_once_and_nothing_is_missed(house: House) -> None:
+    counting = house.engines.counting
+    await house.publish(3)
+    await counted_by_another(house, counting)
+
+    await counting.round()
+    assert (await stored_days(house), counting.figures.messages) == ({DAY_0: 3}, 0)
+    await counting.round()
+
+    assert (await stored_days(house), counting.figures.messages) == ({DAY_0: 5}, 2)
+    assert await project_days(house) == {DAY_0: 5}
+
+
+async def test_a_topic_that_goes_while_another_node_counts_it_is_not_counted_twice(house: House) -> None:
+    await house.publish(3)
+    async with house.engines.counting.last_days(await topic_of(house)) as last:
+        await Counting(house.engines.registry, house.engines.log, Counts()).catch_up()
+        await house.engines.registry.topics.delete(await topic_of(house), last)
+
+    assert await project_days(house) == {DAY_0: 3}
 
 
 async def test_figures_since_the_start_are_what_rounds_stored(house: House) -> None:

@@ -103,15 +103,16 @@ class Counting:
             published, pulled = self._counts.take_published(), self._counts.take_pulled()
             try:
                 known = await self._registry.tallies.of(published) if published else []
-                advances = await self._store(known, published, pulled)
+                advances, missed = await self._store(known, published, pulled)
             except BaseException:
                 self._counts.give_back(published, pulled)
                 raise
+            self._counts.give_back({each: published[each] for each in published.keys() & missed}, {})
         self._figure(known, advances, pulled)
         await self._forget()
 
     @contextlib.asynccontextmanager
-    async def last_days(self, topic: Topic) -> AsyncIterator[Sequence[DayCount]]:
+    async def last_days(self, topic: Topic) -> AsyncIterator[Sequence[Advance]]:
         """Give the days of a topic's messages that are not counted yet, to be stored as the topic goes in the block.
 
         Nothing is published to the topic in the block, so that these are its very last messages.
@@ -119,7 +120,7 @@ class Counting:
         async with self._log.held(topic.id), self._turn:
             known = await self._registry.tallies.of([topic.id])
             advances = await self._advances(known, {})
-            yield [day for advance in advances for day in advance.days]
+            yield advances
             self._figure(known, advances, {})
             for gone in known:
                 self.figures.by_topic.pop((gone.project, gone.name), None)
@@ -185,12 +186,18 @@ class Counting:
         known: Sequence[TopicTally],
         published: Mapping[TopicId, PublishNote],
         pulled: Mapping[SubscriptionId, Pulls],
-    ) -> list[Advance]:
+    ) -> tuple[list[Advance], set[TopicId]]:
+        """Store how tallies move on; return what was stored, and the topics another node counted at the same time.
+
+        What it did not see of those is found by looking again.
+        """
         advances = await self._advances(known, published)
-        if advances or pulled:
-            added = {subscription: _with_pulls(Tally(), pulls) for subscription, pulls in pulled.items()}
-            await self._registry.tallies.store(advances, added)
-        return advances
+        if not (advances or pulled):
+            return [], set()
+        added = {subscription: _with_pulls(Tally(), pulls) for subscription, pulls in pulled.items()}
+        moved = await self._registry.tallies.store(advances, added)
+        missed = {each.topic for each in advances} - moved
+        return [each for each in advances if each.topic in moved], missed
 
     async def _advances(self, known: Sequence[TopicTally], published: Mapping[TopicId, PublishNote]) -> list[Advance]:
         found = []

@@ -98,7 +98,7 @@ class BookRecords:
         said = {"now": self._clock.wall(), "most": PORTION, "youngest": min(ages.values(), default=0)}
 
         def work(connection: Connection) -> int:
-            return _FORGET_OLD[connection.dialect.name].run(connection, rows, **said)
+            return _FORGET_OLD[connection.dialect.name].run(connection, rows, **said).rowcount
 
         while await self._database.put(work) >= PORTION:
             pass
@@ -113,7 +113,11 @@ class BookRecords:
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
         """Add to the bytes ever published; once, so it is more than one statement can promise."""
         rows = sorted((topic_id_text(topic), added) for topic, added in published.items())
-        await self._database.write(lambda connection: _ADD_BYTES.run(connection, rows))
+
+        def work(connection: Connection) -> None:
+            _ADD_BYTES.run(connection, rows)
+
+        await self._database.write(work)
 
     async def bytes_of(self, topic: TopicId) -> int:
         """Return the bytes ever published to a topic, as far as they were added."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, String, TextClause, column, select, text
+from sqlalchemy import Connection, CursorResult, Select, String, TextClause, column, select, text
 
 _ROWS = {
     "sqlite": "json_each(:rows) AS given",
@@ -31,9 +31,9 @@ class ByRows:
             dialect: text(statement.replace("{given}", rows)) for dialect, rows in _ROWS.items()
         }
 
-    def run(self, connection: Connection, rows: Sequence[Sequence[object]], **said: object) -> int:
-        """Run the statement once, for all rows; return how many it changed. `said` are its other parameters."""
-        return connection.execute(self._texts[connection.dialect.name], {"rows": json.dumps(rows), **said}).rowcount
+    def run(self, connection: Connection, rows: Sequence[Sequence[object]], **said: object) -> CursorResult[Any]:
+        """Run the statement once, for all rows; return what came of it. `said` are its other parameters."""
+        return connection.execute(self._texts[connection.dialect.name], {"rows": json.dumps(rows), **said})
 
 
 def among(connection: Connection, values: Iterable[str]) -> Select[Any]:

@@ -107,23 +107,25 @@ class TallyRecords:
             return Tally()
         return Tally(row.messages, row.bytes, Rate(row.last_messages, row.last_pull, row.previous_pull))
 
-    async def store(self, advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Tally]) -> None:
+    async def store(self, advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Tally]) -> frozenset[TopicId]:
         """Move tallies of topics on, and add what was `pulled` since to those of subscriptions; all or nothing.
 
         In a rate that is added, no time of the pull before means that it is the one stored. What is of a topic or
-        subscription that is gone is left out.
+        subscription that is gone is left out, and of a topic that another node counted meanwhile: returns which topics'
+        tallies moved.
         """
 
-        def work(connection: Connection) -> None:
-            if advances:
-                days = _day_rows(advances)
-                _ADD_PROJECT_DAYS.run(connection, days)
-                _ADD_DAYS.run(connection, days)
-                _MOVE.run(connection, _tally_rows(advances))
+        def work(connection: Connection) -> frozenset[TopicId]:
             if pulled:
                 _ADD_PULLED.run(connection, _pull_rows(pulled))
+            if not advances:
+                return frozenset()
+            days = _day_rows(advances)
+            _ADD_PROJECT_DAYS.run(connection, days)
+            _ADD_DAYS.run(connection, days)
+            return frozenset(map(topic_id, _MOVE.run(connection, _tally_rows(advances)).scalars()))
 
-        await self._database.write(work)
+        return await self._database.write(work)
 
     async def restart(self, identities: Iterable[TopicId]) -> None:
         """Forget what was counted of topics that lost their logs; their projects' days stay."""
@@ -136,10 +138,10 @@ class TallyRecords:
         await self._database.write(work)
 
 
-def add_to_project(connection: Connection, project: ProjectId, days: Sequence[DayCount]) -> None:
-    """Add to a project's days what was published to a topic that goes."""
-    if days:
-        _ADD_TO_PROJECT.run(connection, [(project, *each) for each in days])
+def add_to_project(connection: Connection, last: Sequence[Advance]) -> None:
+    """Add to a project's days what was published to a topic that is about to go, unless that was counted meanwhile."""
+    if last:
+        _ADD_PROJECT_DAYS.run(connection, _day_rows(last))
 
 
 _TALLIES: Select[Any] = (
@@ -166,10 +168,6 @@ _OF_TOPICS = """
     WHERE coalesce(known.messages, 0) = number(1)
 """
 """Rows of a topic, the messages counted of it when they were made, and more; those out of date are left out."""
-_ONTO_PROJECT_DAYS = """
-    ON CONFLICT (project_id, day) DO UPDATE SET
-        messages = project_days.messages + excluded.messages, bytes = project_days.bytes + excluded.bytes
-"""
 
 _ADD_DAYS = ByRows(
     """
@@ -190,17 +188,9 @@ _ADD_PROJECT_DAYS = ByRows(
     + _OF_TOPICS
     + """
     GROUP BY topics.project_id, text(2)
+    ON CONFLICT (project_id, day) DO UPDATE SET
+        messages = project_days.messages + excluded.messages, bytes = project_days.bytes + excluded.bytes
     """
-    + _ONTO_PROJECT_DAYS
-)
-_ADD_TO_PROJECT = ByRows(
-    """
-    INSERT INTO project_days (project_id, day, messages, bytes)
-    SELECT projects.id, text(1), number(2), number(3)
-    FROM {given} JOIN projects ON projects.id = text(0)
-    WHERE true
-    """  # noqa: S608 - nothing but constants is joined
-    + _ONTO_PROJECT_DAYS
 )
 _MOVE = ByRows(
     """
@@ -212,6 +202,7 @@ _MOVE = ByRows(
     ON CONFLICT (topic_id) DO UPDATE SET
         messages = excluded.messages, bytes = excluded.bytes, last_messages = excluded.last_messages,
         last_publish = excluded.last_publish, previous_publish = excluded.previous_publish
+    RETURNING topic_id
     """
 )
 _ADD_PULLED = ByRows(

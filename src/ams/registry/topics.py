@@ -15,7 +15,7 @@ from ams.registry.invalidation import SCHEMA, TOPIC, Forget
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import NOBODY, AttachedSchema, Topic
 from ams.registry.tables import projects, schemas, topic_access, topic_schemas, topics
-from ams.registry.tallies import DayCount, add_to_project
+from ams.registry.tallies import Advance, add_to_project
 
 
 class TopicRecords:
@@ -116,18 +116,18 @@ class TopicRecords:
         rows = await self._database.read(lambda connection: connection.execute(_RETENTIONS).all())
         return {topic_id(identity): limit for identity, limit in rows}
 
-    async def delete(self, topic: Topic, last: Sequence[DayCount] = ()) -> bool:
+    async def delete(self, topic: Topic, last: Sequence[Advance] = ()) -> bool:
         """Remove a topic and its access list, and add its `last` messages to its project's days; False if it is gone.
+
+        Messages that another node has counted since `last` was worked out are not added again.
 
         A topic that was made again under its name is another one and stays.
         """
         removal = delete(topics).where(topics.c.id == topic_id_text(topic.id)).returning(topics.c.id)
 
         def work(connection: Connection) -> bool:
-            if connection.scalar(removal) is None:
-                return False
-            add_to_project(connection, topic.project_id, last)
-            return True
+            add_to_project(connection, last)
+            return connection.scalar(removal) is not None
 
         return await self._database.write(work, _forget(topic.project_id, topic.name))
 

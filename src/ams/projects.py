@@ -73,19 +73,26 @@ class Projects:
         for subscription in owned.subscriptions:
             await self._cursors.drop(subscription)
 
-    async def sweep(self) -> Swept:
-        """Drop logs and cursors whose owners the registry does not know. To be called at the start, before serving.
+    async def require_registry(self) -> None:
+        """Raise `Unusable` when the registry knows nobody and nothing while messages are there. For the start.
 
-        Raises `Unusable` when the registry knows nobody and nothing while messages are there: then the registry was
-        lost, and sweeping would lose the messages too.
+        Then the registry was lost, or an import is not finished: it must find the registry empty when it is.
         """
-        topics = await self._log.topics() - await self._registry.topics.ids()
-        subscriptions = await self._cursors.subscriptions() - await self._registry.subscriptions.ids()
+        topics = await self._log.topics()  # first: whoever makes one is in the registry before
         if topics and await self._registry.is_empty():
             raise Unusable(
                 f"the registry is empty but the log is not (topics: {len(topics)}): restore the registry's database, "
-                "finish the import, or start with another data folder"
+                "finish the import, or start with another data folder or kafka_prefix"
             )
+
+    async def sweep(self) -> Swept:
+        """Drop logs and cursors whose owners the registry does not know. To be called at the start, before serving.
+
+        Raises as `require_registry`: sweeping would lose the messages too.
+        """
+        await self.require_registry()
+        topics = await self._log.topics() - await self._registry.topics.ids()
+        subscriptions = await self._cursors.subscriptions() - await self._registry.subscriptions.ids()
         for topic in topics:
             await self._log.drop(topic)
         for subscription in subscriptions:

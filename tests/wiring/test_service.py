@@ -1,10 +1,17 @@
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
+from ams.clock import SystemClock
 from ams.errors import Unusable
+from ams.files import Disk
+from ams.names import new_topic_id
+from ams.settings import Settings
+from ams.wiring.engines import open_engines
+from ams.wiring.starting import put_in_order
 from tests.support.service import running_service
 
 
@@ -43,6 +50,19 @@ async def test_a_bad_roles_file_stops_the_start_before_anything_is_made(tmp_path
             pass
 
     assert not (tmp_path / "data").exists()
+
+
+async def test_no_node_starts_beside_messages_with_an_empty_registry(tmp_path: Path) -> None:
+    """It would make an administrator, and an import that is under way could not end."""
+    settings = Settings(data=str(tmp_path / "data"))
+    async with open_engines(settings, SystemClock(), Disk(), lambda _: None) as engines:
+        await engines.log.create(new_topic_id())
+        shared = replace(engines, embedded=None)  # others may use the engines
+
+        with pytest.raises(Unusable, match=r"^the registry is empty but the log is not \(topics: 1\)"):
+            await put_in_order(settings, shared)
+
+        assert not await engines.registry.users.exist()
 
 
 async def test_in_a_folder_that_all_may_read_only_the_certificate_is_for_all(tmp_path: Path) -> None:

@@ -22,8 +22,10 @@ async def put_in_order(settings: Settings, engines: Engines) -> None:
     making it. There `ams doctor` names it.
     """
     registry, log, cursors = engines.registry, engines.log, engines.cursors
+    projects = Projects(registry, log, cursors)
+    await projects.require_registry()
     if engines.embedded:
-        await Projects(registry, log, cursors).sweep()
+        await projects.sweep()
         await Subscriptions(registry, log, cursors).give_cursors()
     await Retention(registry, log).settle()
     await _first_start(registry, engines.folder)

@@ -296,6 +296,15 @@ async def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+async def test_a_start_while_others_are_long_at_the_tables_ends_and_says_why(url: str) -> None:
+    with psycopg.connect(url) as importing:
+        importing.execute(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")
+
+        async with asyncio.timeout(8):
+            with pytest.raises(RegistryUnavailable, match=r": a node makes or migrates tables, or an import"):
+                await Registry.open(url, KEY)
+
+
 async def test_a_url_that_cannot_be_read_is_told_without_showing_it() -> None:
     with pytest.raises(Unusable, match=r"^registry is not a PostgreSQL URL: postgresql://USER@HOST:PORT/DATABASE$"):
         await Registry.open("postgresql://ams:hidden@host/ams?nonsense=1", KEY)

@@ -30,8 +30,8 @@ def sqlite_url(path: str) -> str:
 class Store(Protocol):
     """What keeps the tables; see `Database` for what its calls promise and raise."""
 
-    async def prepare(self, work: Work[T]) -> T:
-        """Run the work that makes or migrates the tables, one node at a time."""
+    async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
+        """Run the work that makes or migrates the tables, one node at a time; it `waits` for its turn or does not."""
         ...
 
     async def read(self, work: Work[T]) -> T:
@@ -73,9 +73,9 @@ class Database:
         self._writing: set[asyncio.Future[Any]] = set()
 
     async def prepare(self, work: Work[T]) -> T:
-        """Run the work that makes or migrates the tables. Waits for a PostgreSQL that is not there.
+        """Run the work that makes or migrates the tables, as one node after the other does.
 
-        Raises `RegistryUnavailable`, and whatever the work raises.
+        Raises `RegistryUnavailable`, also while another node takes long over it, and whatever the work raises.
         """
         return await self._store.prepare(work)
 
@@ -115,7 +115,7 @@ class Database:
 
         For an installation that nobody serves. Raises `RegistryUnavailable`, and whatever the work raises.
         """
-        return await self._to_its_end(asyncio.ensure_future(self._store.prepare(work)))
+        return await self._to_its_end(asyncio.ensure_future(self._store.prepare(work, waits=True)))
 
     async def alone(self, work: Work[T]) -> T:
         """Run work and commit it while no other node serves; caches are not believed afterwards.

@@ -42,7 +42,7 @@ class SqliteStore:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
 
-    async def prepare(self, work: Work[T]) -> T:
+    async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
         """Run the work that makes or migrates the tables."""
         return await self.put(work)
 

@@ -80,15 +80,18 @@ class PostgresStore:
         self._putters = ThreadPoolExecutor(PUTTERS, thread_name_prefix="registry-putter")
         self._writes = 0
 
-    async def prepare(self, work: Work[T]) -> T:
+    async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
         """Run the work that makes or migrates the tables: one node at a time, however long it takes.
 
-        Tried once: whoever starts may wait as long as it likes. Raises `RegistryUnavailable`.
+        Tried once: whoever starts may wait as long as it likes. Raises `RegistryUnavailable`; unless it `waits`, also
+        when others are at it for longer than `LOCK_SECONDS`: a start that is to end must not wait for all of an import.
         """
 
         def in_turn(connection: Connection) -> T:
             if connection.scalar(_ENCODING) != "UTF8":
                 raise Unusable("the registry's database must have the encoding UTF8")
+            if not waits:
+                _take_turn(connection)
             with without_limits(connection):
                 connection.execute(_MY_TURN)
                 return work(connection)
@@ -192,6 +195,16 @@ class PostgresStore:
                 self._run(outcomes.prune, _AUTOCOMMIT)
 
 
+def _take_turn(connection: Connection) -> None:
+    """Take the turn; what has it may take it again."""
+    try:
+        connection.execute(_MY_TURN)
+    except DBAPIError as error:
+        if driver_error(error).sqlstate != _NOT_IN_TIME:
+            raise
+        raise RegistryUnavailable from _OTHERS_TURN
+
+
 def _has_ended(connection: Connection, write: Write[T]) -> bool:
     """Say whether the attempt that was asked to commit did; raise `Passing` while that is open."""
     assert write.asked is not None
@@ -225,6 +238,9 @@ def _meanings(write: Write[T] | None = None) -> Iterator[None]:
         raise unavailable(error) from error
 
 
+_NOT_IN_TIME = "55P03"
+"""SQLSTATE: a lock was not to be had in time."""
+_OTHERS_TURN = RuntimeError("a node makes or migrates tables, or an import or export is at work")
 _FOREIGN = "23503"
 """SQLSTATE: what a row refers to is not there."""
 

@@ -3,29 +3,27 @@
 import asyncio
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.faults import scene
 from tests.faults.attempts import Ending
-from tests.faults.cluster.calls import Call, CallLog, failed_requests, well_again
+from tests.faults.cluster.calls import CallLog, failed_requests, well_again
 from tests.faults.cluster.client import FrontClient
-from tests.faults.cluster.faults import Course, Fault, Promise
+from tests.faults.cluster.course import Course
+from tests.faults.cluster.faults import Fault
 from tests.faults.cluster.ledger import Entry
 from tests.faults.cluster.library import LibraryUser
+from tests.faults.cluster.promises import BACK_SECONDS, broken, was_in_flight
 from tests.faults.cluster.site import Site
 from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users
 from tests.faults.history import History
 
 CALM_SECONDS = 3.0
 """Before the fault, and after the last call that felt it."""
-BACK_SECONDS = 15.0
-"""The longest that the cluster may need to get well by itself."""
 GIVE_UP_SECONDS = 60.0
 """After that nobody waits for it to get well any more."""
-MOMENT = 0.05
-"""Seconds between what we see and what clients feel."""
 
 
 class Run:
@@ -86,24 +84,20 @@ class Run:
 
     def _entry(self, ending: Ending) -> Entry:
         calls = self.log.calls
-        failed = failed_requests(calls)
-        on_the_way = [call for call in failed.values() if self._was_in_flight(call)]
+        failed = failed_requests(calls).values()
         entry = Entry(
             self._fault.name,
             requests=len({call.request for call in calls}),
             failed=len(failed),
-            in_flight=len(on_the_way),
+            in_flight=sum(was_in_flight(call, self.course) for call in failed),
             longest=max(call.seconds for call in calls if not call.what.startswith("library")),
             back=well_again(calls, self.course.until, CALM_SECONDS) - self.course.until,
             sent_again=self._library.repeated(ending.topics[self.names.library]),
         )
         for violation in self._violations(ending):
             entry.charge(violation)
-        entry.broken += self._broken_promises(list(failed.values()), on_the_way, entry.back)
+        entry.broken += self._broken_promises(entry.back)
         return entry
-
-    def _was_in_flight(self, call: Call) -> bool:
-        return call.what == "publish" and call.started < self.course.began + MOMENT and call.ended > self.course.began
 
     def _violations(self, ending: Ending) -> Iterator[str]:
         """Yield the broken laws."""
@@ -114,20 +108,8 @@ class Run:
         yield from self._library.violations(ending.topics[self.names.library])
         yield from self.log.wrong
 
-    def _broken_promises(self, failed: Sequence[Call], in_flight: Sequence[Call], back: float) -> Iterator[str]:
-        early = [call for call in failed if call.ended < self.course.began]
-        excused = {
-            Promise.NONE: [],
-            Promise.IN_FLIGHT: in_flight,
-            Promise.SOME: [call for call in failed if call not in early],
-        }[self._fault.promise]
-        for call in failed:
-            if call not in excused:
-                after = call.ended - self.course.began
-                yield (
-                    f"promise: {call.what} {call.request} failed {after:.1f} s after the fault came:"
-                    f" {call.status} {call.text} ({call.seconds:.1f} s)"
-                )
+    def _broken_promises(self, back: float) -> Iterator[str]:
+        yield from broken(self._fault.promise, self.log.calls, self.course)
         if back > BACK_SECONDS:
             yield f"promise: the service was back only after {back:.1f} s"
         yield from self._fault.check(self.log.calls, self.course)

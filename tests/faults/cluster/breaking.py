@@ -1,0 +1,216 @@
+"""What is done to a site: each breaks something under load, and says when."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+import psycopg
+
+from cluster.link import Link
+from tests.faults.cluster.course import Course
+from tests.faults.cluster.site import Site
+
+FREEZE_SECONDS = 20.0
+AWAY_SECONDS = 8.0
+"""How long what is down stays down."""
+BELOW_SECONDS = 35.0
+"""How long too few brokers are in sync: longer than the claim of an idempotency key is left alone, so that what becomes
+of a publish with a key is asked while nobody can know."""
+KAFKA_AWAY_SECONDS = 15.0
+PROMOTE_SECONDS = 2.0
+APART_SECONDS = 6.0
+"""Between the losses of one of each: what was lost before is made up for by then."""
+
+
+async def kill_node(site: Site, course: Course) -> None:
+    """SIGKILL a node; it is started again later."""
+    course.begin()
+    await asyncio.to_thread(site.nodes[0].kill)
+    await asyncio.sleep(AWAY_SECONDS)
+    await asyncio.to_thread(site.nodes[0].start)
+
+
+async def kill_broker(site: Site, course: Course, *, leader: bool) -> None:
+    """SIGKILL the broker that leads the topic, or one that follows; it is started again later."""
+    leading = await site.leader(course.topic)
+    number = leading if leader else next(each for each in site.brokers.numbers if each != leading)
+    course.begin()
+    await asyncio.to_thread(site.brokers.kill, number)
+    await asyncio.sleep(AWAY_SECONDS)
+    await asyncio.to_thread(site.brokers.restart, number)
+
+
+async def restart_primary(site: Site, course: Course) -> None:
+    """SIGKILL PostgreSQL's primary and start it again at once."""
+    course.begin()
+    await asyncio.to_thread(site.postgres.kill, site.postgres.primary)
+    await asyncio.to_thread(site.postgres.restart, site.postgres.primary)
+
+
+async def promote_standby(site: Site, course: Course) -> None:
+    """SIGKILL PostgreSQL's primary, and promote a standby two seconds later, as an operator's script does."""
+    lost = site.postgres.primary
+    course.begin()
+    await asyncio.to_thread(site.postgres.kill, lost)
+    await asyncio.sleep(PROMOTE_SECONDS)
+    await asyncio.to_thread(site.postgres.promote)
+    await asyncio.sleep(AWAY_SECONDS)
+    await asyncio.to_thread(site.postgres.rejoin, lost)
+
+
+async def kill_standby(site: Site, course: Course) -> None:
+    """SIGKILL one of the two standbys."""
+    number = next(each for each in site.postgres.numbers if each != site.postgres.primary)
+    course.begin()
+    await asyncio.to_thread(site.postgres.kill, number)
+    await asyncio.sleep(AWAY_SECONDS)
+    await asyncio.to_thread(site.postgres.restart, number)
+
+
+async def freeze_node(site: Site, course: Course) -> None:
+    """SIGSTOP a node for twenty seconds."""
+    course.begin()
+    site.nodes[0].freeze()
+    try:
+        await asyncio.sleep(FREEZE_SECONDS)
+    finally:
+        site.nodes[0].thaw()
+
+
+async def freeze_leader(site: Site, course: Course) -> None:
+    """SIGSTOP the broker that leads the topic for twenty seconds."""
+    number = await site.leader(course.topic)
+    course.begin()
+    site.brokers.freeze(number)
+    try:
+        await asyncio.sleep(FREEZE_SECONDS)
+    finally:
+        site.brokers.thaw(number)
+
+
+async def freeze_primary(site: Site, course: Course) -> None:
+    """SIGSTOP PostgreSQL's primary for twenty seconds; nobody promotes a standby."""
+    course.begin()
+    site.postgres.freeze(site.postgres.primary)
+    try:
+        await asyncio.sleep(FREEZE_SECONDS)
+    finally:
+        site.postgres.thaw(site.postgres.primary)
+        course.end()
+
+
+async def break_links(site: Site, course: Course, *, links: Callable[[Site], Sequence[Link]], hold: bool) -> None:
+    """Cut the third node off, or let its packets vanish."""
+    course.begin()
+    for link in links(site):
+        if hold:
+            link.hold()
+        else:
+            link.cut()
+    await asyncio.sleep(AWAY_SECONDS)
+    for link in links(site):
+        link.restore()
+    course.end()
+
+
+async def below_min_isr(site: Site, course: Course) -> None:
+    """SIGKILL both brokers that follow: the leader alone may not take anything."""
+    leading = await site.leader(course.topic)
+    followers = [number for number in site.brokers.numbers if number != leading]
+    course.begin()
+    for number in followers:
+        await asyncio.to_thread(site.brokers.kill, number)
+    await asyncio.sleep(BELOW_SECONDS)
+    await asyncio.to_thread(site.brokers.restart, *followers)
+    course.end()
+
+
+async def out_of_connections(site: Site, course: Course) -> None:
+    """Take every connection that PostgreSQL has, those of the nodes too."""
+    course.begin()
+    with contextlib.ExitStack() as held:
+        await asyncio.to_thread(_take_connections, site, held)
+        await asyncio.sleep(AWAY_SECONDS)
+    course.end()
+
+
+def _take_connections(site: Site, held: contextlib.ExitStack) -> None:
+    """Take what is free, then end the sessions of the nodes and be faster than they."""
+    first = held.enter_context(site.postgres.connected())
+    _fill(site, held)
+    first.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE backend_type = 'client backend' AND application_name <> 'taker' AND pid <> pg_backend_pid()"
+    )
+    _fill(site, held)
+
+
+def _fill(site: Site, held: contextlib.ExitStack) -> None:
+    url = site.postgres.url()
+    with contextlib.suppress(psycopg.OperationalError):
+        while True:
+            taken = psycopg.connect(url, application_name="taker", connect_timeout=2)
+            held.callback(taken.close)
+
+
+async def restart_brokers(site: Site, course: Course) -> None:
+    """SIGKILL all three brokers at once and start them again."""
+    course.begin()
+    for number in site.brokers.numbers:
+        site.brokers.kill(number)
+    await asyncio.to_thread(site.brokers.restart, *site.brokers.numbers)
+    course.end()
+
+
+async def kafka_away(site: Site, course: Course) -> None:
+    """SIGKILL all three brokers, and leave them down for a while."""
+    course.begin()
+    for number in site.brokers.numbers:
+        site.brokers.kill(number)
+    await asyncio.sleep(KAFKA_AWAY_SECONDS)
+    course.help()
+    await asyncio.to_thread(site.brokers.restart, *site.brokers.numbers)
+    course.end()
+
+
+async def clock_off(site: Site, course: Course, *, seconds: float) -> None:
+    """Run a node whose time of day is wrong."""
+    course.begin()
+    node = site.nodes[1]
+    for off in (seconds, 0.0):
+        await asyncio.to_thread(node.drain)
+        node.set_clock(off)
+        await asyncio.to_thread(node.start)
+        await asyncio.sleep(AWAY_SECONDS)
+
+
+async def upgrade(site: Site, course: Course) -> None:
+    """Stop one node after another in order and start it again, as with a new version."""
+    course.begin()
+    for node in site.nodes:
+        await asyncio.to_thread(node.drain)
+        await asyncio.to_thread(node.start)
+
+
+async def one_of_each(site: Site, course: Course) -> None:
+    """SIGKILL a node, the leader and the primary, a few seconds apart; a standby is promoted, nothing is restarted."""
+    course.begin()
+    await asyncio.to_thread(site.nodes[0].kill)
+    await asyncio.sleep(APART_SECONDS)
+    course.strike()
+    await asyncio.to_thread(site.brokers.kill, await site.leader(course.topic))
+    await asyncio.sleep(APART_SECONDS)
+    course.strike()
+    await asyncio.to_thread(site.postgres.kill, site.postgres.primary)
+    await asyncio.sleep(PROMOTE_SECONDS)
+    await asyncio.to_thread(site.postgres.promote)
+
+
+def far_brokers(site: Site) -> Sequence[Link]:
+    """Return the last node's links to the brokers."""
+    return site.kafka_links
+
+
+def far_database(site: Site) -> Sequence[Link]:
+    """Return the last node's links to PostgreSQL."""
+    return site.database_links

@@ -1,0 +1,39 @@
+"""When a fault came, when the last part of it was broken, and when what was broken worked again."""
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass
+class Course:
+    """When a fault came and when it was over, and which topic it is about."""
+
+    topic: str
+    began: float = 0.0
+    struck: float = 0.0
+    """When the last part was broken."""
+    helped: float = float("inf")
+    """When somebody began to put it right."""
+    ended: float | None = None
+    """None: the cluster has to get over it without help."""
+
+    def begin(self) -> None:
+        """Note that it comes now."""
+        self.began = self.struck = time.monotonic()
+
+    def strike(self) -> None:
+        """Note that another part is broken now."""
+        self.struck = time.monotonic()
+
+    def help(self) -> None:
+        """Note that it is put right from now on."""
+        self.helped = time.monotonic()
+
+    def end(self) -> None:
+        """Note that what was broken works again."""
+        self.ended = time.monotonic()
+
+    @property
+    def until(self) -> float:
+        """From when on the cluster has to get well."""
+        return self.struck if self.ended is None else self.ended

@@ -1,0 +1,58 @@
+"""What is promised to clients while a fault lasts, beside the laws, and which calls say that it was not kept."""
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+
+from tests.faults.cluster.calls import Call, failed_requests
+from tests.faults.cluster.course import Course
+
+BACK_SECONDS = 15.0
+"""The longest that the cluster may need to get well by itself."""
+MOMENT = 0.05
+"""Seconds between what we see and what clients feel."""
+NOTICED_SECONDS = 10.0
+"""After so long a node knows that all of Kafka is away: nobody who called before waits any more."""
+AT_ONCE_SECONDS = 1.0
+
+
+class Promise(Enum):
+    """How many calls may be let down."""
+
+    NONE = "no call fails"
+    IN_FLIGHT = "only publishes fail that were on their way to that node, and none of the official library"
+    SOME = "calls may fail while it lasts"
+
+
+def was_in_flight(call: Call, course: Course) -> bool:
+    """Tell whether a call is a publish, not the library's, that was on its way when the fault came."""
+    return call.what == "publish" and call.started < course.began + MOMENT and call.ended > course.began
+
+
+def broken(promise: Promise, calls: Sequence[Call], course: Course) -> Iterator[str]:
+    """Yield the failed calls that a promise does not excuse, each as a sentence."""
+    for call in failed_requests(calls).values():
+        if not _excused(promise, call, course):
+            after = call.ended - course.began
+            yield (
+                f"promise: {call.what} {call.request} failed {after:.1f} s after the fault came:"
+                f" {call.status} {call.text} ({call.seconds:.1f} s)"
+            )
+
+
+def _excused(promise: Promise, call: Call, course: Course) -> bool:
+    if promise is Promise.IN_FLIGHT:
+        return was_in_flight(call, course)
+    return promise is Promise.SOME and call.ended >= course.began
+
+
+def answered_at_once(calls: Sequence[Call], course: Course) -> Iterator[str]:
+    """Without Kafka publishes are refused at once, and what needs no Kafka goes on."""
+    begin, end = course.began + NOTICED_SECONDS, course.helped
+    during = [call for call in calls if begin < call.started and call.ended < end]
+    for call in during:
+        if call.what == "publish" and call.seconds > AT_ONCE_SECONDS:
+            yield f"law 5: without Kafka publish {call.request} was answered {call.status} after {call.seconds:.1f} s"
+        if call.what == "read" and (call.failed or call.seconds > AT_ONCE_SECONDS):
+            yield f"law 6: without Kafka read {call.request} was answered {call.status} after {call.seconds:.1f} s"
+    if not any(call.what == "publish" for call in during) or not any(call.what == "read" for call in during):
+        yield "nobody published or read while Kafka was away"

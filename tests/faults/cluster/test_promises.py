@@ -1,0 +1,48 @@
+import pytest
+
+from tests.faults.cluster.calls import Call
+from tests.faults.cluster.course import Course
+from tests.faults.cluster.promises import Promise, answered_at_once, broken
+
+FAULT = Course("jobs", began=10, helped=30)
+
+
+def call(what: str, started: float, ended: float, status: int = 500) -> Call:
+    return Call(f"{what}-{started}", what, started, ended, status)
+
+
+def test_where_no_call_may_fail_each_that_does_is_told() -> None:
+    calls = [call("pull", 11, 12), call("pull", 11, 19, 200), call("publish", 9, 12, 0)]
+
+    assert list(broken(Promise.NONE, calls, FAULT)) == [
+        "promise: pull pull-11 failed 2.0 s after the fault came: 500  (1.0 s)",
+        "promise: publish publish-9 failed 2.0 s after the fault came: 0  (3.0 s)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "excused"),
+    [
+        (call("publish", 9, 12), True),
+        (call("publish", 11, 12), False),
+        (call("pull", 9, 12), False),
+        (call("library publish", 9, 50), False),
+        (call("publish", 8, 9), False),
+    ],
+)
+def test_a_killed_node_excuses_only_publishes_that_were_on_their_way(one: Call, excused: bool) -> None:
+    assert (list(broken(Promise.IN_FLIGHT, [one], FAULT)) == []) is excused
+
+
+def test_what_failed_before_the_fault_came_is_never_excused() -> None:
+    assert list(broken(Promise.SOME, [call("pull", 11, 12)], FAULT)) == []
+    assert len(list(broken(Promise.SOME, [call("pull", 8, 9)], FAULT))) == 1
+
+
+def test_without_kafka_errors_come_at_once_and_reads_go_on() -> None:
+    good = [call("publish", 21, 21.1), call("read", 22, 22.1, 200)]
+
+    assert list(answered_at_once(good, FAULT)) == []
+    assert len(list(answered_at_once([*good, call("publish", 21, 25)], FAULT))) == 1
+    assert len(list(answered_at_once([*good, call("read", 21, 21.1)], FAULT))) == 1
+    assert list(answered_at_once(good[:1], FAULT)) == ["nobody published or read while Kafka was away"]

@@ -16,6 +16,7 @@ from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
 from ams.log.kafka.reading.reader import Reader
+from ams.log.kafka.reading.together import bounds_together
 from ams.log.kafka.records import encode
 from ams.log.kafka.sizes import Sizes
 from ams.log.kafka.topics.administration import delete_records
@@ -35,8 +36,6 @@ logger = structlog.get_logger("ams.log")
 
 _BREATH = 500
 """Messages encoded in one turn of the event loop."""
-_AT_ONCE = 100
-"""Topics asked about at the same time."""
 
 
 class KafkaLog:
@@ -169,13 +168,14 @@ class KafkaLog:
         """Return the bounds of every topic (`Log.all_bounds`)."""
         self._check_open()
         places = [each.place for each in (await self._topics.all()).values()]
-        found: dict[TopicId, Bounds] = {}
-        while places:
-            part, places = places[:_AT_ONCE], places[_AT_ONCE:]
-            for place, bounds in zip(part, await asyncio.gather(*map(self._bounds, part)), strict=True):
-                if bounds is not None:
-                    found[place.topic] = bounds
-        return found
+        until = asyncio.get_running_loop().time() + self._options.patience
+        found = await bounds_together(self._connection, places, until)
+        for place, bounds in found.items():
+            self._reader.drop_before(place, bounds.oldest)
+        for place in [each for each in places if each not in found]:  # its leader is just changing, or it is gone
+            if (alone := await self._bounds(place)) is not None:
+                found[place] = alone
+        return {place.topic: bounds for place, bounds in found.items()}
 
     async def totals(self, topic: TopicId) -> Totals:
         """Return what was ever published to the topic (`Log.totals`).

@@ -310,6 +310,25 @@ async def test_a_url_that_cannot_be_read_is_told_without_showing_it() -> None:
         await Registry.open("postgresql://ams:hidden@host/ams?nonsense=1", KEY)
 
 
+async def test_what_is_large_may_take_longer_than_a_call(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ams.registry.postgresql.connection._LIMITS", ("100", "100", "100"))
+
+    def write(connection: Connection) -> None:
+        connection.execute(text("SELECT pg_sleep(0.3)"))
+
+    def read(connection: Connection) -> int | None:
+        connection.execute(text("SELECT 1"))
+        time.sleep(0.3)
+        return connection.scalar(text("SELECT 1"))
+
+    database = Database(url)
+    try:
+        await database.write(write, large=True)
+        assert await database.read(read) == 1
+    finally:
+        await database.close()
+
+
 async def test_work_at_length_may_take_longer_than_a_call_and_do_nothing_meanwhile(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ class Store(Protocol):
         """Run work that changes nothing, on one state of the database."""
         ...
 
-    async def write(self, work: Work[T], forgets: Sequence[Forget]) -> T:
+    async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
         """Run work, as if nobody else worked at the same time, and commit it; tell other nodes what to forget."""
         ...
 
@@ -87,14 +87,14 @@ class Database:
         """Run work that changes nothing; it sees one state of the database. Raises `RegistryUnavailable`."""
         return await self._store.read(work)
 
-    async def write(self, work: Work[T], *forgets: Forget) -> T:
-        """Run work and commit it; all of it is stored durably, or nothing.
+    async def write(self, work: Work[T], *forgets: Forget, large: bool = False) -> T:
+        """Run work and commit it; all of it is stored durably, or nothing. A `large` one is given more time.
 
         What `forgets` names is forgotten before anyone sees the outcome, also when the caller has left meanwhile.
         Raises `AlreadyExists` for a name that is taken, `NotFound` for a project that is gone, `RegistryUnavailable`,
         and whatever the work raises.
         """
-        writing = asyncio.ensure_future(self._store.write(work, forgets))
+        writing = asyncio.ensure_future(self._store.write(work, forgets, large=large))
         writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
         return await self._to_its_end(writing)
 

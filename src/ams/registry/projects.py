@@ -95,7 +95,7 @@ class ProjectRecords:
             removed = connection.execute(delete(projects).where(projects.c.id == project)).rowcount
             return owned if removed else None
 
-        return await self._database.write(work, Forget(PROJECT, (project,)))
+        return await self._database.write(work, Forget(PROJECT, (project,)), large=True)
 
     def _forget(self, project: str) -> None:
         # Cached topics and subscriptions need no forgetting: they are found by the identity, which never comes back.

@@ -51,7 +51,7 @@ class SqliteStore:
         run = contextvars.copy_context().run  # so that what is logged there names the request
         return await asyncio.get_running_loop().run_in_executor(self._readers, run, self._attempt, work, "BEGIN")
 
-    async def write(self, work: Work[T], forgets: Sequence[Forget]) -> T:
+    async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
         """Run work and commit it. Nobody else has this file open, so nobody else has anything to forget."""
         return await self.put(work)
 

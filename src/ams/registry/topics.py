@@ -129,7 +129,7 @@ class TopicRecords:
             add_to_project(connection, last)
             return connection.scalar(removal) is not None
 
-        return await self._database.write(work, _forget(topic.project_id, topic.name))
+        return await self._database.write(work, _forget(topic.project_id, topic.name), large=True)
 
     async def access_list(self, project: ProjectId, name: TopicName) -> Sequence[UserName]:
         """Return the names on a topic's access list, in stored order."""

@@ -128,7 +128,9 @@ class UserRecords:
         """Remove a user, its memberships and its places on access lists; False when it is gone already."""
         removal = delete(users).where(users.c.id == user)
         # Cached access lists may still hold the identity; nobody can bear it any more.
-        return await self._write(user, lambda connection: connection.execute(removal).rowcount) > 0
+        # Large: all that it made forgets who made it.
+        forget = Forget(PRINCIPAL, (user,))
+        return await self._database.write(lambda each: each.execute(removal).rowcount, forget, large=True) > 0
 
     async def refresh_token(self, user: UserId) -> User | None:
         """Give a user a new token; the old one is dead when this returns. None when the user is gone."""

@@ -22,6 +22,8 @@ LOCK_SECONDS = 2.0
 """How long a statement may wait for a row another transaction holds."""
 IDLE_SECONDS = 5.0
 """How long a transaction may do nothing: a node that was stopped must not hold up the others."""
+READING_SECONDS = 60.0
+"""The same for one that only reads, which holds nobody up: a long list takes a busy node seconds to work through."""
 SILENCE_SECONDS = STATEMENT_SECONDS + 0.5
 """After this the server is not asked again: it has not even said that a statement took too long."""
 
@@ -36,6 +38,7 @@ _NO_LIMITS = text(
     "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true),"
     " set_config('idle_in_transaction_session_timeout', '0', true)"
 )
+_MORE_TIME = text("SELECT set_config('statement_timeout', :milliseconds, true)")
 
 
 class Watched(psycopg.Connection[TupleRow]):
@@ -83,11 +86,25 @@ def engine_to(to: str, connections: int) -> Engine:
 @contextlib.contextmanager
 def without_limits(connection: Connection) -> Iterator[None]:
     """Let the rest of a transaction take as long as it takes."""
+    with _silent_for(connection, math.inf):
+        connection.execute(_NO_LIMITS)
+        yield
+
+
+@contextlib.contextmanager
+def more_time(connection: Connection, seconds: float) -> Iterator[None]:
+    """Let each statement of the rest of a transaction take so long."""
+    with _silent_for(connection, seconds + 0.5):
+        connection.execute(_MORE_TIME, {"milliseconds": f"{seconds * 1000:.0f}"})
+        yield
+
+
+@contextlib.contextmanager
+def _silent_for(connection: Connection, seconds: float) -> Iterator[None]:
     watched = connection.connection.driver_connection
     assert isinstance(watched, Watched)
-    watched.silence = math.inf
+    watched.silence = seconds
     try:
-        connection.execute(_NO_LIMITS)
         yield
     finally:
         watched.silence = SILENCE_SECONDS

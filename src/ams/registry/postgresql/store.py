@@ -22,7 +22,7 @@ from ams.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection
 from ams.registry.failures import broken_rule, driver_error, unavailable
 from ams.registry.invalidation import Forget, Invalidations
 from ams.registry.postgresql import outcomes
-from ams.registry.postgresql.connection import engine_to, without_limits
+from ams.registry.postgresql.connection import READING_SECONDS, engine_to, more_time, without_limits
 from ams.registry.postgresql.listening import CHANNEL, SERVING, Listener
 from ams.registry.postgresql.outcomes import Asked
 from ams.registry.postgresql.patience import Passing, Patience
@@ -37,11 +37,16 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.1
 """Seconds, at most, before an attempt that others were in the way of is made again; each time twice as long."""
 WRITES_BETWEEN_PRUNINGS = 1_000
 """After so many writes the marks of those of long ago are removed."""
+LARGE_SECONDS = 60.0
+"""How long a statement of a large write may take: a project goes with hundreds of thousands of rows."""
 ASKED_ALONE = 10
 """How often it is asked whether other nodes have gone."""
 
 _AUTOCOMMIT = ""
-_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_READ = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+    f" SET LOCAL idle_in_transaction_session_timeout = {READING_SECONDS * 1000:.0f}"
+)
 _WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
 _PREPARE = "BEGIN"
 """Not serializable: having waited for its turn it must see what the one before did."""
@@ -55,9 +60,10 @@ _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 class Write(Generic[T]):
     """What is to be written once, over all attempts at it."""
 
-    def __init__(self, work: Work[T], forgets: Sequence[Forget]) -> None:
+    def __init__(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> None:
         self.work = work
         self.forgets = forgets
+        self.large = large
         self.asked: Asked[T] | None = None
         """The attempt that may have been committed."""
         self.refused = False
@@ -109,9 +115,9 @@ class PostgresStore:
         """Run one statement; again when its answer was lost."""
         return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
 
-    async def write(self, work: Work[T], forgets: Sequence[Forget]) -> T:
+    async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
         """Run work and commit it, once, and have the other nodes forget what it changed."""
-        return await self._patiently(self._writers, self._commit, Write(work, forgets))
+        return await self._patiently(self._writers, self._commit, Write(work, forgets, large=large))
 
     async def alone(self, work: Work[T]) -> T:
         """Run work and commit it, once, while no other node serves; raise `Unusable` while one does."""
@@ -177,7 +183,8 @@ class PostgresStore:
             return write.asked.result
         write.asked = None
         with _meanings(write), self._connected(_WRITE) as connection, connection.begin() as transaction:
-            result = write.work(connection)
+            with more_time(connection, LARGE_SECONDS) if write.large else contextlib.nullcontext():
+                result = write.work(connection)
             for forget in write.forgets:
                 connection.execute(_NOTIFY, {"channel": CHANNEL, "payload": forget.text()})
             write.asked = outcomes.mark(connection, result)

@@ -14,7 +14,9 @@ from bench.tally import Outcome
 
 CONNECTIONS = 16
 TAIL = 20_000
-"""Messages of 1 KiB behind the end that subscriptions at the tail are spread over."""
+"""Messages of 1 KiB in the topic."""
+NEWEST = 100
+"""Of these, those that subscriptions at the tail stand before."""
 BEHIND = 10
 """Subscriptions that catch up."""
 CATCH_UP_PULL = 1000
@@ -29,8 +31,8 @@ def cluster_pull(bench: Bench) -> Iterator[Result]:
         ours, theirs = _at_the_tail(node), _at_the_tail(embedded)
         pairs = bench.in_turn(
             f"pull 100 at the tail, {CONNECTIONS} connections",
-            lambda: bench.load(node, Pull(ours, 100), CONNECTIONS),
-            lambda: bench.load(embedded, Pull(theirs, 100), CONNECTIONS),
+            lambda: bench.load(node, Pull(ours, NEWEST), CONNECTIONS),
+            lambda: bench.load(embedded, Pull(theirs, NEWEST), CONNECTIONS),
         )
         rates = [messages_per_second(each) for _, each in pairs]
         yield Result(
@@ -48,7 +50,7 @@ def _at_the_tail(service: Service) -> list[str]:
     topics = preparing.topics(service, preparing.project(service, "BENCH"), "tail", 1)
     subscriptions = preparing.subscriptions(service, topics, CONNECTIONS)
     preparing.fill(service, topics, TAIL)
-    preparing.spread(service, subscriptions, TAIL)
+    preparing.seek(service, ((name, TAIL - NEWEST) for name in subscriptions))
     return subscriptions
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import AlreadyExists, InvalidInput, NotFound, Unusable
+from ams.errors import AlreadyExists, InvalidInput, LogUnavailable, NotFound, Unusable
 from ams.messages import message
-from ams.names import Offset, ProjectName, SubscriptionId, SubscriptionName, TopicName, new_topic_id
+from ams.names import Offset, ProjectName, SubscriptionId, SubscriptionName, TopicId, TopicName, new_topic_id
 from tests.support.administration import administrator, make_project, make_user
 from tests.support.engines import Engines, open_engines
 
@@ -110,6 +110,26 @@ async def test_a_deleted_project_leaves_nothing(engines: Engines) -> None:
     assert await engines.cursors.subscriptions() == set()
     with pytest.raises(NotFound, match=r"^project doesn't exist$"):
         await engines.caller()
+
+
+async def test_what_cannot_be_dropped_now_keeps_nothing_else(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    await make_project(engines.registry)
+    caller = await engines.caller()
+    kept = await engines.topics.create(caller, T)
+    await engines.topics.create(caller, TopicName("T2"))
+    await engines.subscriptions.create(caller, S, "projects/P/topics/T")
+    drop = engines.log.drop
+
+    async def fail_for_one(topic: TopicId) -> None:
+        if topic == kept.id:
+            raise LogUnavailable
+        await drop(topic)
+
+    monkeypatch.setattr(engines.log, "drop", fail_for_one)
+    with pytest.raises(LogUnavailable):
+        await engines.projects.delete(caller)
+
+    assert await engines.log.topics() == {kept.id}
 
 
 async def test_a_sweep_drops_what_a_crash_left_and_nothing_else(engines: Engines) -> None:

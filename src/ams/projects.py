@@ -1,7 +1,9 @@
 """Administration of projects (HTTP contract 7), and the sweep of what a crash left of deleted ones."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -12,6 +14,11 @@ from ams.log.base import Log
 from ams.names import ProjectName, checked_name
 from ams.registry.records import Project
 from ams.registry.registry import Registry
+
+K = TypeVar("K")
+
+_AT_ONCE = 100
+"""Logs, and cursors, dropped at the same time: one after the other, those of a large project take minutes."""
 
 logger = structlog.get_logger("ams.projects")
 
@@ -68,10 +75,8 @@ class Projects:
         owned = await self._registry.projects.delete(caller.here.id)
         if owned is None:
             raise NotFound("project doesn't exist")
-        for topic in owned.topics:
-            await self._log.drop(topic)
-        for subscription in owned.subscriptions:
-            await self._cursors.drop(subscription)
+        await _all(self._log.drop, owned.topics)
+        await _all(self._cursors.drop, owned.subscriptions)
 
     async def require_registry(self) -> None:
         """Raise `Unusable` when the registry knows nobody and nothing while messages are there. For the start.
@@ -93,10 +98,18 @@ class Projects:
         await self.require_registry()
         topics = await self._log.topics() - await self._registry.topics.ids()
         subscriptions = await self._cursors.subscriptions() - await self._registry.subscriptions.ids()
-        for topic in topics:
-            await self._log.drop(topic)
-        for subscription in subscriptions:
-            await self._cursors.drop(subscription)
+        await _all(self._log.drop, topics)
+        await _all(self._cursors.drop, subscriptions)
         if topics or subscriptions:
             logger.info("projects.swept", topics=len(topics), subscriptions=len(subscriptions))
         return Swept(len(topics), len(subscriptions))
+
+
+async def _all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) -> None:
+    """Drop all, many at the same time; raise what one of them raised when all were tried."""
+    remaining, failed = iter(identities), []
+    while part := list(islice(remaining, _AT_ONCE)):
+        outcomes = await asyncio.gather(*map(drop, part), return_exceptions=True)
+        failed += [each for each in outcomes if isinstance(each, BaseException)]
+    if failed:
+        raise failed[0]

@@ -10,7 +10,7 @@ import pytest
 from ams import postgresql
 from ams.clock import Milliseconds, SystemClock
 from ams.cursors.postgres import DatabaseTime, PostgresCursors, rows
-from ams.errors import CursorsUnavailable, InvalidInput, Unusable
+from ams.errors import CursorsUnavailable, InvalidInput, TopicGone, Unusable
 from ams.names import Offset, SubscriptionId, TopicId
 from tests.cursors.law import Trial
 from tests.faults.attempts import Outcome
@@ -48,6 +48,26 @@ async def test_what_one_node_handed_out_another_takes_the_acknowledgement_of(nod
 
     assert (await one.position(SUB, TOPIC)).offset == 10
     assert await one.handed(SUB) is None
+
+
+async def test_a_node_that_has_not_heard_of_a_new_topic_does_not_throw_a_cursor_back(postgres_url: str) -> None:
+    there = {OTHER}  # made again under the name of TOPIC, which was deleted
+
+    async def exists(topic: TopicId) -> bool:
+        return topic in there
+
+    one, two = [await PostgresCursors.open(postgres_url, exists=exists) for _ in range(2)]
+    await one.create(SUB, TOPIC, Offset(5))
+    generation = (await one.position(SUB, OTHER)).generation
+    assert await one.hand_out(SUB, generation, Offset(10))
+    await one.acknowledge(SUB, Offset(9), DEADLINE)
+
+    with pytest.raises(TopicGone):
+        await two.position(SUB, TOPIC)
+
+    assert (await one.position(SUB, OTHER)).offset == 10
+    for each in (one, two):
+        await each.close()
 
 
 async def test_an_acknowledgement_is_timed_by_the_clock_of_a_primary_not_heard_of_before(postgres_url: str) -> None:

@@ -65,7 +65,10 @@ class Cursors(Protocol):
         ...
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
-        """Return where the cursor stands; another topic identity than before restarts it at 0 (state.meet)."""
+        """Return where the cursor stands; another topic identity than before restarts it at 0 (state.meet).
+
+        Where several nodes use the store, raises `TopicGone` instead of restarting on a topic that is deleted by now.
+        """
         ...
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:

@@ -46,6 +46,11 @@ class TopicRecords:
             lambda connection: read_page(connection, query, topics.c.number, page).map(_topic)
         )
 
+    async def exists(self, topic: TopicId) -> bool:
+        """Whether a topic is there now; never answered from what was read before."""
+        query = select(topics.c.number).where(topics.c.id == topic_id_text(topic))
+        return await self._database.read(lambda connection: connection.scalar(query)) is not None
+
     async def ids(self) -> frozenset[TopicId]:
         """Return the identities of all topics."""
         query = select(topics.c.id)

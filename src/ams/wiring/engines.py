@@ -56,7 +56,7 @@ async def open_engines(settings: Settings, clock: Clock, files: Files, tell: Tel
         if embedded:
             await _make_missing_logs(embedded, registry)
         log = embedded or await _kafka_log(settings, registry, tell, stack)
-        cursors = await _cursors(settings, folder, clock, on_full, log, tell, stack)
+        cursors = await _cursors(settings, folder, clock, on_full, log, registry, tell, stack)
         yield Engines(clock, folder, log, registry, cursors, embedded)
 
 
@@ -112,6 +112,7 @@ async def _cursors(
     clock: Clock,
     on_full: Callable[[], bool],
     log: Log,
+    registry: Registry,
     tell: Tell,
     stack: contextlib.AsyncExitStack,
 ) -> Cursors:
@@ -123,7 +124,10 @@ async def _cursors(
     # Here, not above: without PostgreSQL nobody needs its driver.
     from ams.cursors.postgres import PostgresCursors
 
-    attempt = partial(PostgresCursors.open, settings.registry, password=settings.registry_password, clock=clock)
+    attempt = partial(
+        PostgresCursors.open, settings.registry, password=settings.registry_password, clock=clock,
+        exists=registry.topics.exists,
+    )  # fmt: skip
     cursors = await patiently("PostgreSQL", attempt, tell)
     stack.push_async_callback(cursors.close)
     return cursors

@@ -7,7 +7,7 @@ grown up to it or somebody seeks, and `ams doctor` names it.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ams import postgresql
@@ -22,20 +22,22 @@ from ams.cursors.postgres.rows import Row
 from ams.cursors.postgres.schema import prepare
 from ams.cursors.postgres.time import DatabaseTime
 from ams.cursors.state import Cursor
-from ams.errors import AmsError, Unusable
+from ams.errors import AmsError, TopicGone, Unusable
 from ams.names import Offset, SubscriptionId, TopicId
 
 if TYPE_CHECKING:
     from ams.postgresql import Connection
 
 T = TypeVar("T")
+Exists = Callable[[TopicId], Awaitable[bool]]
 
 
 class PostgresCursors:
     """Keeps `ams.cursors.base.Cursors` in a PostgreSQL database that several nodes use at once."""
 
-    def __init__(self, conninfo: str, time: DatabaseTime) -> None:
+    def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists) -> None:
         self._time = time
+        self._exists = exists
         self._reading = Line(conninfo, self._ask_time)
         self._moving = Line(conninfo, self._begin_moving)
         self._reader = Reader(self._reading, time)
@@ -44,18 +46,25 @@ class PostgresCursors:
 
     @classmethod
     async def open(
-        cls, url: str, *, password: str = "", clock: Clock | None = None, time: DatabaseTime | None = None
+        cls,
+        url: str,
+        *,
+        password: str = "",
+        clock: Clock | None = None,
+        time: DatabaseTime | None = None,
+        exists: Exists | None = None,
     ) -> Self:
         """Open or make the tables in the database at a `postgresql://` URL, which may name several servers.
 
-        `time` is what tells the database's time, by default one that goes on by `clock`. Raises `CursorsUnavailable`
+        `time` is what tells the database's time, by default one that goes on by `clock`; `exists` is asked whether a
+        topic is there now, before a cursor goes over to it. Raises `CursorsUnavailable`
         when the database cannot be reached now, `Unusable` when it cannot be used at all.
         """
         try:
             conninfo = postgresql.conninfo(url, password)
         except ValueError as error:
             raise Unusable(str(error)) from error
-        cursors = cls(conninfo, time or DatabaseTime(clock or SystemClock()))
+        cursors = cls(conninfo, time or DatabaseTime(clock or SystemClock()), exists or _surely)
         try:
             await cursors._ask(cursors._reading.insist(lambda connection, _: prepare(connection)))
         except AmsError:
@@ -94,11 +103,16 @@ class PostgresCursors:
         return await self._ask(self._reading.insist(lambda connection, _: rows.places(connection)))
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
-        """Return where the cursor stands now, also if another node moved it a moment ago."""
-        cursor = await self._read(subscription)
-        if cursor.topic == topic:
-            return _position(cursor)
-        return await self._move(subscription, lambda cursor: _told(state.meet(cursor, topic)))
+        """Return where the cursor stands now, also if another node moved it a moment ago.
+
+        Raises `TopicGone` for a topic that was deleted, rather than go back to it: this node may not have heard of its
+        successor yet, where another one has acknowledged already.
+        """
+        while (cursor := await self._read(subscription)).topic != topic:
+            if not await self._exists(topic):
+                raise TopicGone
+            await self._move(subscription, _over_to(topic, cursor.topic))
+        return _position(cursor)
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         """Return what retention took before it was acknowledged."""
@@ -198,6 +212,14 @@ class PostgresCursors:
     async def _begin_moving(self, connection: "Connection") -> None:
         await connection.execute(rows.ORDERLY)
         await rows.ask_time(connection, self._time)
+
+
+async def _surely(_: TopicId) -> bool:
+    return True
+
+
+def _over_to(topic: TopicId, before: TopicId) -> Callable[[Cursor], tuple[Cursor, None]]:
+    return lambda cursor: (state.meet(cursor, topic) if cursor.topic == before else cursor, None)
 
 
 def _told(cursor: Cursor) -> tuple[Cursor, Position]:

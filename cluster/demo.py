@@ -26,7 +26,8 @@ from demo.message import Message
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 SPREAD = 30.0
-"""Seconds over which the messages are spread at least; the last of them come when all has been killed."""
+"""Seconds in which all messages would come if nothing were killed; so each kill falls into a part that takes longer
+than `QUIET`."""
 RETRIES = 45
 """How often the library tries a call again, a second apart: longer than anything is away."""
 PATIENCE = 300.0
@@ -116,7 +117,9 @@ class Blows:
         self.findings: list[str] = []
         """What did not heal, or was not done before the job ended."""
         self._begun = threading.Event()
-        self._over = threading.Event()
+        self._healed = 0
+        """Kills that are behind us."""
+        self._counted = threading.Condition()
         self._ended = threading.Event()
 
     def begin(self) -> None:
@@ -124,12 +127,14 @@ class Blows:
         self._begun.set()
 
     def pace(self, messages: Iterator[Message], count: int) -> Iterator[Message]:
-        """Spread messages over the time, and hold the last of them back until all has been killed."""
-        began = time.monotonic()
+        """Spread messages over the kills: the first part comes before any, another when each has healed."""
+        part, began, first = 0, time.monotonic(), 0
         for number, message in enumerate(messages):
-            self._ended.wait(max(0.0, began + SPREAD * number / count - time.monotonic()))
-            if number == count - 1:
-                self._over.wait()
+            if number * (len(BLOWS) + 1) // count > part:
+                part += 1
+                self._wait_healed(part)
+                began, first = time.monotonic(), number
+            self._ended.wait(max(0.0, began + SPREAD * (number - first) / count - time.monotonic()))
             yield message
 
     def falling(self, cluster: Cluster, caretaker: Caretaker) -> "Falling":
@@ -142,10 +147,20 @@ class Blows:
         try:
             for blow in BLOWS:
                 self._deal(blow, cluster, caretaker)
+                self._count(1)
         except Exception as error:
             self.findings.append(f"the kills ended early: {error}")
         finally:
-            self._over.set()
+            self._count(len(BLOWS))  # however it ended, nothing is held back any more
+
+    def _count(self, healed: int) -> None:
+        with self._counted:
+            self._healed += healed
+            self._counted.notify_all()
+
+    def _wait_healed(self, kills: int) -> None:
+        with self._counted:
+            self._counted.wait_for(lambda: self._healed >= kills)
 
     def _deal(self, blow: Blow, cluster: Cluster, caretaker: Caretaker) -> None:
         if self._ended.wait(QUIET):

@@ -38,6 +38,8 @@ def check_folder(path: str) -> FolderReport:
     if is_in_use(path):
         raise Unusable(f"data folder {path} is in use; stop the service, or check a copy")
     folder = Folder.look(path)
+    if not any(map(os.path.exists, (folder.log, folder.registry, folder.cursors))):
+        raise Unusable(f"{path} holds keys only: what its service keeps is in Kafka and PostgreSQL")
     return FolderReport(check(folder.log), [_database(each) for each in (folder.registry, folder.cursors)])
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from ams.folder import Folder
 from tests.cli.conftest import exit_code_of
 from tests.support.house import open_house
 
@@ -51,9 +52,16 @@ def test_a_foreign_folder_is_refused_in_one_line(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == f"ams: {tmp_path} is not a data folder\n"
 
 
-async def test_a_folder_in_use_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from ams.folder import Folder
+def test_a_folder_of_a_node_that_keeps_nothing_here_is_told_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Folder.take(str(tmp_path)).release()
 
+    assert checked(tmp_path) == 1
+    assert "holds keys only: what its service keeps is in Kafka and PostgreSQL" in capsys.readouterr().err
+
+
+async def test_a_folder_in_use_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     taken = Folder.take(str(folder))
     try:
         assert checked(folder) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Ams
+from tests.cli.conftest import SERVICE_TOKEN, Ams
 from tests.support.service import LiveService
 
 
@@ -65,6 +65,14 @@ def test_without_a_subscription_the_connection_is_checked(ams: Ams, project: str
     assert ams("doctor", AMS_TOKEN="wrong").returncode == 3
     assert ams("doctor", "--project", "none").returncode == 4
     assert ams("doctor", AMS_ENDPOINT="https://localhost:1").returncode == 6
+
+
+def test_the_token_of_the_service_is_let_in_though_it_is_nobodys(ams: Ams, project: str) -> None:
+    works = ams("doctor", AMS_TOKEN=SERVICE_TOKEN)
+
+    assert works.returncode == 0, works.stderr
+    assert "user      (service token)" in works.stdout.splitlines()
+    assert "All is well." in works.stdout
 
 
 def test_a_consumer_of_the_project_is_let_in(ams: Ams, project: str) -> None:

@@ -92,11 +92,21 @@ def _service(session: Session) -> wire.ServiceDiagnosis | None:
 def _connection(session: Session) -> dict[str, str]:
     """Return what works; the first thing that does not ends the command with its error."""
     session.call(wire.get_status())
-    works = {"endpoint": session.client.endpoint, "user": session.call(wire.get_profile()).name}
+    works = {"endpoint": session.client.endpoint, "user": _user(session)}
     if session.chosen_project:
         _enter(session)
         works["project"] = session.project
     return works
+
+
+def _user(session: Session) -> str:
+    """Return who is asking; the service's own token is nobody's, but is let in."""
+    try:
+        return session.call(wire.get_profile()).name
+    except NotAuthenticated:
+        if _service(session) is None:
+            raise
+        return "(service token)"
 
 
 def _enter(session: Session) -> None:

@@ -8,7 +8,7 @@ from ams.clock import Milliseconds
 from ams.losses import Losses
 from ams.metrics import NEVER, Metrics, Point, rate
 from ams.names import TopicName
-from ams.registry.database import Database
+from ams.registry.sqlite import SqliteStore
 from ams.registry.tallies import Rate
 from ams.usage import Usage
 from tests.support.house import SUB, TOPIC, open_house
@@ -46,13 +46,13 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
         metrics = Metrics(engines.registry, engines.counting, losses, engines.clock)
         usage = Usage(engines.registry, engines.counting, Admission(engines.registry), engines.clock)
         asked = []
-        attempt = Database._attempt
+        attempt = SqliteStore._attempt
 
-        def counted(self: Database, work: Any, begin: str) -> Any:
+        def counted(self: SqliteStore, work: Any, begin: str) -> Any:
             asked.append(begin)
             return attempt(self, work, begin)
 
-        monkeypatch.setattr(Database, "_attempt", counted)
+        monkeypatch.setattr(SqliteStore, "_attempt", counted)
         for route, most in (
             (metrics.node(), 0),
             (metrics.project(caller), 2),

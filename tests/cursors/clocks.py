@@ -1,7 +1,7 @@
 """Time for cursor stores under test."""
 
 from ams.clock import ManualClock, Milliseconds
-from ams.cursors.postgres import DatabaseTime
+from ams.cursors.postgresql import DatabaseTime
 
 
 class StandingTime(DatabaseTime):

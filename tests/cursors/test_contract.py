@@ -8,7 +8,7 @@ import pytest
 
 from ams.clock import ManualClock, Milliseconds
 from ams.cursors.base import Cursors
-from ams.cursors.postgres import PostgresCursors
+from ams.cursors.postgresql import PostgresCursors
 from ams.cursors.sqlite import SqliteCursors
 from ams.errors import AckTimeout, InvalidInput, SubscriptionGone
 from ams.names import Offset, SubscriptionId, TopicId

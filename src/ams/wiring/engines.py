@@ -122,7 +122,7 @@ async def _cursors(
         stack.push_async_callback(sqlite.close)
         return sqlite
     # Here, not above: without PostgreSQL nobody needs its driver.
-    from ams.cursors.postgres import PostgresCursors
+    from ams.cursors.postgresql import PostgresCursors
 
     attempt = partial(
         PostgresCursors.open, settings.registry, password=settings.registry_password, clock=clock,

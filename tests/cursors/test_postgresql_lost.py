@@ -14,7 +14,7 @@ import pytest
 
 from ams import postgresql
 from ams.clock import Milliseconds
-from ams.cursors.postgres import PostgresCursors
+from ams.cursors.postgresql import PostgresCursors
 from ams.errors import CursorsUnavailable
 from ams.names import Offset, SubscriptionId
 from cluster.link import Link

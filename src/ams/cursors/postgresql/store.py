@@ -14,13 +14,13 @@ from ams import postgresql
 from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors import state
 from ams.cursors.base import Handed, Oldest, Place, Position
-from ams.cursors.postgres import rows
-from ams.cursors.postgres.line import Interrupted, Line
-from ams.cursors.postgres.moving import Mover
-from ams.cursors.postgres.reading import Reader
-from ams.cursors.postgres.rows import Row
-from ams.cursors.postgres.schema import prepare
-from ams.cursors.postgres.time import DatabaseTime
+from ams.cursors.postgresql import rows
+from ams.cursors.postgresql.line import Interrupted, Line
+from ams.cursors.postgresql.moving import Mover
+from ams.cursors.postgresql.reading import Reader
+from ams.cursors.postgresql.rows import Row
+from ams.cursors.postgresql.schema import prepare
+from ams.cursors.postgresql.time import DatabaseTime
 from ams.cursors.state import Cursor
 from ams.errors import AmsError, TopicGone, Unusable
 from ams.names import Offset, SubscriptionId, TopicId

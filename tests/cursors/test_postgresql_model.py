@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ams.clock import ManualClock, Milliseconds
 from ams.cursors import state
 from ams.cursors.base import Cursors, Handed, Position
-from ams.cursors.postgres import PostgresCursors
+from ams.cursors.postgresql import PostgresCursors
 from ams.cursors.state import Cursor
 from ams.errors import AmsError
 from ams.names import Offset, SubscriptionId, TopicId, new_uuid

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import structlog
 
 from ams import postgresql
-from ams.cursors.postgres import rows
-from ams.cursors.postgres.line import Interrupted, Line
-from ams.cursors.postgres.rows import Row, Rows
-from ams.cursors.postgres.time import DatabaseTime
+from ams.cursors.postgresql import rows
+from ams.cursors.postgresql.line import Interrupted, Line
+from ams.cursors.postgresql.rows import Row, Rows
+from ams.cursors.postgresql.time import DatabaseTime
 from ams.cursors.state import Cursor
 from ams.errors import AmsError, CursorsUnavailable, SubscriptionGone
 from ams.names import SubscriptionId

@@ -9,7 +9,7 @@ import pytest
 
 from ams import postgresql
 from ams.clock import Milliseconds, SystemClock
-from ams.cursors.postgres import DatabaseTime, PostgresCursors, rows
+from ams.cursors.postgresql import DatabaseTime, PostgresCursors, rows
 from ams.errors import CursorsUnavailable, InvalidInput, TopicGone, Unusable
 from ams.names import Offset, SubscriptionId, TopicId
 from tests.cursors.law import Trial

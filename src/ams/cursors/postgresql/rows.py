@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ams.clock import Milliseconds
 from ams.cursors.base import Oldest, Place
-from ams.cursors.postgres.time import DatabaseTime
+from ams.cursors.postgresql.time import DatabaseTime
 from ams.cursors.state import Cursor, HandOut
 from ams.names import Offset, SubscriptionId, TopicId, topic_id_text
 

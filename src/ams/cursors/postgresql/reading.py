@@ -4,10 +4,10 @@ import asyncio
 
 import structlog
 
-from ams.cursors.postgres import rows
-from ams.cursors.postgres.line import Line
-from ams.cursors.postgres.rows import Row, Rows
-from ams.cursors.postgres.time import DatabaseTime
+from ams.cursors.postgresql import rows
+from ams.cursors.postgresql.line import Line
+from ams.cursors.postgresql.rows import Row, Rows
+from ams.cursors.postgresql.time import DatabaseTime
 from ams.errors import AmsError, CursorsUnavailable, SubscriptionGone
 from ams.names import SubscriptionId
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from ams.clock import Milliseconds
 from ams.cursors import state
-from ams.cursors.postgres.moving import Call, Step, fold
-from ams.cursors.postgres.rows import RUN, Row
+from ams.cursors.postgresql.moving import Call, Step, fold
+from ams.cursors.postgresql.rows import RUN, Row
 from ams.cursors.state import Cursor, HandOut
 from ams.errors import InvalidInput
 from ams.names import Offset, TopicId

@@ -12,6 +12,8 @@ from bench.run import Bench, figures, messages_per_second, middle
 from bench.stats import median
 
 FEW, MANY = 10, 1000
+CONNECTIONS = FEW
+"""As many as the few topics: so no two publishes are gathered into one batch on either side, and calls are compared."""
 PER_TOPIC = 20
 ALLOWED_BYTES = 20_000
 """Memory a node may take for a topic."""
@@ -37,8 +39,8 @@ def cluster_topics(bench: Bench) -> Iterator[Result]:
         many = _side(many_node, MANY)
         _use(many)
         yield _memory(before, many_node)
-        yield _compared(bench, few, many, "publish", 64, lambda side: Publish(side.topics))
-        yield _compared(bench, few, many, "pull", 16, lambda side: Pull(side.subscriptions, PER_TOPIC))
+        yield _compared(bench, few, many, "publish", CONNECTIONS, lambda side: Publish(side.topics))
+        yield _compared(bench, few, many, "pull", CONNECTIONS, lambda side: Pull(side.subscriptions, PER_TOPIC))
 
 
 def _side(node: Service, count: int) -> Side:

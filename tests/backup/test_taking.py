@@ -119,6 +119,15 @@ def test_what_is_no_data_folder_is_refused(tmp_path: Path) -> None:
         take(str(tmp_path), str(tmp_path / "b"))
 
 
+def test_a_folder_whose_messages_are_on_kafka_is_not_taken_for_a_backup_of_them(tmp_path: Path) -> None:
+    Folder.take(str(tmp_path / "node")).release()
+
+    with pytest.raises(Unusable, match="its service keeps them on Kafka"):
+        take(str(tmp_path / "node"), str(tmp_path / "b"))
+
+    assert not (tmp_path / "b").exists()
+
+
 def test_a_folder_without_its_registry_is_refused(data: Path, tmp_path: Path) -> None:
     (data / "registry.db").unlink()
 

@@ -71,6 +71,8 @@ def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None =
     folder, target = Folder.look(data), os.path.abspath(target)
     if not is_ours(folder.path):
         raise Unusable(f"{folder.path} is not a data folder")
+    if not os.path.isdir(folder.log):
+        raise Unusable(f"{folder.path} holds no messages: its service keeps them on Kafka; back them up there")
     if os.path.commonpath([folder.path, target]) == folder.path:
         raise Unusable(f"{target} is within the data folder; choose a folder elsewhere")
     try:

@@ -54,12 +54,12 @@ LAST_TIME = 253_402_300_799_999
 
 def encode(sent: Message) -> tuple[bytes, list[Header]]:
     """Return the value and the headers of a message."""
-    headers: list[Header] = [_header(name, value) for name, value in sent.attributes.items()]
+    headers: list[Header] = [_header(*each) for each in sent.attributes.items()] if sent.attributes else []
     try:
         raw: bytes = pybase64.b64decode(sent.data, validate=True)
     except ValueError:
         raw = b""
-    if pybase64.b64encode(raw).decode() == sent.data:
+    if pybase64.b64encode_as_string(raw) == sent.data:
         return raw, headers
     return sent.data.encode("utf-8", "surrogatepass"), [*headers, (TEXT, b"")]
 

@@ -38,9 +38,8 @@ class State:
         yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", made.deliverer.waiting)
         if made.embedded:
             yield figure("ams_log_bytes", "Bytes of the log on disk.", made.embedded.usage())
-        yield figure(
-            "ams_publishing_refused", "1 while publishing is refused (disk full, failed sync).", bool(made.log.refusal)
-        )
+        refused = "1 while publishing is refused (disk full, failed sync; on Kafka too few brokers)."
+        yield figure("ams_publishing_refused", refused, bool(made.log.refusal))
 
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while the service runs."""

@@ -203,8 +203,8 @@ class KafkaLog:
 
     @property
     def refusal(self) -> str | None:
-        """Why appends are refused now (`Log.refusal`)."""
-        return self.away
+        """Why appends are refused now (`Log.refusal`): no broker answers, or too few are in sync."""
+        return self.away or self._sender.refusal
 
     @property
     def away(self) -> str | None:

@@ -1,10 +1,17 @@
 """Sending: each request stored once, in order, whatever becomes of answers, brokers and callers."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.errors import InvalidProducerEpoch, KafkaConnectionError, TopicAuthorizationFailedError, for_code
+from aiokafka.errors import (
+    InvalidProducerEpoch,
+    KafkaConnectionError,
+    NotEnoughReplicasError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 from aiokafka.protocol.produce import ProduceRequest
 
 from ams.errors import LogUnavailable, TooLarge
@@ -25,6 +32,8 @@ class LossyConnection(Connection):
     lose_answers = 0
     lose_requests = 0
     sent = 0
+    answers_too_few = False
+    """Whether the leader says that too few brokers are in sync: a single broker never does."""
     held: asyncio.Event | None = None
     """While not set, publishes are on their way."""
 
@@ -34,6 +43,9 @@ class LossyConnection(Connection):
         self.sent += 1
         if self.held is not None:
             await self.held.wait()
+        if self.answers_too_few:
+            names = [name for name, _ in request._topics]
+            return SimpleNamespace(topics=[(name, [(0, NotEnoughReplicasError.errno, -1, -1)]) for name in names])
         if self.lose_requests:
             self.lose_requests -= 1
             raise KafkaConnectionError("lost before it arrived")
@@ -326,6 +338,21 @@ async def test_what_the_brokers_refuse_is_tried_anew_by_the_next_publish(
                 await log.append(topic, texts("aaaa"))
 
     assert (await log.append(topic, texts("bbbb"))).first == 0
+
+
+async def test_a_publish_that_too_few_brokers_can_keep_waits_for_them_and_the_log_says_so(log: LossyLog):
+    topic = await new_topic(log)
+    log.connection.answers_too_few = True
+    waiting = asyncio.ensure_future(log.append(topic, texts("aaaa")))
+    async with asyncio.timeout(7):
+        while log.refusal is None:
+            await asyncio.sleep(0.02)
+
+    assert (log.refusal, log.away, waiting.done()) == ("too few brokers are in sync", None, False)
+
+    log.connection.answers_too_few = False
+    assert (await waiting).first == 0
+    assert log.refusal is None
 
 
 async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: LossyLog):

@@ -22,6 +22,8 @@ from aiokafka.errors import (
     InvalidProducerEpoch,
     KafkaError,
     NoError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
     OutOfOrderSequenceNumber,
     UnknownProducerId,
     for_code,
@@ -54,6 +56,9 @@ _PAUSE = 0.05
 """Seconds before a batch is sent again."""
 _LOOK_EVERY = 0.25
 """Seconds between looks at what waited too long."""
+_TOO_FEW = (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)
+_TOO_FEW_SECONDS = 15.0
+"""How long it is believed that too few brokers are in sync when nobody publishes."""
 _LOST_SEQUENCE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
 
 Stored = Callable[[Place, Appended, Sequence[Fragment], int], None]
@@ -89,6 +94,7 @@ class Sender:
         self._identifying: asyncio.Task[Producer] | None = None
         self._looking: asyncio.TimerHandle | None = None
         self._flying = 0
+        self._too_few_until = 0.0
         self._closing = False
 
     def submit(
@@ -130,6 +136,11 @@ class Sender:
             self._identifying = asyncio.create_task(self._ask_identity())
         self._producer = await asyncio.shield(self._identifying)
         return self._producer
+
+    @property
+    def refusal(self) -> str | None:
+        """Why brokers refuse what is sent to them, so that it waits in vain; None while they do not."""
+        return "too few brokers are in sync" if self._loop.time() < self._too_few_until else None
 
     def forget(self, topic: TopicId) -> None:
         """Tell all who wait for a topic that it is gone.
@@ -284,6 +295,7 @@ class Sender:
 
     def _is_stored(self, line: Line, batch: Batch, answer: "_Answer") -> None:
         first = Offset(answer.offset + line.place.first)
+        self._too_few_until = 0.0
         line.settle()
         fragments = [each for request in batch.requests for each in request.fragments]
         data_bytes = sum(request.data_bytes for request in batch.requests)
@@ -293,6 +305,8 @@ class Sender:
 
     def _may_pass(self, line: Line, batch: Batch, error: KafkaError | None) -> bool:
         """Whether a batch is to be sent again."""
+        if isinstance(error, _TOO_FEW):
+            self._too_few_until = self._loop.time() + _TOO_FEW_SECONDS
         if isinstance(error, _LOST_SEQUENCE) and batch.attempts == 1:  # surely not stored, neither now nor before
             line.renew()
             batch.data, batch.attempts = b"", 0

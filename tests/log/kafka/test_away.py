@@ -63,7 +63,7 @@ async def log(broker: Brokers):
 
 async def answers_again(log: KafkaLog, topic) -> int:
     """Return where an append goes that is tried until it is answered."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(15):
         while True:
             try:
                 return (await log.append(topic, texts("back"))).first
@@ -117,7 +117,7 @@ async def test_a_log_opened_before_its_broker_finds_it_when_it_is_there(broker: 
 
     link.restore()
 
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(10):
         while log.away is not None:
             await asyncio.sleep(0.05)
     topic = await new_topic(log)
@@ -133,7 +133,7 @@ async def test_that_kafka_went_and_came_back_is_said_once_each(broker: Brokers, 
             await log.topics()
         await asyncio.sleep(2.5)
         link.restore()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(10):
             while not any(line["event"] == "kafka.back" for line in lines):
                 await asyncio.sleep(0.05)
 

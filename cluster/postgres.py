@@ -109,11 +109,6 @@ class Postgres(Startable):
             connection.execute(words)
         return self.url(name)
 
-    def drop_database(self, name: str) -> None:
-        """Remove a database, and whoever is connected to it."""
-        with self.connected("postgres") as connection:
-            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
-
     @contextlib.contextmanager
     def connected(self, database: str = DATABASE, *, server: int | None = None) -> Iterator["psycopg.Connection"]:
         """Connect, to the primary or to one server, each statement a transaction of its own."""

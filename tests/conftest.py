@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import shape
 
-MARKS = {"kafka_servers": "kafka", "postgres_url": "postgres"}
+MARKS = {"kafka_servers": "kafka", "postgres_url": "postgres", "spark": "spark"}
 """Fixtures, and how tests that use them are marked; by these marks `make test` leaves out what the machine lacks."""
 
 

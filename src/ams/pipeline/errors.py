@@ -1,0 +1,78 @@
+"""What may go wrong in a pipeline, as one tree; `ams.cli.exits` says with which exit code each ends.
+
+    PipelineError
+    ├── Unavailable           Java or a Spark of the right version is missing
+    ├── WrongOption           an option of format("ams"), of a job or of a session says what cannot be
+    ├── WrongDefinition       a definition file says what cannot be; knows all its findings and their lines
+    ├── ChangedDefinition     a checkpoint was made by another definition
+    ├── WrongTable            a folder or database table was written by something else, or does not fit
+    ├── DataLoss              messages that were to be read are kept no longer
+    ├── Busy                  another run works in the same folder
+    └── Failed                Spark gave up; the message is the root cause in one line
+
+No text of these holds a token, a password or a payload.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class PipelineError(Exception):
+    """The root of everything the pipeline raises on purpose."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Unavailable(PipelineError):
+    """Something the pipeline stands on is not installed; the message says what to install."""
+
+
+class WrongOption(PipelineError):
+    """An option says what cannot be."""
+
+    def __init__(self, option: str, reason: str) -> None:
+        super().__init__(f"option {option}: {reason}")
+        self.option = option
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type["WrongOption"], tuple[str, str]]:
+        return type(self), (self.option, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong in a file; lines count from 1."""
+
+    line: int
+    reason: str
+
+
+class WrongDefinition(PipelineError):
+    """A definition file says what cannot be."""
+
+    def __init__(self, file: str, findings: Sequence[Finding]) -> None:
+        super().__init__("\n".join(f"{file}:{each.line}: {each.reason}" for each in findings))
+        self.file = file
+        self.findings = tuple(findings)
+
+
+class ChangedDefinition(PipelineError):
+    """A checkpoint was made by another definition; the message says what to do."""
+
+
+class WrongTable(PipelineError):
+    """A folder or a database table was written by something else, or has other columns; nothing was changed."""
+
+
+class DataLoss(PipelineError):
+    """Messages that were to be read are kept no longer."""
+
+
+class Busy(PipelineError):
+    """Another run works in the same folder."""
+
+
+class Failed(PipelineError):
+    """Spark gave up; the message is the root cause in one line."""

@@ -1,0 +1,93 @@
+"""From messages to records: what a message holds, and those that hold nothing of use, set aside with the reason."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from ams.pipeline.columns import BROKEN, MESSAGES, PLACE
+
+Record = Mapping[str, Any]
+Parse = Callable[[bytes, Mapping[str, str]], Iterable["Record | Broken"]]
+"""Reads the data and the attributes of a message; raises `Broken` for a message it cannot read, and yields one in the
+place of each record it cannot read. Pure, and of a module that imports no Spark."""
+
+
+class Broken(ValueError):
+    """A message, or one record of it, is not what it should be; the text says why and never quotes a payload."""
+
+
+class Parsed(NamedTuple):
+    """What came of messages."""
+
+    records: DataFrame
+    """The columns asked for, and `source`, a struct of `columns.PLACE`."""
+    broken: DataFrame
+    """`columns.BROKEN`: a row for each thing that was set aside."""
+
+
+def parsed(messages: DataFrame, parse: Parse, schema: StructType) -> Parsed:
+    """Parse messages (`columns.MESSAGES`) into records with the columns of `schema`.
+
+    Both results are computed from `messages` when they are used: persist `rows_of` of what is costly to read twice.
+    """
+    return split(rows_of(messages, parse, schema), schema)
+
+
+def rows_of(messages: DataFrame, parse: Parse, schema: StructType) -> DataFrame:
+    """Return a row for each record and each thing set aside: `source`, `record`, `attributes`, `data`, `reason`.
+
+    `record` is null where `reason` is not, and the other way round.
+    """
+    return messages.select(*MESSAGES.names).mapInArrow(_mapper(parse, _parsed_schema(schema)), _parsed_schema(schema))
+
+
+def split(rows: DataFrame, schema: StructType) -> Parsed:
+    """Part what `rows_of` returned into records and what was set aside."""
+    records = rows.where(F.col("reason").isNull()).select(
+        *(F.col("record").getField(name).alias(name) for name in schema.names), "source"
+    )
+    broken = rows.where(F.col("reason").isNotNull()).select(
+        *(F.col("source").getField(name).alias(name) for name in PLACE.names), "attributes", "data", "reason"
+    )
+    return Parsed(records, broken.select(*BROKEN.names))
+
+
+def _parsed_schema(schema: StructType) -> StructType:
+    return StructType(
+        [
+            StructField("source", PLACE, nullable=False),
+            StructField("record", schema),
+            MESSAGES["attributes"],
+            StructField("data", MESSAGES["data"].dataType),
+            StructField("reason", StringType()),
+        ]
+    )
+
+
+def _mapper(parse: Parse, schema: StructType) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        for batch in batches:
+            rows = [row for message in batch.to_pylist() for row in _rows(message, parse)]
+            yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema)
+
+    return parse_batches
+
+
+def _rows(message: dict[str, Any], parse: Parse) -> Iterator[dict[str, Any]]:
+    source = {name: message[name] for name in PLACE.names}
+    attributes = dict(message["attributes"])
+    broken = {"source": source, "record": None, "attributes": message["attributes"], "data": message["data"]}
+    try:
+        for record in parse(message["data"], attributes):
+            if isinstance(record, Broken):
+                yield {**broken, "reason": str(record)}
+            else:
+                yield {"source": source, "record": record, "attributes": [], "data": None, "reason": None}
+    except Broken as error:
+        yield {**broken, "reason": str(error)}

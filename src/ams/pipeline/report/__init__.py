@@ -1,0 +1,1 @@
+"""Pages with plots, for people who would rather look."""

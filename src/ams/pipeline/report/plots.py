@@ -1,0 +1,136 @@
+"""Figures as SVG, drawn from plain numbers; text stays text, so that it can be searched and copied.
+
+Colours are those of Okabe and Ito, which people with any kind of colour vision can tell apart.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import matplotlib as mpl
+from matplotlib import dates
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
+STATUS_COLOURS: Mapping[str, str] = {
+    "OK": "#009e73",
+    "WARNING": "#f0e442",
+    "CRITICAL": "#d55e00",
+    "UNKNOWN": "#999999",
+    "MISSING": "#cccccc",
+    "DOWNTIME": "#56b4e9",
+}
+_SCALE = LinearSegmentedColormap.from_list("from bad to good", ["#d55e00", "#f0e442", "#009e73"])
+_UNDEFINED = "#dddddd"
+_WIDTH = 9.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a timeline."""
+
+    begin: datetime
+    end: datetime
+    status: str
+
+
+def stacked_bars(series: Mapping[str, Sequence[float]], labels: Sequence[str], unit: str) -> str:
+    """Draw a bar for each label, stacked of one piece for each series."""
+    figure, axes = _axes(height=3.2)
+    base = [0.0] * len(labels)
+    for number, (name, values) in enumerate(series.items()):
+        axes.bar(range(len(labels)), values, bottom=base, label=name, color=_colour(number), width=0.7)
+        base = [below + value for below, value in zip(base, values, strict=True)]
+    crowded = len(labels) > 6
+    axes.set_xticks(range(len(labels)), labels, rotation=30 if crowded else 0, ha="right" if crowded else "center")
+    axes.set_ylabel(unit)
+    _legend(axes, len(series))
+    return _svg(figure)
+
+
+def lines(series: Mapping[str, Sequence[float]], labels: Sequence[str], unit: str) -> str:
+    """Draw a line for each series over the labels."""
+    figure, axes = _axes(height=3.0)
+    for number, (name, values) in enumerate(series.items()):
+        axes.plot(range(len(labels)), values, label=name, color=_colour(number), marker="o", markersize=3)
+    step = max(1, len(labels) // 12)
+    axes.set_xticks(range(0, len(labels), step), labels[::step])
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(unit)
+    _legend(axes, len(series))
+    return _svg(figure)
+
+
+def board(values: Mapping[str, Sequence[float | None]], labels: Sequence[str]) -> str:
+    """Draw a row for each name and a cell for each label, coloured by its percentage; None is undefined."""
+    figure, axes = _axes(height=0.9 + 0.32 * max(len(values), 1))
+    for row, cells in enumerate(values.values()):
+        for column, value in enumerate(cells):
+            colour = _UNDEFINED if value is None else _SCALE(value / 100)
+            axes.barh(row, 0.94, left=column - 0.47, height=0.88, color=colour)
+            axes.text(column, row, "-" if value is None else f"{value:.1f}", ha="center", va="center", fontsize=8)
+    axes.set_yticks(range(len(values)), list(values))
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xlim(-0.5, max(len(labels), 1) - 0.5)
+    axes.invert_yaxis()
+    _bare(axes)
+    return _svg(figure)
+
+
+def timelines(rows: Mapping[str, Sequence[Span]]) -> str:
+    """Draw a strip of statuses over time for each name."""
+    figure, axes = _axes(height=0.9 + 0.3 * max(len(rows), 1))
+    for row, spans in enumerate(rows.values()):
+        for span in spans:
+            width = (span.end - span.begin) / timedelta(days=1)
+            left = dates.date2num(span.begin)
+            axes.barh(row, width, left=left, height=0.7, color=STATUS_COLOURS.get(span.status, _UNDEFINED))
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.xaxis_date()
+    axes.xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))
+    axes.invert_yaxis()
+    for status, colour in STATUS_COLOURS.items():
+        axes.barh(0, 0, color=colour, label=status)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=len(STATUS_COLOURS), frameon=False, fontsize=8)
+    _bare(axes)
+    return _svg(figure)
+
+
+def _style() -> AbstractContextManager[None]:
+    return mpl.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": "ams", "font.size": 9.0, "font.family": "sans-serif"}
+    )
+
+
+def _axes(height: float) -> tuple[Figure, Axes]:
+    with _style():
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _bare(axes: Axes) -> None:
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def _legend(axes: Axes, entries: int) -> None:
+    if entries > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def _svg(figure: Figure) -> str:
+    written = io.StringIO()
+    with _style():
+        figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = written.getvalue()
+    return text[text.index("<svg") :]

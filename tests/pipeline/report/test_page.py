@@ -1,0 +1,58 @@
+"""A page says what it was given, escaped, and needs nothing else."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from ams.pipeline.report.page import Figure, Rows, Section, page
+from ams.pipeline.report.plots import Span, board, lines, stacked_bars, timelines
+
+MIDNIGHT = datetime(2024, 3, 5, tzinfo=UTC)
+DRAWN = {
+    "stacked bars": lambda: stacked_bars({"atlas": [1.0, 2.0], "<cms>": [0.5, 0.0]}, ["SITE-A", "SITE-B"], "hours"),
+    "lines": lambda: lines({"alarms": [1.0, 4.0, 2.0]}, ["1", "2", "3"], "messages"),
+    "a board": lambda: board({"SITE-A": [99.5, None], "SITE-B": [0.0, 100.0]}, ["5 March", "6 March"]),
+    "timelines": lambda: timelines({"ce01.example.org": [Span(MIDNIGHT, MIDNIGHT + timedelta(hours=3), "CRITICAL")]}),
+    "nothing": lambda: stacked_bars({}, [], "hours"),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_plot_is_a_well_formed_picture_and_the_same_each_time(name: str) -> None:
+    drawn = DRAWN[name]()
+
+    assert Xml.fromstring(drawn).tag.endswith("svg")
+    assert drawn == DRAWN[name]()
+
+
+def test_the_words_of_a_plot_are_text() -> None:
+    drawn = DRAWN["a board"]()
+
+    assert {"SITE-A", "99.5", "-", "6 March"} <= {each.text for each in Xml.fromstring(drawn).iter() if each.text}
+
+
+def test_a_page_shows_its_sections_and_escapes_what_they_say() -> None:
+    section = Section(
+        "Usage <1>",
+        "a & b",
+        [Rows(("topic", "messages", "share"), [("<script>", 12345, 0.5), (None, True, -1)], "All")],
+    )
+
+    written = page(
+        "Report", "of a day", [section, Section("Plots", content=[Figure(DRAWN["lines"](), "Alarms a day")])]
+    )
+
+    assert "Usage &lt;1&gt;" in written
+    assert "a &amp; b" in written
+    assert '<td>&lt;script&gt;</td><td class="number">12,345</td><td class="number">0.50</td>' in written
+    assert '<td>-</td><td>True</td><td class="number">-1</td>' in written
+    assert "<figcaption>Alarms a day</figcaption>" in written
+    assert written.count("<svg") == 1
+
+
+def test_a_page_fetches_nothing() -> None:
+    written = page("Report", "", [Section("Plots", content=[Figure(DRAWN["timelines"](), "Statuses")])])
+
+    assert not re.findall(r"<script|<link|<img|src=|@import|url\(http", written)

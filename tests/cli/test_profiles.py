@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.cli.exits import Usage
-from ams.cli.profile_file import KEYS, Profiles, read_profiles, write_profiles
+from ams.cli.profile_file import write_profiles
+from ams.client.profiles import KEYS, Profiles, read_profiles
 from tests.cli.conftest import Ams
 
 TOKEN = "0123456789abcdef"

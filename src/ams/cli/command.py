@@ -11,12 +11,12 @@ import typer
 
 from ams.cli.arguments import Output
 from ams.cli.completing import project_names
-from ams.cli.connection import connection
 from ams.cli.exits import Usage
 from ams.cli.output import Format, document, emit, note
-from ams.cli.profile_file import Source
 from ams.client import Client, Retry
+from ams.client.connection import connection
 from ams.client.errors import ClientError, NotAuthenticated
+from ams.client.profiles import Source
 from ams.client.wire import Call
 from ams.settings import environment
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ams.cli.connection import connection
 from ams.cli.output import short_name
-from ams.cli.profile_file import Source
 from ams.client import Client, wire
+from ams.client.connection import connection
+from ams.client.profiles import Source
 from ams.client.wire import Call
 from ams.settings import environment
 

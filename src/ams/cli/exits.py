@@ -43,6 +43,7 @@ _CODES: dict[type[BaseException], Exit] = {
     AmsError: Exit.REFUSED,
     BadSettings: Exit.USAGE,
     errors.ClientError: Exit.REFUSED,
+    errors.BadConnection: Exit.USAGE,
     errors.Unreachable: Exit.UNREACHABLE,
     errors.Unusable: Exit.USAGE,
     errors.NotAuthenticated: Exit.NOT_ALLOWED,

@@ -9,18 +9,11 @@ import typer
 
 from ams.cli.arguments import Output
 from ams.cli.command import examples
-from ams.cli.connection import endpoint_of
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, document, emit, fields, note
-from ams.cli.profile_file import (
-    CURRENT,
-    Profiles,
-    profiles_path,
-    read_profiles,
-    token_path,
-    write_profiles,
-    write_secret,
-)
+from ams.cli.profile_file import token_path, write_profiles, write_secret
+from ams.client.connection import endpoint_of
+from ams.client.profiles import CURRENT, Profiles, profiles_path, read_profiles
 from ams.names import is_name
 from ams.settings import environment
 

@@ -2,6 +2,8 @@
 
     ClientError
     ├── Closed                this client was closed
+    ├── BadConnection         an option, a variable or a profile says something that cannot be
+    │   └── NoService         nothing says which service to talk to
     ├── Unreachable           nobody answered: connection, TLS, timeout
     │   ├── Untrusted         no TLS, or a certificate that nobody trusted signed
     │   ├── NotAms            something answered that does not speak AMS
@@ -37,6 +39,14 @@ class ClientError(Exception):
 
 class Closed(ClientError):
     """The client was closed, so that it can no longer be asked."""
+
+
+class BadConnection(ClientError):
+    """What was said of a connection cannot be: by an option, a variable, a profile, or a file they name."""
+
+
+class NoService(BadConnection):
+    """No place says which service to talk to."""
 
 
 class Unreachable(ClientError):

@@ -1,18 +1,18 @@
 """Which service to talk to, and as whom.
 
-Each of endpoint, token, project and CA file is taken from the first place that names it: the options of the command,
-the environment, the profile (the one named, or the one in use), and last, for what is on this machine, the data folder
-in the current folder, so that `ams topics list --project demo` works beside a service started there.
+Each of endpoint, token, project and CA file is taken from the first place that names it: what the caller says (options
+of a command or of a data source), the environment, the profile (the one named, or the one in use), and last, for what
+is on this machine, the data folder in the current folder, so that `ams topics list --project demo` works beside a
+service started there.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ams.cli.exits import Usage
-from ams.cli.profile_file import Source, profiles_path, read_profile, read_profiles
 from ams.client.endpoint import LOOPBACK, host
-from ams.client.errors import InvalidInput
+from ams.client.errors import BadConnection, InvalidInput, NoService
+from ams.client.profiles import Source, profiles_path, read_profile, read_profiles
 
 LOCAL_ENDPOINT = "https://localhost:8080"
 LOCAL_FOLDER = "ams-data"
@@ -30,7 +30,7 @@ class Connection:
 
 
 def connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
-    """Put a connection together; raise `Usage` when no place names an endpoint or a place cannot be read."""
+    """Put a connection together; raise `BadConnection` when no place names an endpoint or a place cannot be read."""
     sources = [options, _from_environment(environment)]
     path = profiles_path(environment)
     name = profile or environment.get("AMS_PROFILE") or _profile_in_use(path, sources)
@@ -68,14 +68,14 @@ def _local_folder() -> Source | None:
 
 
 def endpoint_of(named: str | None) -> str:
-    """Return an endpoint with its scheme; raise `Usage` for none and for what cannot be one."""
+    """Return an endpoint with its scheme; raise `BadConnection` for none and for what cannot be one."""
     if named is None:
-        raise Usage("no service to talk to: give --endpoint, set AMS_ENDPOINT, or use --profile")
+        raise NoService("no service to talk to: give --endpoint, set AMS_ENDPOINT, or use --profile")
     endpoint = named if "://" in named else f"https://{named}"
     try:
         host(endpoint)
     except InvalidInput as error:
-        raise Usage(f"{named!r} is no endpoint: {error.message}") from None
+        raise BadConnection(f"{named!r} is no endpoint: {error.message}") from None
     return endpoint
 
 
@@ -92,7 +92,7 @@ def _first(sources: list[Source], field: str) -> str | None:
 def _token(sources: list[Source]) -> str:
     for source in sources:
         if source.token and source.token_file:
-            raise Usage("a token and a token file were given in one place; give one of them")
+            raise BadConnection("a token and a token file were given in one place; give one of them")
         if source.token:
             return source.token
         if source.token_file:
@@ -105,6 +105,6 @@ def _read_token(path: str) -> str:
         with open(path, encoding="ascii") as file:
             return file.read(4096).strip()
     except OSError as error:
-        raise Usage(f"token file {path}: {error.strerror}") from error
+        raise BadConnection(f"token file {path}: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise Usage(f"token file {path} does not hold a token") from None
+        raise BadConnection(f"token file {path} does not hold a token") from None

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from ams.cli.connection import connection
-from ams.cli.exits import Usage
-from ams.cli.profile_file import Source, profiles_path, read_profile
+from ams.client.connection import connection
+from ams.client.errors import BadConnection
+from ams.client.profiles import Source, profiles_path, read_profile
 
 NOTHING = Source()
 ELSEWHERE = "https://ams.example"
@@ -51,7 +51,7 @@ def test_the_profile_in_use_is_taken_when_nobody_names_one(folder: Path) -> None
     environment = profiles(folder, text)
 
     assert connection(NOTHING, None, environment).token == "c"
-    with pytest.raises(Usage, match="no service"):
+    with pytest.raises(BadConnection, match="no service"):
         connection(NOTHING, "other", environment)
 
 
@@ -107,21 +107,21 @@ def test_a_token_file_is_read_without_its_line_end(folder: Path) -> None:
 
 
 def test_a_token_and_a_token_file_in_one_place_are_refused() -> None:
-    with pytest.raises(Usage, match="one of them"):
+    with pytest.raises(BadConnection, match="one of them"):
         connection(Source(endpoint=ELSEWHERE, token="a", token_file="b"), None, {})
 
 
 def test_a_token_file_that_cannot_be_read_is_named(folder: Path) -> None:
     (folder / "binary").write_bytes(b"\xff\x00")
 
-    with pytest.raises(Usage, match="token file nowhere: No such file"):
+    with pytest.raises(BadConnection, match="token file nowhere: No such file"):
         connection(Source(endpoint=ELSEWHERE, token_file="nowhere"), None, {})
-    with pytest.raises(Usage, match="token file binary does not hold a token"):
+    with pytest.raises(BadConnection, match="token file binary does not hold a token"):
         connection(Source(endpoint=ELSEWHERE, token_file="binary"), None, {})
 
 
 def test_without_an_endpoint_the_way_out_is_said() -> None:
-    with pytest.raises(Usage, match="--endpoint"):
+    with pytest.raises(BadConnection, match="--endpoint"):
         connection(NOTHING, None, {})
 
 
@@ -131,7 +131,7 @@ def test_an_endpoint_without_a_scheme_is_https() -> None:
 
 @pytest.mark.parametrize("endpoint", ["ftp://ams.example", "https://", "https://[::1"])
 def test_an_endpoint_that_cannot_be_one_is_a_mistake_of_usage(endpoint: str) -> None:
-    with pytest.raises(Usage, match="is no endpoint"):
+    with pytest.raises(BadConnection, match="is no endpoint"):
         connection(Source(endpoint=endpoint), None, {})
 
 
@@ -157,14 +157,14 @@ def test_files_of_a_profile_are_found_beside_it(folder: Path) -> None:
 def test_a_profile_that_is_wrong_is_said_without_its_secrets(folder: Path, text: str, reason: str) -> None:
     path = profiles_path(profiles(folder, text))
 
-    with pytest.raises(Usage, match=reason) as raised:
+    with pytest.raises(BadConnection, match=reason) as raised:
         read_profile(path, "site")
 
     assert "s3cret" not in str(raised.value)
 
 
 def test_a_missing_profiles_file_is_named(folder: Path) -> None:
-    with pytest.raises(Usage, match=r"profiles\.toml: No such file"):
+    with pytest.raises(BadConnection, match=r"profiles\.toml: No such file"):
         connection(NOTHING, "site", {"XDG_CONFIG_HOME": str(folder)})
 
 

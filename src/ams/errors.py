@@ -22,6 +22,7 @@
     │   └── RegistryUnavailable
     ├── Damaged               stored bytes are not what was written; never served (500)
     └── Unusable              a folder, setting or certificate the service cannot start with
+        ├── BadDocument       a file of declarations that says what cannot be
         └── BadSettings       a setting, or a file that one names, that says what cannot be
 
 Each surface has one table from these classes to its own answers: `ams.http.errors` for HTTP, `ams.cli` exit codes.
@@ -156,6 +157,17 @@ class Damaged(AmsError):
 
 class Unusable(AmsError):
     """The service cannot start with what it was given; the message is one line with the way out."""
+
+
+class BadDocument(Unusable):
+    """A file of declarations says what cannot be, or cannot be read; the message names file and line."""
+
+    def __init__(self, message: str, line: int | None = None, reason: str = "") -> None:
+        super().__init__(message)
+        self.line = line
+        """From 1; None for the file as a whole."""
+        self.reason = reason or message
+        """The message without the place."""
 
 
 class BadSettings(Unusable):

@@ -3,7 +3,8 @@ import typer
 
 from ams.cli.exits import Exit, PipeClosed, Usage, exit_code, line
 from ams.client import errors
-from ams.errors import BadSettings, Unusable
+from ams.errors import BadDocument, BadSettings, Unusable
+from ams.pipeline import errors as pipeline
 
 
 @pytest.mark.parametrize(
@@ -14,6 +15,15 @@ from ams.errors import BadSettings, Unusable
         (errors.AckTimeout("ack timeout"), 1),
         (Unusable("port taken"), 1),
         (BadSettings("no port"), 2),
+        (BadDocument("file.yaml:1: no"), 2),
+        (pipeline.Unavailable("no Java"), 1),
+        (pipeline.WrongOption("size", "no"), 2),
+        (pipeline.WrongDefinition("file.yaml", []), 2),
+        (pipeline.ChangedDefinition("no"), 5),
+        (pipeline.WrongTable("no"), 5),
+        (pipeline.Busy("no"), 5),
+        (pipeline.DataLoss("gone"), 1),
+        (pipeline.Failed("no"), 1),
         (Usage("no project"), 2),
         (errors.Unusable("no CA file"), 2),
         (typer.Abort(), 1),

@@ -3,7 +3,8 @@
 from enum import IntEnum
 
 from ams.client import errors
-from ams.errors import AmsError, BadSettings
+from ams.errors import AmsError, BadDocument, BadSettings
+from ams.pipeline import errors as pipeline
 
 
 class Exit(IntEnum):
@@ -42,6 +43,7 @@ _CODES: dict[type[BaseException], Exit] = {
     PipeClosed: Exit.PIPE_CLOSED,
     AmsError: Exit.REFUSED,
     BadSettings: Exit.USAGE,
+    BadDocument: Exit.USAGE,
     errors.ClientError: Exit.REFUSED,
     errors.BadConnection: Exit.USAGE,
     errors.Unreachable: Exit.UNREACHABLE,
@@ -51,6 +53,12 @@ _CODES: dict[type[BaseException], Exit] = {
     errors.NotFound: Exit.NOT_FOUND,
     errors.Conflict: Exit.CONFLICT,
     errors.Unavailable: Exit.UNAVAILABLE,
+    pipeline.PipelineError: Exit.REFUSED,
+    pipeline.WrongOption: Exit.USAGE,
+    pipeline.WrongDefinition: Exit.USAGE,
+    pipeline.ChangedDefinition: Exit.CONFLICT,
+    pipeline.WrongTable: Exit.CONFLICT,
+    pipeline.Busy: Exit.CONFLICT,
     BaseException: Exit.FAULT,
 }
 _OF_CLICK = {"UsageError": Exit.USAGE, "ClickException": Exit.REFUSED, "Abort": Exit.REFUSED}

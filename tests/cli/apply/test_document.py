@@ -6,7 +6,7 @@ import pytest
 
 from ams.cli.apply.document import read_documents
 from ams.cli.apply.resources import Declared, Key, Kind
-from ams.cli.exits import Usage
+from ams.errors import BadDocument
 
 GARDEN = """
 users:
@@ -119,7 +119,7 @@ def test_several_files_are_one_declaration(tmp_path: Path) -> None:
     ],
 )
 def test_two_files_cannot_say_the_same_thing(tmp_path: Path, second: str, reason: str) -> None:
-    with pytest.raises(Usage, match=reason):
+    with pytest.raises(BadDocument, match=reason):
         declared(tmp_path, "projects: {garden: {description: What grows, topics: {a: }}}", second)
 
 
@@ -165,7 +165,7 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, text: str, rea
     (tmp_path / "text.json").write_text("{")
     (tmp_path / "deep.json").write_text("[" * 100_000)
 
-    with pytest.raises(Usage) as raised:
+    with pytest.raises(BadDocument) as raised:
         declared(tmp_path, text)
 
     assert reason in str(raised.value)

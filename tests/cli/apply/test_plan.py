@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ams.cli.apply.plan import Change, Step, plan
 from ams.cli.apply.push import same_push
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind, Place, Reference
-from ams.cli.exits import Usage
+from ams.errors import BadDocument
 
 PLACE = Place("file.yaml", 7)
 CALLER = "caller"
@@ -175,7 +175,7 @@ def of(fields: Mapping[Key, Fields], *references: Key) -> Declared:
 
 
 def test_a_reference_to_nothing_is_said_with_its_place() -> None:
-    with pytest.raises(Usage, match="file.yaml:7: topic p/t is neither declared nor there"):
+    with pytest.raises(BadDocument, match="file.yaml:7: topic p/t is neither declared nor there"):
         plan(of({SUBSCRIPTION: {"topic": "t"}}, TOPIC), Existing())
 
 
@@ -184,14 +184,16 @@ def test_a_reference_to_what_exists_is_enough_unless_it_is_pruned() -> None:
     declared = of({SUBSCRIPTION: {"topic": "t"}, Key(Kind.TOPIC, "p", "other"): {}}, TOPIC)
 
     assert [step.change for step in plan(declared, existing)] == [Change.ADD, Change.ADD]
-    with pytest.raises(Usage, match="neither declared nor there"):
+    with pytest.raises(BadDocument, match="neither declared nor there"):
         plan(declared, existing, prune=True)
 
 
 def test_a_subscription_cannot_change_its_topic() -> None:
     existing = Existing({SUBSCRIPTION: {**EMPTY[Kind.SUBSCRIPTION], "topic": "old"}})
 
-    with pytest.raises(Usage, match="file.yaml:7: subscription p/s is on topic old, and a subscription cannot change"):
+    with pytest.raises(
+        BadDocument, match="file.yaml:7: subscription p/s is on topic old, and a subscription cannot change"
+    ):
         plan(of({SUBSCRIPTION: {"topic": "t"}}), existing)
 
 
@@ -199,7 +201,7 @@ def test_a_schema_cannot_lose_its_part_for_payloads() -> None:
     schema = Key(Kind.SCHEMA, "p", "s")
     existing = Existing({schema: {"type": "json", "schema": {"a": 1}, "attributes": {}}})
 
-    with pytest.raises(Usage, match="file.yaml:7: schema p/s holds a schema of payloads, and the service cannot"):
+    with pytest.raises(BadDocument, match="file.yaml:7: schema p/s holds a schema of payloads, and the service cannot"):
         plan(of({schema: {"type": "json", "schema": {}, "attributes": {"required": ["a"]}}}), existing)
 
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from ams.cli.apply.push import push_fields, same_push
-from ams.cli.apply.tree import read_tree
-from ams.cli.exits import Usage
+from ams.errors import BadDocument
+from ams.yaml_tree import read_tree
 
 ENDPOINT = "type: http_endpoint\npushEndpoint: https://pump.example/in\n"
 SHOWN = {
@@ -61,7 +61,7 @@ def test_a_push_configuration_is_spelled_as_the_api_spells_it(tmp_path: Path) ->
     ],
 )
 def test_what_the_service_would_refuse_or_drop_is_refused(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.raises(Usage, match=reason):
+    with pytest.raises(BadDocument, match=reason):
         push(tmp_path, text)
 
 

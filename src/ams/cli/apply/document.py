@@ -7,11 +7,11 @@ from typing import Any
 
 from ams.access.roles import PROJECT_ROLES
 from ams.cli.apply.push import push_fields
-from ams.cli.apply.resources import Declared, Fields, Key, Kind, Place, Reference
-from ams.cli.apply.tree import Value, bad, read_capped, read_tree
+from ams.cli.apply.resources import Declared, Fields, Key, Kind, Reference
 from ams.cli.durations import seconds
 from ams.cli.exits import Usage
 from ams.names import MAX_NAME, is_name
+from ams.yaml_tree import Place, Value, bad, read_capped, read_tree
 
 MAX_ACK_DEADLINE = 600
 """Seconds (contract 9.3)."""
@@ -20,7 +20,7 @@ Read = Callable[[Value], Any]
 
 
 def read_documents(paths: Iterable[str]) -> Declared:
-    """Read files as one declaration; raise `Usage` with file and line for the first thing that is wrong."""
+    """Read files as one declaration; raise `BadDocument` with file and line for the first thing that is wrong."""
     reading = _Reading()
     for path in paths:
         root = read_tree(path)
@@ -95,7 +95,7 @@ class _Reading:
 
 
 def _section(said: Mapping[str, Value], section: str) -> list[tuple[str, Value]]:
-    """Return the names and values of a section; raise `Usage` for what cannot be a name (contract 2)."""
+    """Return the names and values of a section; raise `BadDocument` for what cannot be a name (contract 2)."""
     found = said[section].mapping() if section in said else {}
     for name, value in found.items():
         if not is_name(name):

@@ -10,7 +10,7 @@ from typing import Any
 
 from ams.cli.apply.push import same_push
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
-from ams.cli.apply.tree import bad
+from ams.yaml_tree import bad
 
 _ORDER = list(Kind)
 
@@ -37,7 +37,7 @@ def plan(declared: Declared, existing: Existing, *, prune: bool = False) -> list
     """Return the steps in the order in which they can be carried out.
 
     With `prune`, what exists in a declared project and is not declared is removed, where the files have a section for
-    its kind. Raises `Usage` for references to nothing, and for what no step can do.
+    its kind. Raises `BadDocument` for references to nothing, and for what no step can do.
     """
     removed = set(_surplus(declared, existing)) if prune else set()
     _check_references(declared, existing, removed)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ams.cli.apply.resources import Fields
-from ams.cli.apply.tree import Value, bad
+from ams.yaml_tree import Value, bad
 
 MAX_NUMBER = 2**31 - 1
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from ams.yaml_tree import Place
+
 Fields = Mapping[str, Any]
 
 
@@ -40,16 +42,6 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.project}/{self.name}" if self.project else f"{self.kind} {self.name}"
-
-
-class Place(NamedTuple):
-    """A line of a file."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 class Reference(NamedTuple):

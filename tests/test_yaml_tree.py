@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.cli.apply.tree import MAX_BYTES, MAX_DEPTH, Value, read_tree
-from ams.cli.exits import Usage
+from ams.errors import BadDocument
+from ams.yaml_tree import MAX_BYTES, MAX_DEPTH, Value, read_tree
 
 
 def tree(folder: Path, text: str | bytes) -> Value:
@@ -19,7 +19,7 @@ def tree(folder: Path, text: str | bytes) -> Value:
 
 def refused(folder: Path, text: str | bytes) -> str:
     """Return what is said of a file that cannot be read, without the folder."""
-    with pytest.raises(Usage) as raised:
+    with pytest.raises(BadDocument) as raised:
         tree(folder, text).plain()
     return str(raised.value).replace(f"{folder}/", "")
 
@@ -116,12 +116,12 @@ def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_another_type_than_expected_is_said(tmp_path: Path, read: object, text: str, reason: str) -> None:
-    with pytest.raises(Usage, match=reason.replace("[", r"\[")):
+    with pytest.raises(BadDocument, match=reason.replace("[", r"\[")):
         read(tree(tmp_path, text))  # type: ignore[operator]  # a method or a function
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Usage, match="nowhere.yaml: No such file"):
+    with pytest.raises(BadDocument, match="nowhere.yaml: No such file"):
         read_tree(str(tmp_path / "nowhere.yaml"))
 
 
@@ -133,5 +133,5 @@ def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, t
         root = read_tree(str(path))
         if root:
             root.plain()
-    except Usage:
+    except BadDocument:
         pass

@@ -10,12 +10,11 @@ import re
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from ams.cli.apply.resources import Place
-from ams.cli.exits import Usage
+from ams.errors import BadDocument
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 60
@@ -29,14 +28,24 @@ _LOWEST, _HIGHEST = -(2**63), 2**64 - 1
 _DIGITS = 25
 
 
-def bad(place: Place, text: str) -> Usage:
+class Place(NamedTuple):
+    """A line of a file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def bad(place: Place, text: str) -> BadDocument:
     """Return the error for a place in a file."""
-    return Usage(f"{place}: {text}")
+    return BadDocument(f"{place}: {text}", place.line, text)
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value and the file it stands in; each method reads it as one type and raises `Usage` if it is another."""
+    """A value and the file it stands in; each method reads it as one type and raises `BadDocument` if it is another."""
 
     node: yaml.Node
     file: str
@@ -127,7 +136,7 @@ class Value:
 
 
 def read_tree(path: str) -> Value | None:
-    """Read a YAML file, `-` for standard input; None when it says nothing; raise `Usage` for what cannot be read."""
+    """Read a YAML file, `-` for standard input; None when it says nothing; raise `BadDocument` for what is no YAML."""
     shown = "standard input" if path == "-" else path
     try:
         node = _Loader(_read(path, shown)).get_single_node()
@@ -137,17 +146,17 @@ def read_tree(path: str) -> Value | None:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise bad(Place(shown, line), f"not YAML: {error.problem}") from None
     except yaml.YAMLError:
-        raise Usage(f"{shown} is not YAML: it holds characters that no text has") from None
+        raise BadDocument(f"{shown} is not YAML: it holds characters that no text has") from None
     return Value(node, shown) if node else None
 
 
 def read_capped(path: str) -> bytes:
-    """Read a file of at most `MAX_BYTES`; raise `Usage` when it is larger or cannot be read."""
+    """Read a file of at most `MAX_BYTES`; raise `BadDocument` when it is larger or cannot be read."""
     try:
         with open(path, "rb") as file:
             return _capped(file.read(MAX_BYTES + 1), path)
     except OSError as error:
-        raise Usage(f"{path}: {error.strerror}") from error
+        raise BadDocument(f"{path}: {error.strerror}") from error
 
 
 def _read(path: str, shown: str) -> str:
@@ -155,12 +164,12 @@ def _read(path: str, shown: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise Usage(f"{shown} is not text in UTF-8") from None
+        raise BadDocument(f"{shown} is not text in UTF-8") from None
 
 
 def _capped(content: bytes, shown: str) -> bytes:
     if len(content) > MAX_BYTES:
-        raise Usage(f"{shown} is larger than {MAX_BYTES} bytes")
+        raise BadDocument(f"{shown} is larger than {MAX_BYTES} bytes")
     return content
 
 

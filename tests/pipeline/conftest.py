@@ -1,10 +1,17 @@
-"""One Spark session for all tests of a process."""
+"""One Spark session and one service for all tests of a process."""
 
+import itertools
 import warnings
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+
+from ams.client import Client
+from tests.pipeline.garden import Garden, make_garden
+from tests.support.served import Served, served
+
+_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +23,17 @@ def spark() -> Iterator[SparkSession]:
         session = local_session("tests", memory="512m", settings={"spark.sql.shuffle.partitions": "1"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service whose time tests move."""
+    with served(tmp_path_factory.mktemp("service") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def garden(service: Served) -> Iterator[Garden]:
+    """A project of its own on that service."""
+    with Client(service.run.base_url, service.token) as client:
+        yield make_garden(service, client, f"garden-{next(_numbers)}")

@@ -8,7 +8,7 @@ service started there.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ams.client.endpoint import LOOPBACK, host
 from ams.client.errors import BadConnection, InvalidInput, NoService
@@ -23,7 +23,7 @@ class Connection:
     """Where to, as whom, in which project."""
 
     endpoint: str
-    token: str
+    token: str = field(repr=False)
     """Empty when there is none; status and version answer without."""
     project: str | None
     ca: str | None

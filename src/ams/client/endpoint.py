@@ -17,6 +17,7 @@ IDLE_SECONDS = 30.0
 
 CLOSED = "the client is closed"
 
+_PEM = "-----BEGIN"
 _NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 
 
@@ -61,13 +62,18 @@ def host(endpoint: str) -> str:
 
 
 def trust(endpoint: str, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """Return what TLS to `endpoint` trusts and shows, None without TLS; raise `Unusable` for files of no use."""
+    """Return what TLS to `endpoint` trusts and shows, None without TLS; raise `Unusable` for files of no use.
+
+    `ca` is a file, or what such a file holds.
+    """
     if not endpoint.startswith("https:"):
         return None
+    text = ca if ca and _PEM in ca else None
     try:
-        context = ssl.create_default_context(cafile=ca)
+        context = ssl.create_default_context(cafile=None if text else ca, cadata=text)
     except OSError as error:
-        raise Unusable(f"CA file {ca}: {error.strerror or 'not a certificate in PEM form'}") from error
+        named = "CA certificates" if text else f"CA file {ca}"
+        raise Unusable(f"{named}: {error.strerror or 'not a certificate in PEM form'}") from error
     if cert is not None:
         _show(context, cert, key)
     return context

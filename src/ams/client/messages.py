@@ -38,7 +38,7 @@ def incoming(received: WireReceived) -> ReceivedMessage:
     """Read a message as it came from a pull; raise `ValueError` for a time that is none."""
     message = received.message
     return ReceivedMessage(
-        data=_data(message),
+        data=data_of(message),
         attributes=message.attributes,
         id=message.message_id,
         publish_time=datetime.fromisoformat(message.publish_time).astimezone(UTC),
@@ -46,7 +46,8 @@ def incoming(received: WireReceived) -> ReceivedMessage:
     )
 
 
-def _data(message: WireMessage) -> bytes:
+def data_of(message: WireMessage) -> bytes:
+    """Return the data of a message as bytes."""
     try:
         return message.payload()
     except ValueError:

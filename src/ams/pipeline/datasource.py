@@ -1,0 +1,39 @@
+"""`format("ams")`: the data source that Spark is given."""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from ams.pipeline.columns import MESSAGES
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.source.batch import BatchReader
+from ams.pipeline.source.options import reading
+from ams.pipeline.source.stream import StreamReader
+
+
+class AmsDataSource(DataSource):
+    """Topics of AMS as DataFrames; `docs/reference/spark.md` tells the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "ams"
+
+    def schema(self) -> StructType:
+        """Return the columns of a message; what is wrong with the options is said here, when `load` is called."""
+        reading(self.options)
+        return MESSAGES
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads once."""
+        self._require_ours(schema)
+        return BatchReader(reading(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """Return what reads on and on."""
+        self._require_ours(schema)
+        return StreamReader(reading(self.options))
+
+    @staticmethod
+    def _require_ours(schema: StructType) -> None:
+        if schema != MESSAGES:
+            raise WrongOption("schema", "the columns of a message are fixed; leave it out")

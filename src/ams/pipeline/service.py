@@ -1,0 +1,147 @@
+"""Calls that source and sink make of a service: each tried again with growing pauses while the service is away."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from random import random
+from types import TracebackType
+from typing import NamedTuple, TypeVar
+
+import httpx
+
+from ams.client import Client, Retry, wire
+from ams.client import endpoint as connecting
+from ams.client.errors import ClientError, Conflict, NotFound, refusal
+from ams.client.retry import may_send_again, seconds_asked
+from ams.client.wire.call import Call
+from ams.client.wire.values import Offsets
+from ams.pipeline.options import Access, Name
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 30.0
+"""How long the service may be silent before an answer counts as lost."""
+
+
+class Bounds(NamedTuple):
+    """The oldest offset kept of a topic, and the one its next message will get."""
+
+    oldest: int
+    end: int
+
+
+class Patience:
+    """How long to go on after errors that may pass: pauses that grow, up to a total since the last success."""
+
+    def __init__(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.policy = Retry(attempts=None, total=seconds, first=0.25, longest=5.0)
+        self._sleep = sleep
+        self._failed = 0
+        self._since = 0.0
+
+    def succeeded(self) -> None:
+        """Forget earlier errors: something went well."""
+        self._failed = 0
+
+    def after(self, error: ClientError) -> None:
+        """Pause after an error; raise it when trying again is of no use or the time is over."""
+        if not may_send_again(error, repeatable=True):
+            raise error
+        if self._failed == 0:
+            self._since = time.monotonic()
+        self._failed += 1
+        pause = self.policy.pause(self._failed, time.monotonic() - self._since, seconds_asked(error), random())  # noqa: S311  # spreads load
+        if pause is None:
+            raise error
+        self._sleep(pause)
+
+
+class Service:
+    """A service as one user; made where it is used, as connections do not travel to executors.
+
+    Every method raises a `ClientError` once trying again is of no use any more.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._client = Client(
+            access.endpoint,
+            access.token,
+            ca=access.ca,
+            timeout=ANSWER_SECONDS,
+            retry=Patience(access.retry_seconds).policy,
+        )
+        self._streams: httpx.Client | None = None
+
+    def __enter__(self) -> "Service":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+        if self._streams is not None:
+            self._streams.close()
+
+    def call(self, call: Call[T]) -> T:
+        """Send a call and return its answer read."""
+        return self._client.call(call)
+
+    def bounds(self, topic: Name, subscription: str = "") -> Bounds:
+        """Ask what there is of a topic; consumers name a subscription to it."""
+        found = self.call(wire.get_topic_offsets(topic.project, topic.name, subscription=subscription))
+        return Bounds(found.min, found.max)
+
+    def topic_of(self, subscription: Name) -> Name:
+        """Ask which topic a subscription is to; raise `NotFound` also when that is gone."""
+        resource = self.call(wire.get_subscription(*subscription)).topic
+        if "/" not in resource:
+            raise NotFound(f"the topic of subscription {subscription} was deleted")
+        parts = resource.split("/")
+        return Name(parts[-3], parts[-1])
+
+    def offsets(self, subscription: Name) -> Offsets:
+        """Ask where a subscription stands."""
+        return self.call(wire.get_offsets(*subscription))
+
+    def move(self, subscription: Name, offset: int) -> None:
+        """Move a subscription, forward or back. Done twice it changes nothing, so it is also tried again."""
+        patience = Patience(self.access.retry_seconds)
+        while True:
+            try:
+                return self.call(wire.modify_offset(*subscription, offset))
+            except ClientError as error:
+                patience.after(error)
+
+    def offset_at(self, subscription: Name, moment: datetime) -> int | None:
+        """Ask for the first message published at a moment or later; None when there is none."""
+        try:
+            return self.call(wire.time_to_offset(*subscription, moment)).offset
+        except Conflict:
+            return None
+
+    @contextlib.contextmanager
+    def stream(self, path: str, query: Mapping[str, str], accept: str) -> Iterator[httpx.Response]:
+        """Send a GET once and give its answer to be read piece by piece.
+
+        What goes wrong meanwhile is raised as a `ClientError`, also within the block.
+        """
+        try:
+            with self._http().stream("GET", path, params=dict(query), headers={"accept": accept}) as answer:
+                if answer.status_code != 200:
+                    raise refusal(answer.status_code, answer.read(), answer.headers.get("retry-after", ""))
+                yield answer
+        except httpx.HTTPError as error:
+            raise connecting.failure(error, self.access.endpoint) from None
+
+    def _http(self) -> httpx.Client:
+        if self._streams is None:
+            endpoint = connecting.base(self.access.endpoint)
+            trust = connecting.trust(endpoint, self.access.ca, None, None)
+            self._streams = httpx.Client(**connecting.options(endpoint, self.access.token, trust, ANSWER_SECONDS))
+        return self._streams

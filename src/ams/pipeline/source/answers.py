@@ -1,0 +1,105 @@
+"""The answers of a range read, Arrow or JSON lines, as record batches in the columns of a message."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+import httpx
+import msgspec
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from ams.client.errors import Unreachable
+from ams.client.messages import data_of
+from ams.client.wire.values import ReadMessage
+from ams.pipeline.columns import MESSAGES
+from ams.pipeline.options import Name
+
+ARROW = "application/vnd.apache.arrow.stream"
+LINES = "application/x-ndjson"
+ACCEPT = f"{ARROW}, {LINES};q=0.5"
+
+SCHEMA = to_arrow_schema(MESSAGES, timezone="UTC")
+"""The columns exactly as Spark wants them."""
+_decode_lines = msgspec.json.Decoder(ReadMessage).decode_lines
+
+
+def batches(answer: httpx.Response, topic: Name) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of an answer, never more than a few thousand at once.
+
+    Raises `Unreachable` when the answer is cut off; what came until then is right.
+    """
+    if answer.headers.get("content-type", "").startswith(ARROW):
+        found = _arrow(answer.iter_raw())
+    else:
+        found = _lines(answer.iter_raw())
+    return (_as_messages(each, topic) for each in found if each.num_rows)
+
+
+def _arrow(chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    try:
+        with pa.ipc.open_stream(pa.PythonFile(_Reader(chunks), mode="r")) as stream:
+            yield from stream
+    except (pa.ArrowInvalid, OSError) as error:
+        raise Unreachable(f"an answer was cut off: {error}") from None
+
+
+class _Reader:
+    """What pyarrow reads from, over the chunks of a body."""
+
+    closed = False
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._kept = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """Return so many bytes, fewer only at the end."""
+        parts, missing = [], size
+        while missing and (chunk := self._kept or next(self._chunks, b"")):
+            parts.append(chunk[:missing])
+            self._kept = chunk[missing:]
+            missing -= len(parts[-1])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        """Do nothing: the answer is closed by whoever opened it."""
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield messages as their lines come in; raise `Unreachable` when the last line is cut off."""
+    kept: list[bytes] = []
+    for chunk in chunks:
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            yield _of_lines(_decode_lines(b"".join([*kept, whole])))
+            kept = []
+        kept.append(rest)
+    if any(kept):
+        raise Unreachable("an answer was cut off within a line")
+
+
+def _of_lines(lines: Sequence[ReadMessage]) -> pa.RecordBatch:
+    times = [datetime.fromisoformat(each.publish_time) for each in lines]
+    columns = {
+        "offset": pa.array([each.offset for each in lines], pa.int64()),
+        "publish_time": pa.array(times, SCHEMA.field("publish_time").type),
+        "attributes": pa.array([list(each.attributes.items()) for each in lines], SCHEMA.field("attributes").type),
+        "data": pa.array([data_of(each) for each in lines], pa.binary()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
+    rows = batch.num_rows
+    columns = [
+        pa.repeat(pa.scalar(topic.project), rows),
+        pa.repeat(pa.scalar(topic.name), rows),
+        batch.column("offset"),
+        batch.column("offset").cast(pa.string()),
+        batch.column("publish_time"),
+        batch.column("attributes"),
+        batch.column("data"),
+    ]
+    return pa.RecordBatch.from_arrays(
+        [column.cast(field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )

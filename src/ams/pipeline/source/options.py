@@ -1,0 +1,160 @@
+"""What is to be read: the options of the source."""
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.options import ACCESS, Access, Given, Name, names, shortened
+
+READING = (
+    "topic",
+    "subscription",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "pushFilters",
+)
+
+EARLIEST, LATEST = -2, -1
+"""Stand for the oldest message kept and for the end in offsets, as in Spark's Kafka source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """An offset for each topic; `EARLIEST` and `LATEST` among them."""
+
+    default: int | None
+    """For topics that are not named; None when each must be."""
+    named: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, topic: Name) -> int | None:
+        """Return the offset of a topic, None when nothing is said of it."""
+        return self.named.get(str(topic), self.default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is to be read, of which service."""
+
+    access: Access
+    topics: tuple[Name, ...]
+    """Empty when a subscription is read: it knows its topic."""
+    subscription: Name | None
+    starting: Positions | datetime | None
+    """None: wherever one starts who was told nothing."""
+    ending: Positions
+    max_offsets: int | None
+    min_partitions: int | None
+    fail_on_data_loss: bool
+    push_filters: bool
+
+    @property
+    def begins_at_end(self) -> bool:
+        """Whether a query without a checkpoint begins at the end, or may do so."""
+        if self.starting is None:
+            return self.subscription is None
+        if isinstance(self.starting, datetime):
+            return True
+        return LATEST in {self.starting.default, *self.starting.named.values()}
+
+
+def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Reading:
+    """Read the options of a source; raise `WrongOption` for the first that cannot be."""
+    given = Given(options)
+    given.allow(ACCESS + READING)
+    access, project = given.access(environment)
+    topics, subscription = _what(given, project)
+    starting = _starting(given, topics)
+    return Reading(
+        access=access,
+        topics=topics,
+        subscription=subscription,
+        starting=starting,
+        ending=_positions(given, "endingOffsets", topics) or Positions(LATEST),
+        max_offsets=given.count("maxOffsetsPerTrigger"),
+        min_partitions=given.count("minPartitions"),
+        fail_on_data_loss=given.truth("failOnDataLoss", default=True),
+        push_filters=given.truth("pushFilters", default=False),
+    )
+
+
+def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | None]:
+    topic, subscription = given.text("topic"), given.text("subscription")
+    if topic and subscription:
+        raise WrongOption("subscription", "give a subscription or topics, not both")
+    if topic:
+        return names("topic", topic, project), None
+    if not subscription:
+        raise WrongOption("topic", "is missing; give it, or a subscription")
+    found = names("subscription", subscription, project)
+    if len(found) > 1:
+        raise WrongOption("subscription", "only one can be read")
+    return (), found[0]
+
+
+def _starting(given: Given, topics: Collection[Name]) -> Positions | datetime | None:
+    positions = _positions(given, "startingOffsets", topics)
+    text = given.text("startingTimestamp")
+    if text is None:
+        return positions
+    if positions:
+        raise WrongOption("startingTimestamp", "give it or startingOffsets, not both")
+    return _moment("startingTimestamp", text)
+
+
+def _moment(option: str, text: str) -> datetime:
+    """Read milliseconds since 1970, as Spark's Kafka source has them, or a time with its zone."""
+    try:
+        if text.isascii() and text.isdecimal():
+            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError, OSError):
+        moment = datetime.min
+    if moment.tzinfo is None:
+        raise WrongOption(option, f"{shortened(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
+    return moment.astimezone(UTC)
+
+
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def _positions(given: Given, option: str, topics: Collection[Name]) -> Positions | None:
+    text = given.text(option)
+    if text is None:
+        return None
+    if text.lower() in _WORDS:
+        return Positions(_WORDS[text.lower()])
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if _is_offset(value):
+        return Positions(value)
+    if not isinstance(value, dict) or not all(_is_offset(each) for each in value.values()):
+        raise WrongOption(
+            option, f'{shortened(text)} is none of earliest, latest, a number, {{"PROJECT/TOPIC": number}}'
+        )
+    return Positions(None, _named(option, value, topics))
+
+
+def _named(option: str, offsets: Mapping[str, int], topics: Collection[Name]) -> dict[str, int]:
+    """Return offsets by full names; every topic that is read must have one, and no other."""
+    full = {topic.name: str(topic) for topic in topics} | {str(topic): str(topic) for topic in topics}
+    for name in offsets:
+        if topics and name not in full:
+            raise WrongOption(option, f"{shortened(name)} is not among the topics that are read")
+    found = {full.get(name, name): offset for name, offset in offsets.items()}
+    for topic in topics:
+        if str(topic) not in found:
+            raise WrongOption(option, f"nothing is said of {topic}")
+    return found
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= EARLIEST

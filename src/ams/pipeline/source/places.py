@@ -1,0 +1,101 @@
+"""Where reading begins and ends, as offsets, found by asking the service."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from ams.client import wire
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.options import Name
+from ams.pipeline.service import Bounds, Service
+from ams.pipeline.source.losses import lost
+from ams.pipeline.source.options import EARLIEST, LATEST, Positions, Reading
+
+Offsets = dict[str, int]
+"""Offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries."""
+
+
+class Places:
+    """The offsets of what is to be read."""
+
+    def __init__(self, service: Service, reading: Reading) -> None:
+        self._service = service
+        self._reading = reading
+        self.topics: Sequence[Name] = reading.topics or (service.topic_of(_subscription(reading)),)
+
+    def bounds(self) -> dict[Name, Bounds]:
+        """Ask what there is of each topic."""
+        return {topic: self._service.bounds(topic, self.through) for topic in self.topics}
+
+    @property
+    def through(self) -> str:
+        """The subscription by which consumers may read the topic; empty when topics are read."""
+        return self._reading.subscription.name if self._reading.subscription else ""
+
+    def starts(self, default: int) -> Offsets:
+        """Return where reading begins; `default`, `EARLIEST` or `LATEST`, is for topics of which nothing is said."""
+        bounds = self.bounds()
+        starting = self._reading.starting
+        if isinstance(starting, datetime):
+            return {str(topic): self.at(topic, bounds[topic], starting) for topic in self.topics}
+        if starting is None and self._reading.subscription is not None:
+            current = self._service.offsets(self._reading.subscription).current
+            return {str(topic): current for topic in self.topics}
+        positions = starting or Positions(default)
+        return {str(topic): self._resolved("startingOffsets", positions, topic, bounds[topic]) for topic in self.topics}
+
+    def ends(self) -> Offsets:
+        """Return where a batch ends."""
+        bounds = self.bounds()
+        return {
+            str(topic): self._resolved("endingOffsets", self._reading.ending, topic, bounds[topic])
+            for topic in self.topics
+        }
+
+    def at(self, topic: Name, bounds: Bounds, moment: datetime) -> int:
+        """Return the first offset published at a moment or later; the end when there is none."""
+        if self._reading.subscription is not None:
+            found = self._service.offset_at(self._reading.subscription, moment)
+            return bounds.end if found is None else found
+        return bisected(bounds.oldest, bounds.end, lambda low, high: self._published(topic, low, high), moment)
+
+    def _published(self, topic: Name, low: int, high: int) -> tuple[int, datetime] | None:
+        """Return the offset and the time of the first message from `low` on, before `high`."""
+        for most in (1, min(high - low, 100)):
+            call = wire.read_topic(topic.project, topic.name, start=low, stop=high, most=most)
+            for message in self._service.call(call):
+                return message.offset, datetime.fromisoformat(message.publish_time)
+        return None
+
+    def _resolved(self, option: str, positions: Positions, topic: Name, bounds: Bounds) -> int:
+        offset = positions.of(topic)
+        if offset is None:
+            raise WrongOption(option, f"nothing is said of {topic}")
+        if offset in (EARLIEST, LATEST):
+            return bounds.oldest if offset == EARLIEST else bounds.end
+        if offset > bounds.end:
+            raise WrongOption(option, f"{offset} is beyond the end of topic {topic}, which is {bounds.end}")
+        if offset < bounds.oldest:
+            lost(f"messages {offset} to {bounds.oldest - 1} of topic {topic}", fail=self._reading.fail_on_data_loss)
+        return max(offset, bounds.oldest)
+
+
+def bisected(
+    low: int, high: int, published: Callable[[int, int], tuple[int, datetime] | None], moment: datetime
+) -> int:
+    """Return the first offset of `low` to `high` whose message is of `moment` or later; `high` when none is.
+
+    `published` gives the first message of a range; times never go backwards.
+    """
+    while low < high:
+        middle = (low + high) // 2
+        found = published(middle, high)
+        if found is None or found[1] >= moment:
+            high = middle
+        else:
+            low = found[0] + 1
+    return low
+
+
+def _subscription(reading: Reading) -> Name:
+    assert reading.subscription is not None, "topics or a subscription"
+    return reading.subscription

@@ -1,0 +1,133 @@
+"""Reading on and on: what Spark asks of a source between batches.
+
+All of it runs in one process beside the driver, but for `read`, which runs on executors with a copy of the reader.
+
+Spark remembers the end of each batch, but not where the first one began: when that is repeated after a kill, it asks
+for the first offset again. At `latest` that would be another one by then, and messages would be passed over. So a query
+that begins at the end has an empty first batch, whose end is remembered.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.service import Service
+from ams.pipeline.source.batch import read_part
+from ams.pipeline.source.following import Cursor
+from ams.pipeline.source.losses import lost
+from ams.pipeline.source.options import LATEST, Reading
+from ams.pipeline.source.parts import Partition, limited, parts
+from ams.pipeline.source.places import Offsets, Places
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads on and on; offsets are `{"PROJECT/TOPIC": next offset}`."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self._initial: Offsets | None = None
+        """Where the query begins, if that was asked in this process."""
+        self._target: Offsets | None = None
+        """Where a query that reads what is available ends."""
+        self._ends: Offsets | None = None
+
+    def __reduce__(self) -> tuple[type["StreamReader"], tuple[Reading]]:
+        """Travel to executors without connections."""
+        return StreamReader, (self.reading,)
+
+    def initialOffset(self) -> Offsets:  # noqa: N802  # Spark's name
+        """Return where a query begins that has no checkpoint: as with Spark's Kafka source, at the end."""
+        self._initial = self._places.starts(LATEST)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        """Return how much a batch may have."""
+        most = self.reading.max_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Note where the topics end now; what comes later is for the next run."""
+        self._target = self._ends_now()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802  # Spark's name
+        """Return where the next batch ends.
+
+        Spark asks when all batches up to `start` are in the checkpoint, which is not yet so of where the query begins.
+        """
+        self._ends = ends = self._target or self._ends_now()
+        self._require_known(start)
+        if start == self._initial:
+            if self.reading.begins_at_end:
+                return start
+        else:
+            self._follow(start)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return limited(self._from(start, ends), ends, most)
+
+    def reportLatestOffset(self) -> Offsets | None:  # noqa: N802  # Spark's name
+        """Return where the topics ended when the batch was planned, for the lag in the query's progress."""
+        return self._ends
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        """Return the ranges of a batch."""
+        ranges = parts(self._from(start, end), end, self._places.topics, self.reading.min_partitions)
+        return [Partition(each) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a partition."""
+        return read_part(self.reading, partition)
+
+    def commit(self, end: Offsets) -> None:
+        """Do nothing: Spark says this a batch late, and `latestOffset` has known it by then."""
+
+    def stop(self) -> None:
+        """Close the connections."""
+        self._service.close()
+
+    @cached_property
+    def _service(self) -> Service:
+        return Service(self.reading.access)
+
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self._service, self.reading)
+
+    @cached_property
+    def _cursor(self) -> Cursor | None:
+        subscription = self.reading.subscription
+        return Cursor(self._service, subscription) if subscription else None
+
+    def _ends_now(self) -> Offsets:
+        return {str(topic): bounds.end for topic, bounds in self._places.bounds().items()}
+
+    def _follow(self, start: Offsets) -> None:
+        if self._cursor is not None:
+            [offset] = start.values()
+            self._cursor.follow(offset)
+
+    def _require_known(self, start: Mapping[str, int]) -> None:
+        read = {str(topic) for topic in self._places.topics}
+        for topic in start:
+            if topic not in read:
+                raise WrongOption("topic", f"the checkpoint stands in {topic} too; read it as well, or begin another")
+
+    def _from(self, start: Mapping[str, int], ends: Mapping[str, int]) -> Offsets:
+        """Return where a batch begins: at its start, but at the oldest message of topics that are new here.
+
+        Raises `DataLoss` for a topic that was made again since: its offsets began anew.
+        """
+        found = {topic: start.get(topic, end + 1) for topic, end in ends.items()}
+        if all(found[topic] <= end for topic, end in ends.items()):
+            return found
+        if start == self._initial:  # the first batch again, and its topics have grown meanwhile
+            return {topic: min(offset, ends[topic]) for topic, offset in found.items()}
+        for topic in ends:
+            if topic in start and start[topic] > ends[topic]:
+                what = f"messages {ends[topic]} to {start[topic] - 1} of topic {topic}"
+                lost(what, fail=self.reading.fail_on_data_loss)
+        oldest = {str(topic): bounds.oldest for topic, bounds in self._places.bounds().items()}
+        return {topic: offset if offset <= ends[topic] else oldest[topic] for topic, offset in found.items()}

@@ -1,0 +1,60 @@
+"""Topics read by Spark."""
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ams.client import Message
+from ams.pipeline.columns import MESSAGES
+from tests.pipeline.garden import Garden, numbered
+
+
+def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden) -> None:
+    odd = Message(bytes(range(256)), {"naïve": "☃", "": "", "ams:x": "y"})
+    garden.topic("plants", [odd, Message(attributes={"n": "1"}), *numbered(1)])
+
+    found = spark.read.format("ams").options(**garden.options, topic="plants", minPartitions="2").load()
+
+    assert found.schema == MESSAGES
+    rows = found.orderBy("offset").collect()
+    assert [row.offset for row in rows] == [0, 1, 2]
+    assert [row.message_id for row in rows] == ["0", "1", "2"]
+    assert {(row.project, row.topic) for row in rows} == {(garden.name, "plants")}
+    assert [(bytes(row.data), row.attributes) for row in rows] == [
+        (odd.data, dict(odd.attributes)),
+        (b"", {"n": "1"}),
+        (b"0", {}),
+    ]
+
+
+def test_a_stream_goes_on_where_its_checkpoint_is_and_the_cursor_follows(
+    spark: SparkSession, garden: Garden, tmp_path: Path
+) -> None:
+    garden.topic("plants")
+    garden.subscription("spark", "plants")
+    garden.publish("plants", numbered(25))
+    seen: list[tuple[int, int, int]] = []
+
+    def note(batch: DataFrame, batch_id: int) -> None:
+        seen.append((batch_id, batch.count(), garden.cursor("spark")))
+
+    def run() -> dict[str, Any]:
+        stream = spark.readStream.format("ams").options(
+            **garden.options, subscription="spark", maxOffsetsPerTrigger="10"
+        )
+        writer = stream.load().writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        return dict(query.lastProgress["sources"][0])
+
+    progress = run()
+    assert seen == [(0, 10, 0), (1, 10, 10), (2, 5, 20)]
+    assert garden.cursor("spark") == 25
+    here = f"{garden.name}/plants"
+    assert progress["endOffset"] == progress["latestOffset"] == f'{{"{here}": 25}}'
+
+    garden.publish("plants", numbered(3, 25))
+    run()
+    assert seen[3:] == [(3, 3, 25)]
+    assert garden.cursor("spark") == 28

@@ -138,8 +138,13 @@ class Value:
 def read_tree(path: str) -> Value | None:
     """Read a YAML file, `-` for standard input; None when it says nothing; raise `BadDocument` for what is no YAML."""
     shown = "standard input" if path == "-" else path
+    return parse_tree(_read(path, shown), shown)
+
+
+def parse_tree(text: str, shown: str) -> Value | None:
+    """Read text as YAML, its file called `shown`; None when it says nothing; raise `BadDocument` for no YAML."""
     try:
-        node = _Loader(_read(path, shown)).get_single_node()
+        node = _Loader(text).get_single_node()
     except _Refused as error:
         raise bad(Place(shown, error.line), f"{error}") from None
     except yaml.MarkedYAMLError as error:

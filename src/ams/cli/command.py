@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -43,7 +43,7 @@ def _session(
     asked = Source(endpoint=endpoint, token=token, token_file=token_file, project=project, ca=ca)
     found = connection(asked, profile, environment())
     client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout, retry=None)
-    return Session(client, found.project, output, has_token=bool(found.token))
+    return Session(client, found.project, output, found.token, found.ca)
 
 
 _SHARED = inspect.signature(_session).parameters
@@ -56,8 +56,10 @@ class Session:
     client: Client
     chosen_project: str | None
     output: Format
-    has_token: bool
-    """Whether a token was found anywhere; without one, only status and version are answered."""
+    token: str = field(repr=False)
+    """Empty when none was found anywhere; then only status and version are answered."""
+    ca: str | None
+    """File of the CA certificates to trust."""
 
     @property
     def project(self) -> str:
@@ -117,7 +119,7 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
     try:
         yield
     except NotAuthenticated as error:
-        if session.has_token:
+        if session.token:
             raise
         raise NotAuthenticated(ANONYMOUS, error.code, error.status) from error
 

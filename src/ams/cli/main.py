@@ -59,6 +59,7 @@ COMMANDS = {
     "metrics": Entry("ams.cli.metrics:app", "Counters of projects, topics and subscriptions, and usage."),
     "status": Entry("ams.cli.service:status", "Show how the service is."),
     "version": Entry("ams.cli.service:version", "Show the versions of this program and of the service."),
+    "pipeline": Entry("ams.cli.pipeline:app", "Jobs on Spark over the topics of a project."),
     "profile": Entry("ams.cli.profiles:app", "Profiles: services to talk to, by name."),
     "completion": Entry("ams.cli.completing:completion", "Print the script that completes commands in a shell."),
 }

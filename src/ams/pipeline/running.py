@@ -1,20 +1,40 @@
 """One job at work: its folder, its checkpoint, its one streaming query, and its end."""
 
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from ams.pipeline.checkpoint import CHECKPOINT, PROGRESS, Standing, read_standing, write
 from ams.pipeline.columns import BROKEN
+from ams.pipeline.failures import explained
+from ams.pipeline.progress import Progress, now
 from ams.pipeline.tables import Result, Table
 
 Handle = Callable[[DataFrame, int], None]
 """Writes a batch, known by its number; the same batch may come again after a kill."""
 Source = dict[str, str]
-"""Options of `format("ams")` that say which service, as whom, and which project."""
+"""Options of `format("ams")` that say which service and which project."""
+
+QUARANTINE = "quarantine"
+_LOOK_SECONDS = 0.3
+"""How often a running query is looked at."""
+
+
+class Stopped(Exception):
+    """The run was told to end; what is done is done, and the next run goes on behind it."""
+
+
+def to_stderr(text: str) -> None:
+    """Tell whoever watches, beside the results."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(slots=True)
@@ -31,14 +51,25 @@ class Run:
     """The interval between batches of a job that goes on; None for one that ends when it has caught up."""
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the run is to end after the batch at work."""
+    say: Callable[[str], None] = to_stderr
+    """Tells whoever watches."""
+    progress: Progress = field(init=False)
     _query: str = ""
+    _working: bool = False
+    _failure: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self.say)
 
     def topic(self, *names: str, **options: str) -> DataFrame:
-        """Return topics of the project as one stream of `columns.MESSAGES`, from their oldest message on."""
-        reader = self.spark.readStream.format("ams").options(
-            **{"startingOffsets": "earliest", **self.source, **options}
-        )
-        return reader.option("topic", ",".join(names)).load()
+        """Return topics of the project as one stream of `columns.MESSAGES`, from their oldest message on.
+
+        `options` are those of `format("ams")`; `subscription` takes the place of names.
+        """
+        given = {"startingOffsets": "earliest", **self.source, **options}
+        if names:
+            given["topic"] = ",".join(names)
+        return self.spark.readStream.format("ams").options(**given).load()
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table:
         """Return a table of this run that batches are added to."""
@@ -54,27 +85,75 @@ class Run:
 
     def quarantine(self, broken: DataFrame, batch_id: int) -> None:
         """Set aside what could not be read (`columns.BROKEN`), exactly once."""
-        self.append(Table(self.spark, str(self.work / "quarantine"), BROKEN), broken, batch_id)
+        self.append(Table(self.spark, str(self.work / QUARANTINE), BROKEN), broken, batch_id)
 
     def stream(self, frame: DataFrame, handle: Handle, refresh: Callable[[], None] | None = None) -> None:
         """Run the one streaming query of this run: `handle` for each batch, `refresh` whenever it has caught up.
 
-        Returns when it has caught up, or of a job that goes on when it is `stopping`.
+        Returns when it has caught up. Raises `Stopped` when it was told to end, which a batch at work is not kept
+        from being done by, and the root cause as a `ClientError` or `PipelineError` when Spark gives up.
         """
-
-        def batch(rows: DataFrame, batch_id: int) -> None:
-            self._query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or self._query
-            handle(rows, batch_id)
-            if refresh is not None and self.every is not None:
+        try:
+            query = self._start(frame, handle, refresh)
+            self._follow(query)
+            if self.stopping.is_set():
+                raise Stopped
+            if refresh is not None and self.every is None:
                 refresh()
+        except Stopped:
+            raise
+        except Exception as error:
+            if self.stopping.is_set():
+                raise Stopped from error
+            raise explained(self._failure or error) from error
 
-        writer = frame.writeStream.foreachBatch(batch).option("checkpointLocation", str(self.work / "checkpoint"))
-        trigger = {"processingTime": self.every} if self.every else {"availableNow": True}
-        query = writer.trigger(**trigger).start()
-        query.awaitTermination()
-        if refresh is not None and self.every is None:
-            refresh()
+    def _start(self, frame: DataFrame, handle: Handle, refresh: Callable[[], None] | None) -> StreamingQuery:
+        def batch(rows: DataFrame, batch_id: int) -> None:
+            if self.stopping.is_set():
+                raise Stopped  # before anything of this batch is done: the next run begins with it
+            self._working = True
+            try:
+                self._query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or self._query
+                handle(rows, batch_id)
+                if refresh is not None and self.every is not None:
+                    refresh()
+            except Exception as error:
+                self._failure = error
+                raise
+            finally:
+                self._working = False
 
-    def say(self, text: str) -> None:
-        """Tell whoever watches."""
-        print(text, flush=True)
+        writer = frame.writeStream.foreachBatch(batch).option("checkpointLocation", str(self.work / CHECKPOINT))
+        trigger: dict[str, Any] = {"processingTime": self.every} if self.every else {"availableNow": True}
+        return writer.trigger(**trigger).start()
+
+    def _follow(self, query: StreamingQuery) -> None:
+        """Wait for the end of the query, tell of its progress, and end it between batches when that is asked for."""
+        while not self._ended(query):
+            self._take_stock(query)
+            if self.stopping.is_set() and not self._working and not query.status["isTriggerActive"]:
+                query.stop()
+        self._take_stock(query)
+
+    def _ended(self, query: StreamingQuery) -> bool:
+        try:
+            return bool(query.awaitTermination(_LOOK_SECONDS))  # type: ignore[arg-type]  # seconds; whole ones are too long
+        except Exception:
+            if self.stopping.is_set():
+                return True
+            raise
+
+    def _take_stock(self, query: StreamingQuery) -> None:
+        with suppress(ValueError):  # of reports that are not complete yet
+            if self.progress.take([dict(each) for each in query.recentProgress]):
+                self._remember()
+
+    def _remember(self) -> None:
+        """Keep where the work is for `ams pipeline show`; what is counted begins with the folder."""
+        last = self.progress.last
+        before = read_standing(self.work)
+        if last is None or (before is not None and before.batch >= last.number):
+            return
+        messages = (before.messages if before else 0) + last.messages
+        standing = Standing(batch=last.number, time=now(), messages=messages, lag=last.lag)
+        write(self.work / PROGRESS, standing)

@@ -1,0 +1,216 @@
+"""`ams pipeline`: runs jobs on Spark over the topics of a project (docs/reference/pipeline.md).
+
+Spark is loaded when a job is; `check` of a definition that is wrong never starts it.
+"""
+
+import importlib.util
+import os
+import traceback
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ams.cli.arguments import Output
+from ams.cli.command import Session, examples, with_session
+from ams.cli.exits import Exit, Usage
+from ams.cli.output import Format, columns, document, emit, fields, note, printable
+from ams.pipeline.errors import PipelineError, Unavailable, WrongDefinition
+
+if TYPE_CHECKING:
+    from ams.pipeline.plan import Plan
+
+app = typer.Typer(help="Jobs on Spark over the topics of a project.", no_args_is_help=True)
+
+WORK_FOLDER = "ams-pipeline"
+"""Where the folders of runs are, each under its name, unless `--work` says otherwise."""
+_TALKATIVE = {"spark.log.level": "WARN"}
+"""What `--debug` asks of Spark."""
+_NEEDED = ("pyspark", "pyarrow", "pandas")
+
+Target = Annotated[
+    str, typer.Argument(metavar="FILE|JOB", help="Definition (.yaml; - is stdin), or job.", show_default=False)
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Option of the job; repeatable.")
+]
+Work = Annotated[
+    str | None, typer.Option(metavar="DIR", help=f"Folder of the run; default {WORK_FOLDER}/NAME.", show_default=False)
+]
+
+
+@app.command(epilog=examples("ams pipeline run archive -p demo", "ams pipeline run jobs.yaml --every 30s"))
+@with_session
+def run(
+    session: Session,
+    target: Target,
+    settings: Settings = None,
+    work: Work = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Go on, with a batch each TIME, such as 10s.")
+    ] = None,
+    accept_change: Annotated[
+        bool, typer.Option("--accept-change", help="Go on with a folder although options are others now.")
+    ] = False,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Master of a Spark cluster; default: in this process.")
+    ] = None,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of Spark's driver.")] = "1g",
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; repeatable.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Let Spark talk, and show where a failure came from.")] = False,
+) -> None:
+    """Run a job or a definition until it has caught up, or with --every until it is stopped.
+
+    SIGTERM and Ctrl-C end it after the batch at work. Run again, it goes on where it was.
+    """
+    plan = _plan(target, settings)
+    interval = _interval(every)
+    folder = _folder(plan, work)
+    _hand_over(session, os.environ)
+    with _shown_when(debug):
+        from ams.pipeline.starting import Setup, start
+
+        setup = Setup(
+            work=folder,
+            project=session.project,
+            source=_source(session),
+            every=interval,
+            accept_change=accept_change,
+            master=master,
+            memory=memory,
+            settings={**(_TALKATIVE if debug else {}), **_pairs(conf)},
+        )
+        ended = start(plan, setup)
+    emit(document(ended) if session.for_programs else str(ended))
+    if ended.stopped:
+        raise typer.Exit(Exit.INTERRUPTED)
+
+
+@app.command()
+def check(target: Target, settings: Settings = None) -> None:
+    """Say everything that is wrong with a definition, with its lines, without starting Spark."""
+    plan = _plan(target, settings)
+    note(f"{target}: {plan.name} can be run")
+
+
+@app.command()
+@with_session
+def show(session: Session, target: Target, settings: Settings = None, work: Work = None) -> None:
+    """Say what a job or a definition would do, and where its last run got to."""
+    plan = _plan(target, settings)
+    folder = _folder(plan, work)
+    connected = {"service": session.client.endpoint, "project": session.project, "work": str(folder)}
+    if session.for_programs:
+        emit(document({"name": plan.name, **connected, "options": plan.options, "standing": _standing(folder)}))
+        return
+    emit("\n".join([fields({"name": plan.name, **connected}), *map(printable, plan.lines), fields(_standing(folder))]))
+
+
+@app.command(name="list")
+def list_jobs(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="Its options instead of all jobs.", show_default=False)
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the built-in jobs, or the options of one of them with their defaults."""
+    _need_spark()
+    from ams.pipeline.jobs import JOBS, load
+    from ams.pipeline.jobs.options import described
+
+    if job is None:
+        found = [{"job": each.name, "summary": each.summary} for each in map(load, sorted(JOBS))]
+        headers = ("JOB", "WHAT IT DOES")
+    else:
+        found = [each._asdict() for each in described(load(job).options)]
+        headers = ("OPTION", "DEFAULT", "MEANING")  # type: ignore[assignment]  # as many as the rows have
+    rows = [tuple(each.values()) for each in found]
+    emit(document(found) if output is Format.JSON else columns(headers, rows))
+
+
+def _plan(target: str, settings: list[str] | None) -> "Plan":
+    """Read what is to be run; of a file that is wrong, tell each finding before the error."""
+    _need_spark()
+    from ams.pipeline.definition import read_plan
+
+    try:
+        return read_plan(target, settings or ())
+    except WrongDefinition as error:
+        for each in error.findings:
+            note(printable(f"{error.file}:{each.line}: {each.reason}"))
+        count = len(error.findings)
+        raise Usage(f"{error.file}: {count} {'mistake' if count == 1 else 'mistakes'}; nothing was started") from error
+
+
+def _need_spark() -> None:
+    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if absent:
+        raise Unavailable(f"{', '.join(absent)} not installed; pip install 'argo-messaging[spark]' brings all it needs")
+
+
+def _folder(plan: "Plan", work: str | None) -> Path:
+    return Path(os.path.abspath(work or os.path.join(WORK_FOLDER, plan.name)))
+
+
+def _source(session: Session) -> dict[str, str]:
+    """Return which service and project to read; who asks is handed over apart, so that no plan holds it."""
+    source = {"endpoint": session.client.endpoint, "project": session.project}
+    return source | ({"ca": os.path.abspath(session.ca)} if session.ca else {})
+
+
+def _hand_over(session: Session, environment: MutableMapping[str, str]) -> None:
+    """Let Spark, which inherits the environment, find the service as the command line found it."""
+    for name in ("AMS_TOKEN_FILE", "AMS_PROFILE"):
+        environment.pop(name, None)
+    environment.update({"AMS_ENDPOINT": session.client.endpoint, "AMS_TOKEN": session.token})
+
+
+def _standing(folder: Path) -> dict[str, str]:
+    """Return where the last run in a folder got to."""
+    from ams.pipeline.checkpoint import read_standing
+
+    standing = read_standing(folder)
+    if standing is None:
+        return {"last batch": "none yet"}
+    return {
+        "last batch": f"{standing.batch}, at {standing.time}",
+        "messages": f"{standing.messages:,}",
+        "behind": "" if standing.lag is None else f"{standing.lag:,}",
+    }
+
+
+def _interval(every: str | None) -> str | None:
+    """Read the time between batches as Spark takes it."""
+    from ams.settings import duration_seconds
+
+    if every is None:
+        return None
+    try:
+        seconds = duration_seconds(every)
+    except (ValueError, KeyError):
+        raise Usage(f"--every {every!r} is no time such as 10s or 5m") from None
+    if seconds <= 0:
+        raise Usage("--every must be longer than nothing")
+    return f"{round(seconds * 1000)} milliseconds"
+
+
+def _pairs(settings: list[str] | None) -> dict[str, str]:
+    for each in settings or ():
+        if "=" not in each:
+            raise Usage(f"--conf {each!r} must look like KEY=VALUE")
+    return dict(each.split("=", 1) for each in settings or ())
+
+
+@contextmanager
+def _shown_when(debug: bool) -> Iterator[None]:
+    """Show the whole of a failure before its one line."""
+    try:
+        yield
+    except PipelineError as error:
+        if debug:
+            note("".join(traceback.format_exception(error)))
+        raise

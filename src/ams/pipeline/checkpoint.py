@@ -1,0 +1,128 @@
+"""The folder a run works in: only one run at a time, and only the one whose checkpoint it is.
+
+WORK/lock               held while a run works
+WORK/definition.json    what the checkpoint was made by
+WORK/progress.json      where the last run got to, for `ams pipeline show`
+WORK/checkpoint/        Spark's own
+WORK/tables/ results/ quarantine/
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from ams.pipeline.errors import Busy, ChangedDefinition, WrongTable
+
+T = TypeVar("T")
+
+LOCK, DEFINITION, PROGRESS, CHECKPOINT = "lock", "definition.json", "progress.json", "checkpoint"
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint belongs to."""
+
+    name: str
+    project: str
+    rows: Mapping[str, Any]
+    """What decides which rows the tables hold: what is read and how it is taken apart. A change needs a new folder."""
+    options: Mapping[str, Any]
+    """All else that results depend on. A change can be accepted, where the job knows how to live with it."""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run got to."""
+
+    batch: int
+    time: str
+    """Of the end of that batch, UTC."""
+    messages: int
+    """Read since the folder was made."""
+    lag: int | None = None
+    """Messages that were not read yet; None when the source does not tell."""
+
+
+@contextmanager
+def locked(work: Path) -> Iterator[None]:
+    """Hold a work folder, made if it is absent; raise `Busy` when another run holds it."""
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        lock = open(work / LOCK, "a")  # noqa: SIM115  # closed below, after the run
+    except OSError as error:
+        raise WrongTable(f"work folder {work}: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another run works in {work}; wait for its end, or give another folder with --work") from None
+        yield
+
+
+def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> None:
+    """Let a run go on with a folder only if the folder's checkpoint is its own; say what to do if it is not.
+
+    Raises `ChangedDefinition`. With `accept_change`, other options are taken over; what is read must stay the same.
+    """
+    known = read_identity(work)
+    if known is None:
+        if (work / CHECKPOINT).exists():
+            raise ChangedDefinition(f"{work} holds a checkpoint of something else; give another folder with --work")
+        write(work / DEFINITION, identity)
+    elif known != _plain(identity):
+        _compare(work, known, _plain(identity), accept_change)
+        write(work / DEFINITION, identity)
+
+
+def read_identity(work: Path) -> Identity | None:
+    """Return what the checkpoint of a folder belongs to, None when there is none yet."""
+    return _read(work / DEFINITION, Identity)
+
+
+def read_standing(work: Path) -> Standing | None:
+    """Return where the last run in a folder got to, None before its first batch."""
+    return _read(work / PROGRESS, Standing)
+
+
+def write(path: Path, value: msgspec.Struct) -> None:
+    """Replace a small file in one step, synced."""
+    beside = path.with_name(path.name + ".new")
+    with open(beside, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(value), indent=2))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def _compare(work: Path, known: Identity, now: Identity, accept_change: bool) -> None:
+    way_out = "give another folder with --work to begin anew"
+    for what in ("name", "project", "rows"):
+        if getattr(known, what) != getattr(now, what):
+            changed = _changed(known.rows, now.rows) if what == "rows" else what
+            raise ChangedDefinition(f"{work} was made by another definition ({changed} changed): {way_out}")
+    if not accept_change:
+        raise ChangedDefinition(
+            f"{work} was made with other options ({_changed(known.options, now.options)} changed):"
+            f" {way_out}, or --accept-change to go on with the new ones"
+        )
+
+
+def _changed(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name)))
+
+
+def _plain(identity: Identity) -> Identity:
+    """Return it as it is read back, so that tuples and lists are the same."""
+    return msgspec.json.decode(msgspec.json.encode(identity), type=Identity)
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ChangedDefinition(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,52 @@
+"""Everything that is wrong with a file, told at once."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from ams.errors import BadDocument
+from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
+from ams.pipeline.expressions import WrongExpression
+from ams.yaml_tree import Value
+
+
+class Findings:
+    """Gathers what is wrong, so that reading can go on with the rest."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._found: list[Finding] = []
+
+    def add(self, value: Value, reason: str) -> None:
+        """Remember something wrong with a value."""
+        self._found.append(Finding(value.place.line, reason))
+
+    @contextmanager
+    def catch(self, value: Value) -> Iterator[None]:
+        """Remember what is raised while a value is read, and go on behind it."""
+        try:
+            yield
+        except BadDocument as error:
+            self._found.append(Finding(error.line or value.place.line, error.reason))
+        except WrongExpression as error:
+            self.add(value, f"{error}")
+        except WrongOption as error:
+            self.add(value, error.reason)
+
+    def mapping(self, value: Value, allowed: Collection[str], needed: Collection[str] = ()) -> Mapping[str, Value]:
+        """Read names and values, of which those not `allowed` and those `needed` and absent are wrong."""
+        said: Mapping[str, Value] = {}
+        with self.catch(value):
+            said = value.mapping()
+        for name, each in said.items():
+            if name not in allowed:
+                self.add(each, f"unknown key {name!r}; there are {', '.join(allowed)}")
+        for name in needed:
+            if name not in said:
+                self.add(value, f"{name!r} must be said")
+        return {name: each for name, each in said.items() if name in allowed}
+
+    def end(self) -> None:
+        """Raise `WrongDefinition` when something was wrong, in the order of the lines."""
+        if self._found:
+            unique = dict.fromkeys(sorted(self._found, key=lambda each: each.line))
+            raise WrongDefinition(self.file, list(unique))

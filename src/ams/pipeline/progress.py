@@ -1,0 +1,117 @@
+"""What a streaming query tells of itself, as numbers and as lines for whoever watches."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+EVERY_SECONDS = 5.0
+"""How often progress is told at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that is done."""
+
+    number: int
+    messages: int
+    rate: float
+    """Messages a second."""
+    lag: int | None
+    """Messages that were there and not read; None when the source does not tell."""
+
+
+def batch_of(told: Mapping[str, Any]) -> Batch:
+    """Read one progress report of Spark."""
+    sources: Sequence[Mapping[str, Any]] = told.get("sources") or ()
+    return Batch(
+        number=int(told.get("batchId", 0)),
+        messages=_read(told, sources),
+        rate=float(told.get("processedRowsPerSecond") or 0.0),
+        lag=_lag(sources),
+    )
+
+
+def _read(told: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> int:
+    """Count by the offsets: Spark counts rows as often as a batch is gone through."""
+    spans = [_behind(each.get("startOffset"), each.get("endOffset")) for each in sources]
+    known = [each for each in spans if each is not None]
+    return sum(known) if known and len(known) == len(spans) else int(told.get("numInputRows", 0))
+
+
+def _lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
+    """Sum how far each source is behind: the offsets of its topics, as JSON of names and numbers."""
+    behind = [_behind(each.get("endOffset"), each.get("latestOffset")) for each in sources]
+    known = [each for each in behind if each is not None]
+    return sum(known) if known and len(known) == len(behind) else None
+
+
+def _behind(read: Any, latest: Any) -> int | None:
+    at, end = _numbers(read), _numbers(latest)
+    if at is None or end is None:
+        return None
+    return sum(max(0, end[name] - at.get(name, 0)) for name in end)
+
+
+def _numbers(offset: Any) -> dict[str, int] | None:
+    if isinstance(offset, str):
+        try:
+            offset = msgspec.json.decode(offset)
+        except msgspec.DecodeError:
+            return None
+    if not isinstance(offset, dict) or not all("/" in name and type(at) is int for name, at in offset.items()):
+        return None  # not of format("ams"), whose offsets are {"PROJECT/TOPIC": number}
+    return offset
+
+
+@dataclass(slots=True)
+class Progress:
+    """Counts batches as they are done, and tells of them from time to time."""
+
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    batches: int = 0
+    messages: int = 0
+    last: Batch | None = None
+    _begun: float = field(default=0.0)
+    _told: float = field(default=0.0)
+
+    def __post_init__(self) -> None:
+        self._begun = self._told = self.clock()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been going on."""
+        return self.clock() - self._begun
+
+    def take(self, reports: Sequence[Mapping[str, Any]]) -> bool:
+        """Count the batches that are new and not empty; return whether there were any."""
+        seen = self.last.number if self.last else -1
+        new = [each for each in map(batch_of, reports) if each.number > seen and each.messages]
+        for each in new:
+            self.batches += 1
+            self.messages += each.messages
+            self.last = each
+        if new and self.clock() - self._told >= EVERY_SECONDS:
+            self._told = self.clock()
+            self.say(self.line())
+        return bool(new)
+
+    def line(self) -> str:
+        """Return where the work is, in one line."""
+        batch = self.last or Batch(0, 0, 0.0, None)
+        rate = self.messages / self.seconds if self.seconds > 0 else 0.0
+        parts = [f"batch {batch.number}", f"messages {self.messages:,}", f"{rate:,.0f}/s"]
+        if batch.lag is not None:
+            parts.append(f"behind {batch.lag:,}")
+            if batch.lag and rate >= 1:
+                parts.append(f"about {batch.lag / rate:,.0f} s more")
+        return ", ".join(parts)
+
+
+def now() -> str:
+    """Return the time as UTC text."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,132 @@
+"""From a plan to its end: the folder, Spark, the signals, and one line that says what was done."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from pyspark.sql import SparkSession
+
+from ams.pipeline.checkpoint import Identity, guard, locked
+from ams.pipeline.columns import BROKEN
+from ams.pipeline.failures import explained
+from ams.pipeline.plan import Plan
+from ams.pipeline.running import QUARANTINE, Run, Source, Stopped, to_stderr
+from ams.pipeline.session import local_session
+from ams.pipeline.tables import Table
+
+QUIET: Mapping[str, str] = {"spark.log.level": "OFF", "spark.ui.showConsoleProgress": "false"}
+"""What of Spark's own talk is left out: the progress and the cause of a failure are told in lines of ours."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Where and how a plan is run."""
+
+    work: Path
+    project: str
+    source: Source
+    every: str | None = None
+    accept_change: bool = False
+    master: str | None = None
+    """Of Spark, such as `spark://HOST:7077`; None for this process."""
+    memory: str = "1g"
+    settings: Mapping[str, str]
+    """Spark's own, which win over the house's."""
+    say: Callable[[str], None] = to_stderr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What a run did."""
+
+    name: str
+    messages: int
+    broken: int
+    """Rows in quarantine that this run put there."""
+    batches: int
+    seconds: float
+    stopped: bool
+    """Whether it was told to end before it had caught up."""
+
+    def __str__(self) -> str:
+        counts = f"messages {self.messages} broken {self.broken} batches {self.batches} seconds {self.seconds:.1f}"
+        return f"{self.name}: {counts}" + (" (stopped)" if self.stopped else "")
+
+
+def start(plan: Plan, setup: Setup) -> Ended:
+    """Run a plan to its end, or until SIGTERM or Ctrl-C; a second of these ends at once, with exit code 130.
+
+    Raises `Busy`, `ChangedDefinition`, and what ended the work as a `ClientError` or `PipelineError`.
+    """
+    identity = Identity(name=plan.name, project=setup.project, rows=plan.rows, options=plan.options)
+    stopping = threading.Event()
+    with locked(setup.work), _told_by_signals(stopping, setup.say) as listen:
+        guard(setup.work, identity, accept_change=setup.accept_change)
+        with _session(plan, setup) as spark:
+            listen()  # Spark has taken the signals over
+            return _work(plan, Run(spark, setup.work, setup.source, setup.every, stopping, setup.say))
+
+
+def _work(plan: Plan, run: Run) -> Ended:
+    before = _broken(run)
+    stopped = False
+    try:
+        plan.run(run)
+    except Stopped:
+        stopped = True
+    except Exception as error:
+        raise explained(error) from error
+    counted = run.progress
+    return Ended(
+        name=plan.name,
+        messages=counted.messages,
+        broken=_broken(run) - before,
+        batches=counted.batches,
+        seconds=counted.seconds,
+        stopped=stopped and run.every is None,
+    )
+
+
+def _broken(run: Run) -> int:
+    return Table(run.spark, str(run.work / QUARANTINE), BROKEN).read().count()
+
+
+@contextmanager
+def _session(plan: Plan, setup: Setup) -> Iterator[SparkSession]:
+    settings = {**QUIET, **plan.settings, **setup.settings}
+    if setup.master:
+        settings["spark.master"] = setup.master
+    spark = local_session(f"ams {plan.name}", memory=setup.memory, settings=settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _told_by_signals(stopping: threading.Event, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+    """Set `stopping` at the first signal and end at once at the second; yields what takes the signals (again)."""
+
+    def told(number: int, _frame: FrameType | None) -> None:
+        if stopping.is_set():
+            os._exit(130)
+        stopping.set()
+        say(f"{signal.Signals(number).name}: ending after the batch at work; once more ends at once")
+
+    def listen() -> None:
+        for each in _SIGNALS:
+            signal.signal(each, told)
+
+    before = [signal.getsignal(each) for each in _SIGNALS]
+    listen()
+    try:
+        yield listen
+    finally:
+        for each, handler in zip(_SIGNALS, before, strict=True):
+            signal.signal(each, handler)

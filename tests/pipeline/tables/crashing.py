@@ -1,4 +1,4 @@
-"""Files that die at a chosen call, and tables made without Spark."""
+"""Storage that die at a chosen call, and tables made without Spark."""
 
 import os
 from collections import Counter

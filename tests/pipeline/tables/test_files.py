@@ -4,15 +4,15 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from ams.pipeline.tables.files import Files, HadoopFiles, LocalFiles, files_of, folders_at
+from ams.pipeline.tables.files import Files, LocalFiles, Storage, files_of, folders_at
 
 
 @pytest.fixture(params=["local", "hadoop"])
-def files(request: pytest.FixtureRequest) -> Files:
-    return LocalFiles() if request.param == "local" else HadoopFiles(request.getfixturevalue("spark"))
+def files(request: pytest.FixtureRequest) -> Storage:
+    return LocalFiles() if request.param == "local" else Files(request.getfixturevalue("spark"))
 
 
-def test_files_keep_their_promise(files: Files, tmp_path: Path) -> None:
+def test_files_keep_their_promise(files: Storage, tmp_path: Path) -> None:
     root = str(tmp_path)
     assert (files.names(f"{root}/none"), files.exists(f"{root}/none")) == ([], False)
 

@@ -56,6 +56,7 @@ def test_every_reader_sees_every_row_once(spark: SparkSession, tmp_path: Path) -
     assert sorted(ds.dataset(str(root)).to_table()["n"].to_pylist()) == [1, 2, 3, 4]
     assert table.partitions_since(0) == [{"day": "2024-03-05", "site": "a/b=c"}]
     assert read(table.read([{"day": "2024-03-06", "site": None}])) == [(6, None, 3)]
+    assert [(each.batch, len(each.partitions)) for each in table.written()] == [(0, 2), (1, 1)]
     [first, *_] = table.folders()
     at = "2024-03-05T10:20:30.123Z"
     assert (first.rows, first.ranges) == (2, {"n": (1, 2), "seen": (at, at)})
@@ -100,6 +101,10 @@ def test_a_result_is_replaced_partition_by_partition(spark: SparkSession, tmp_pa
     assert by_duckdb(root) == [(6, "b", 3, AT), (5, "a", 9, AT)]
     assert [each.name for each in (root / "day=2024-03-05").iterdir()] == ["data.parquet"]
     assert list((root / "_work").iterdir()) == []
+
+    result.replace(rows(spark, (5, "a", 7)), ["day=2024-03-05", "day=2024-03-06"])
+
+    assert read(result.read()) == [(5, "a", 7)]
 
 
 def test_a_result_without_partitions_is_replaced_by_nothing_too(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ Everything passes through `files`, so a path may be on any file system of Hadoop
 protocol, which knows no Spark.
 """
 
+from ams.pipeline.tables.files import Files
 from ams.pipeline.tables.result import Result
-from ams.pipeline.tables.table import Partition, Table, reading
+from ams.pipeline.tables.table import Partition, Table, Written, frame, reading
 
-__all__ = ["Partition", "Result", "Table", "reading"]
+__all__ = ["Files", "Partition", "Result", "Table", "Written", "frame", "reading"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ams.pipeline.errors import WrongTable
-from ams.pipeline.tables.files import Files, below, folders_at
+from ams.pipeline.tables.files import Storage, below, folders_at
 from ams.pipeline.tables.footers import described
 from ams.pipeline.tables.manifest import Commit, Folder, Manifest, State
 
@@ -41,7 +41,7 @@ class Shape:
 class Commits:
     """The steps, for the table in a folder. One writer at a time; the run's lock sees to that."""
 
-    files: Files
+    files: Storage
     root: str
 
     @property

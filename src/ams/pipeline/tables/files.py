@@ -16,7 +16,7 @@ NEW = "._new"
 """Ending of a file that is being written, until it is whole and gets its name."""
 
 
-class Files(Protocol):
+class Storage(Protocol):
     """The calls."""
 
     def exists(self, path: str) -> bool:
@@ -60,9 +60,9 @@ class Files(Protocol):
         ...
 
 
-def files_of(spark: SparkSession, root: str) -> Files:
+def files_of(spark: SparkSession, root: str) -> Storage:
     """Return the files where `root` lies: a path, or an address such as `hdfs://names.example/archive`."""
-    hadoop = HadoopFiles(spark)
+    hadoop = Files(spark)
     return LocalFiles() if hadoop.scheme(root) == "file" else hadoop
 
 
@@ -152,7 +152,7 @@ class LocalFiles:
         _sync(os.path.dirname(above))
 
 
-class HadoopFiles:
+class Files:
     """Hadoop's file systems, through the driver's Java. What is closed there is stored."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -179,6 +179,11 @@ class HadoopFiles:
     def move(self, source: str, target: str) -> None:
         """Rename; a target that is there is an error."""
         self._rename(source, target, overwrite=False)
+
+    def move_once(self, source: str, target: str) -> None:
+        """Move, unless something is there already: then it is what an earlier try moved."""
+        if not self.exists(target):
+            self.move(source, target)
 
     def replace(self, source: str, target: str) -> None:
         """Rename over."""
@@ -234,7 +239,7 @@ class HadoopFiles:
         return self._path(path).getFileSystem(self._configuration)
 
 
-def folders_at(files: Files, root: str, depth: int) -> list[str]:
+def folders_at(files: Storage, root: str, depth: int) -> list[str]:
     """Return the paths below `root` of the partitions `depth` levels down; of depth 0 the one path `.`."""
     if depth == 0:
         return ["."]

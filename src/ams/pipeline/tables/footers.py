@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ams.pipeline.tables.files import Files
+from ams.pipeline.tables.files import Storage
 from ams.pipeline.tables.manifest import Folder
 
 _MAGIC = b"PAR1"
@@ -15,7 +15,7 @@ _TAIL = 64 * 1024
 """Bytes read at first; most footers are shorter."""
 
 
-def described(files: Files, place: str, path: str, batch: int, columns: Sequence[str]) -> Folder:
+def described(files: Storage, place: str, path: str, batch: int, columns: Sequence[str]) -> Folder:
     """Return what the files in `place` hold, as the folder `path` of a table; with the ranges of some columns."""
     names = [name for name in files.names(place) if name.endswith(".parquet")]
     footers = [footer(files, f"{place}/{name}") for name in names]
@@ -29,7 +29,7 @@ def described(files: Files, place: str, path: str, batch: int, columns: Sequence
     )
 
 
-def footer(files: Files, path: str) -> Any:
+def footer(files: Storage, path: str) -> Any:
     """Return the metadata of a file."""
     tail = files.tail(path, _TAIL)
     length = int.from_bytes(tail[-8:-4], "little") + 8

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ams.pipeline.errors import WrongTable
-from ams.pipeline.tables.files import Files
+from ams.pipeline.tables.files import Storage
 
 MANIFEST = "_manifest"
 FOLD = 64
@@ -95,7 +95,7 @@ class State(msgspec.Struct, omit_defaults=True):
 class Manifest:
     """The manifest in the folder of a table."""
 
-    files: Files
+    files: Storage
     root: str
 
     def load(self) -> State:

@@ -1,13 +1,14 @@
 """Tables whose partitions are replaced whole."""
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ams.pipeline.tables.commits import WORK
-from ams.pipeline.tables.files import Files, below, files_of, folders_at
+from ams.pipeline.tables.files import Storage, below, files_of, folders_at
 
 _FILE = "data.parquet"
 
@@ -23,10 +24,11 @@ class Result:
     order: tuple[str, ...] = ()
     """Columns by which the rows of a partition are sorted."""
 
-    def replace(self, rows: DataFrame) -> None:
+    def replace(self, rows: DataFrame, partitions: Iterable[str] = ()) -> None:
         """Put `rows` in the place of all rows of the partitions they belong to; other partitions stay.
 
-        Without partitions all rows are replaced, also by none. A kill in the middle leaves some partitions old and
+        Of `partitions` (folders such as `day=2024-03-05`) those that `rows` has nothing of go. Without partitions all
+        rows are replaced, also by none. A kill in the middle leaves some partitions old and
         some new, each of them whole; the next call replaces them all.
         """
         files = files_of(self.spark, self.root)
@@ -35,8 +37,11 @@ class Result:
         work = f"{self.root}/{WORK}/{uuid.uuid4().hex}"
         self._write(rows, work)
         files.sync(work)
-        for partition in folders_at(files, work, len(self.partition_by)):
+        filled = folders_at(files, work, len(self.partition_by))
+        for partition in filled:
             self._put(files, below(work, partition), f"{below(self.root, partition)}/{_FILE}")
+        for partition in sorted(set(partitions) - set(filled)):
+            files.delete(f"{self.root}/{partition}")
         files.delete(work)
 
     def read(self) -> DataFrame:
@@ -53,6 +58,6 @@ class Result:
             one = one.sortWithinPartitions(*self.partition_by, *self.order)
         one.write.partitionBy(*self.partition_by).parquet(path)
 
-    def _put(self, files: Files, written: str, place: str) -> None:
+    def _put(self, files: Storage, written: str, place: str) -> None:
         for part in (name for name in files.names(written) if name.endswith(".parquet")):
             files.replace(f"{written}/{part}", place)

@@ -4,6 +4,7 @@ import time
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -20,6 +21,15 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 _PATIENCE_SECONDS = 5.0
 _ROW_GROUP_BYTES = 32 * 2**20
 """Of Parquet: what a task keeps in memory of the file it writes."""
+
+
+class Written(NamedTuple):
+    """A batch that is in a table."""
+
+    query: str
+    batch: int
+    partitions: tuple[str, ...]
+    """Folders below the root, such as `day=2024-03-05`; `.` of a table without partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,15 @@ class Table:
     def folders(self) -> list[Folder]:
         """Return what the manifest says of each folder, partition by partition."""
         return list(self._state().all())
+
+    def written(self) -> list[Written]:
+        """Return which batches brought rows of which partitions, oldest first; of merged ones only the newest."""
+        state = self._state()
+        found: dict[int, list[str]] = {}
+        for folder in state.all():
+            found.setdefault(folder.batch, []).append(folder.partition)
+        query = state.last.query if state.last else ""
+        return [Written(query, batch, tuple(found[batch])) for batch in sorted(found)]
 
     def partitions_since(self, batch: int) -> list[Partition]:
         """Return the partitions that batches after number `batch` brought rows of; of -1 all."""

@@ -97,6 +97,17 @@ class Service:
         found = self.call(wire.get_topic_offsets(topic.project, topic.name, subscription=subscription))
         return Bounds(found.min, found.max)
 
+    def topics(self, project: str) -> list[Name]:
+        """Ask for all topics of a project."""
+        found: list[Name] = []
+        token = ""
+        while True:
+            page = self.call(wire.list_topics(project, page_size=1000, page_token=token))
+            found += [Name(project, each.name.rpartition("/")[2]) for each in page.topics]
+            token = page.next_page_token
+            if not token:
+                return found
+
     def topic_of(self, subscription: Name) -> Name:
         """Ask which topic a subscription is to; raise `NotFound` also when that is gone."""
         resource = self.call(wire.get_subscription(*subscription)).topic

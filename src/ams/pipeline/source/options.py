@@ -5,12 +5,14 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import ACCESS, Access, Given, Name, names, shortened
 
 READING = (
     "topic",
+    "topicPattern",
     "subscription",
     "startingOffsets",
     "startingTimestamp",
@@ -38,13 +40,27 @@ class Positions:
         return self.named.get(str(topic), self.default)
 
 
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The topics of a project that have names like these, whenever they are made."""
+
+    project: str
+    patterns: tuple[str, ...]
+    """`*` stands for any characters, `?` for one."""
+
+    def fits(self, topic: str) -> bool:
+        """Whether a topic is meant."""
+        return any(fnmatchcase(topic, each) for each in self.patterns)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What is to be read, of which service."""
 
     access: Access
     topics: tuple[Name, ...]
-    """Empty when a subscription is read: it knows its topic."""
+    """Empty when a subscription is read, which knows its topic, or when topics are looked for."""
+    pattern: Pattern | None = None
     subscription: Name | None
     starting: Positions | datetime | None
     """None: wherever one starts who was told nothing."""
@@ -69,11 +85,12 @@ def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
     given = Given(options)
     given.allow(ACCESS + READING)
     access, project = given.access(environment)
-    topics, subscription = _what(given, project)
+    topics, subscription, pattern = _what(given, project)
     starting = _starting(given, topics)
     return Reading(
         access=access,
         topics=topics,
+        pattern=pattern,
         subscription=subscription,
         starting=starting,
         ending=_positions(given, "endingOffsets", topics) or Positions(LATEST),
@@ -84,18 +101,30 @@ def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
     )
 
 
-def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | None]:
-    topic, subscription = given.text("topic"), given.text("subscription")
-    if topic and subscription:
-        raise WrongOption("subscription", "give a subscription or topics, not both")
+def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | None, Pattern | None]:
+    said = [option for option in ("topic", "topicPattern", "subscription") if given.text(option)]
+    if len(said) > 1:
+        raise WrongOption(said[-1], "give a subscription, topics, or a pattern, only one of them")
+    topic, subscription, pattern = (given.text(option) for option in ("topic", "subscription", "topicPattern"))
     if topic:
-        return names("topic", topic, project), None
+        return names("topic", topic, project), None, None
+    if pattern:
+        return (), None, _pattern(pattern, project)
     if not subscription:
         raise WrongOption("topic", "is missing; give it, or a subscription")
     found = names("subscription", subscription, project)
     if len(found) > 1:
         raise WrongOption("subscription", "only one can be read")
-    return (), found[0]
+    return (), found[0], None
+
+
+def _pattern(text: str, project: str | None) -> Pattern:
+    if project is None:
+        raise WrongOption("project", "is needed for topicPattern")
+    patterns = tuple(each.strip() for each in text.split(","))
+    if not all(patterns):
+        raise WrongOption("topicPattern", f"{shortened(text)} has an empty pattern")
+    return Pattern(project, patterns)
 
 
 def _starting(given: Given, topics: Collection[Name]) -> Positions | datetime | None:

@@ -20,7 +20,17 @@ class Places:
     def __init__(self, service: Service, reading: Reading) -> None:
         self._service = service
         self._reading = reading
-        self.topics: Sequence[Name] = reading.topics or (service.topic_of(_subscription(reading)),)
+        self.topics: Sequence[Name] = reading.topics
+        if not reading.topics:
+            self.look_again()
+
+    def look_again(self) -> None:
+        """Find out which topics there are now, where they are not named."""
+        if self._reading.pattern is not None:
+            pattern = self._reading.pattern
+            self.topics = [each for each in self._service.topics(pattern.project) if pattern.fits(each.name)]
+        elif not self.topics:
+            self.topics = (self._service.topic_of(_subscription(self._reading)),)
 
     def bounds(self) -> dict[Name, Bounds]:
         """Ask what there is of each topic."""

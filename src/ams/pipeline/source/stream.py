@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ams.pipeline.errors import WrongOption
+from ams.pipeline.options import Name
 from ams.pipeline.service import Service
 from ams.pipeline.source.batch import read_part
 from ams.pipeline.source.following import Cursor
@@ -74,7 +75,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return the ranges of a batch."""
-        ranges = parts(self._from(start, end), end, self._places.topics, self.reading.min_partitions)
+        topics = [Name(*topic.split("/")) for topic in end]  # of a batch that comes again, as they were then
+        ranges = parts(self._from(start, end), end, topics, self.reading.min_partitions)
         return [Partition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -102,6 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Cursor(self._service, subscription) if subscription else None
 
     def _ends_now(self) -> Offsets:
+        self._places.look_again()
         return {str(topic): bounds.end for topic, bounds in self._places.bounds().items()}
 
     def _follow(self, start: Offsets) -> None:
@@ -110,6 +113,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cursor.follow(offset)
 
     def _require_known(self, start: Mapping[str, int]) -> None:
+        if self.reading.pattern is not None:
+            return  # topics come and go
         read = {str(topic) for topic in self._places.topics}
         for topic in start:
             if topic not in read:
@@ -130,4 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 what = f"messages {ends[topic]} to {start[topic] - 1} of topic {topic}"
                 lost(what, fail=self.reading.fail_on_data_loss)
         oldest = {str(topic): bounds.oldest for topic, bounds in self._places.bounds().items()}
-        return {topic: offset if offset <= ends[topic] else oldest[topic] for topic, offset in found.items()}
+        return {
+            topic: offset if offset <= ends[topic] else oldest.get(topic, ends[topic])
+            for topic, offset in found.items()
+        }

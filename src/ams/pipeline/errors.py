@@ -7,6 +7,7 @@
     ├── ChangedDefinition     a checkpoint was made by another definition
     ├── WrongTable            a folder or database table was written by something else, or does not fit
     ├── DataLoss              messages that were to be read are kept no longer
+    ├── CheckFailed           what was to be checked is not as it should be; the findings were told before
     ├── Busy                  another run works in the same folder
     └── Failed                Spark gave up; the message is the root cause in one line
 
@@ -68,6 +69,10 @@ class WrongTable(PipelineError):
 
 class DataLoss(PipelineError):
     """Messages that were to be read are kept no longer."""
+
+
+class CheckFailed(PipelineError):
+    """What was to be checked is not as it should be; the findings were told before."""
 
 
 class Busy(PipelineError):

@@ -12,7 +12,8 @@ protocol, which knows no Spark.
 """
 
 from ams.pipeline.tables.files import Files
+from ams.pipeline.tables.manifest import Folder, Partition
 from ams.pipeline.tables.result import Result
-from ams.pipeline.tables.table import Partition, Table, Written, frame, reading
+from ams.pipeline.tables.table import Table, Written, frame, reading
 
-__all__ = ["Files", "Partition", "Result", "Table", "Written", "frame", "reading"]
+__all__ = ["Files", "Folder", "Partition", "Result", "Table", "Written", "frame", "reading"]

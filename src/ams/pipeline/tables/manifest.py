@@ -7,7 +7,8 @@ What the table is, is said by the newest snapshot and the commits after it, in t
 in the table's folder is not of the table.
 """
 
-from collections.abc import Iterator
+import urllib.parse
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,14 @@ from ams.pipeline.errors import WrongTable
 from ams.pipeline.tables.files import Storage
 
 MANIFEST = "_manifest"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 FOLD = 64
 """Commits after a snapshot, until there is a new one."""
 _COMMIT, _SNAPSHOT, _JSON = "commit-", "snapshot-", ".json"
+
+
+Partition = Mapping[str, str | None]
+"""The values of the partition columns, as texts; None for null."""
 
 
 class Folder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,6 +45,11 @@ class Folder(msgspec.Struct, frozen=True, omit_defaults=True):
     def partition(self) -> str:
         """The folder above it, `.` in a table without partitions."""
         return self.path.rpartition("/")[0] or "."
+
+    @property
+    def values(self) -> Partition:
+        """What its path tells of the partition columns."""
+        return values(self.partition)
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -149,6 +160,16 @@ class Manifest:
             return msgspec.json.decode(self.files.read(path), type=kind)
         except msgspec.MsgspecError:
             raise WrongTable(f"{path} is not of a table of this version") from None
+
+
+def values(partition: str) -> Partition:
+    """Return the values a partition's path tells.
+
+    >>> values("project=meadow/day=2024-03-05")
+    {'project': 'meadow', 'day': '2024-03-05'}
+    """
+    pairs = (each.partition("=") for each in partition.split("/") if "=" in each)
+    return {name: None if text == _NULL else urllib.parse.unquote(text) for name, _, text in pairs}
 
 
 def _number(name: str) -> int:

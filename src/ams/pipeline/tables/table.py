@@ -1,8 +1,7 @@
 """Tables that batches are added to, each exactly once however often it is tried."""
 
 import time
-import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,12 +11,8 @@ from pyspark.sql.types import StructType
 from ams.pipeline.errors import WrongTable
 from ams.pipeline.tables.commits import Commits, Shape
 from ams.pipeline.tables.files import files_of
-from ams.pipeline.tables.manifest import Folder, State
+from ams.pipeline.tables.manifest import Folder, Partition, State, values
 
-Partition = Mapping[str, str | None]
-"""The values of the partition columns, as texts; None for null."""
-
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 _PATIENCE_SECONDS = 5.0
 _ROW_GROUP_BYTES = 32 * 2**20
 """Of Parquet: what a task keeps in memory of the file it writes."""
@@ -117,7 +112,7 @@ class Table:
 
     def _frame(self, state: State, partitions: Iterable[Partition] | None) -> DataFrame:
         wanted = None if partitions is None else [dict(each) for each in partitions]
-        folders = [each for each in state.all() if wanted is None or dict(values(each.partition)) in wanted]
+        folders = [each for each in state.all() if wanted is None or dict(each.values) in wanted]
         return frame(self.spark, self.root, self.schema, folders)
 
 
@@ -149,13 +144,3 @@ def frame(spark: SparkSession, root: str, schema: StructType, folders: Sequence[
         return spark.createDataFrame([], schema)
     paths = [f"{root}/{each.path}" for each in folders]
     return spark.read.schema(schema).option("basePath", root).parquet(*paths).select(*schema.names)
-
-
-def values(partition: str) -> Partition:
-    """Return the values a partition's path tells.
-
-    >>> values("project=meadow/day=2024-03-05")
-    {'project': 'meadow', 'day': '2024-03-05'}
-    """
-    pairs = (each.partition("=") for each in partition.split("/") if "=" in each)
-    return {name: None if text == _NULL else urllib.parse.unquote(text) for name, _, text in pairs}

@@ -1,0 +1,61 @@
+"""Merging closed days: which partitions of an archive have become many small files and will hardly get more."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, timedelta
+
+from ams.pipeline.tables import Table
+from ams.pipeline.tables.manifest import Folder
+
+TOGETHER_BYTES = 2**30
+"""Partitions are merged together in one pass up to so many bytes: a pass costs time, however small it is."""
+TOGETHER = 200
+"""Partitions of one pass."""
+
+
+def merge_closed(table: Table, today: date, closed_after: int, file_bytes: int) -> int:
+    """Merge the days of an archive that are closed, and return of how many topics and days.
+
+    Args:
+        table: the archive, between two batches.
+        today: in UTC.
+        closed_after: days after its end that a day is closed.
+        file_bytes: how large files become; a larger one is begun anew.
+    """
+    found = worth_merging(table.folders(), today - timedelta(days=closed_after), file_bytes)
+    for partitions in passes(found):
+        table.merge([each[0].partition for each in partitions], file_bytes=file_bytes)
+    return len(found)
+
+
+def worth_merging(folders: Iterable[Folder], open_from: date, file_bytes: int) -> list[Sequence[Folder]]:
+    """Return the folders of each partition before the day `open_from` that has far more files than it needs."""
+    by_partition: dict[str, list[Folder]] = {}
+    for folder in folders:
+        by_partition.setdefault(folder.partition, []).append(folder)
+    return [each for each in by_partition.values() if _is_closed(each[0], open_from) and _is_split(each, file_bytes)]
+
+
+def passes(partitions: Sequence[Sequence[Folder]]) -> Iterator[list[Sequence[Folder]]]:
+    """Put partitions together for passes that are neither too many nor too large."""
+    together: list[Sequence[Folder]] = []
+    for each in partitions:
+        if together and (_bytes([*together, each]) > TOGETHER_BYTES or len(together) == TOGETHER):
+            yield together
+            together = []
+        together.append(each)
+    if together:
+        yield together
+
+
+def _is_closed(folder: Folder, open_from: date) -> bool:
+    return (folder.values["date"] or "") < open_from.isoformat()
+
+
+def _is_split(folders: Sequence[Folder], file_bytes: int) -> bool:
+    needed = math.ceil(sum(each.bytes for each in folders) / file_bytes)
+    return len(folders) > 1 and sum(each.files for each in folders) > needed
+
+
+def _bytes(partitions: Sequence[Sequence[Folder]]) -> int:
+    return sum(folder.bytes for each in partitions for folder in each)

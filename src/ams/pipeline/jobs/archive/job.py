@@ -1,0 +1,136 @@
+"""The jobs `archive` and `archive-check`."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from ams.pipeline.errors import CheckFailed, WrongOption
+from ams.pipeline.jobs.archive.checking import MOST, check, summary
+from ams.pipeline.jobs.archive.closing import merge_closed
+from ams.pipeline.jobs.archive.table import Selection, archive_table, dated
+from ams.pipeline.jobs.base import Job
+from ams.pipeline.report.text import table
+from ams.pipeline.running import Run
+from ams.pipeline.tables import Table
+
+_MEBIBYTE = 2**20
+_WILD = frozenset("*?[")
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said to `archive`."""
+
+    topics: str = "*"
+    """Topics of the project, parted by commas; `*` and `?` stand for any characters. With such, topics that are made
+    later are archived too, and ones that were deleted are let go."""
+    path: str = ""
+    """The folder of the archive; without it `tables/archive` in the folder of the run."""
+    merge: bool = True
+    """Whether the many small files of a day are merged into few when the day is closed."""
+    closed_after: int = 1
+    """How many days after its end a day is closed."""
+    file_mib: int = 256
+    """How large a merged file becomes, in MiB."""
+    batch_messages: int = 200_000
+    """How many messages are stored at a time."""
+
+    def __post_init__(self) -> None:
+        if not listed(self.topics):
+            raise WrongOption("topics", "names no topic")
+        if self.closed_after < 0:
+            raise WrongOption("closed_after", f"{self.closed_after} is less than 0")
+        for name, value in (("file_mib", self.file_mib), ("batch_messages", self.batch_messages)):
+            if value < 1:
+                raise WrongOption(name, f"{value} is less than 1")
+
+
+def run(run: Run, options: Options) -> None:
+    """Archive what there is, then merge the days that are closed."""
+    archive = archive_table(run.spark, options.path or default_path(run))
+
+    def handle(messages: DataFrame, batch_id: int) -> None:
+        run.append(archive, dated(messages), batch_id)
+
+    run.stream(read(run, options), handle, lambda: refresh(run, archive, options))
+
+
+def read(run: Run, options: Options) -> DataFrame:
+    """Return the stream of all topics that are meant."""
+    wanted = listed(options.topics)
+    most = str(options.batch_messages)
+    if any(_WILD & set(each) for each in wanted):
+        return run.topic(topicPattern=",".join(wanted), maxOffsetsPerTrigger=most)
+    return run.topic(*wanted, maxOffsetsPerTrigger=most)
+
+
+def refresh(run: Run, archive: Table, options: Options) -> None:
+    """Merge what is to be merged."""
+    if not options.merge:
+        return
+    today = datetime.now(UTC).date()
+    merged = merge_closed(archive, today, options.closed_after, options.file_mib * _MEBIBYTE)
+    if merged:
+        run.say(f"archive: merged the files of {merged} topics and days")
+
+
+def default_path(run: Run) -> str:
+    """Return where the archive of a run lies unless it is said."""
+    return str(run.work / "tables" / "archive")
+
+
+def listed(text: str) -> list[str]:
+    """Return what stands between commas."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said to `archive-check`, and to the other jobs that read an archive."""
+
+    archive: str
+    """The folder of the archive."""
+    project: str = "*"
+    """A project or a pattern."""
+    topics: str = "*"
+    """Topics or patterns, parted by commas."""
+    first: str = ""
+    """The first day, such as 2024-03-05."""
+    last: str = ""
+    """The last day, itself included."""
+
+    def __post_init__(self) -> None:
+        selection(self)
+
+
+def selection(options: CheckOptions) -> Selection:
+    """Return which part of an archive is meant; raise `WrongOption`."""
+    days = (day("first", options.first), day("last", options.last))
+    return Selection(options.project, tuple(listed(options.topics)), *days)
+
+
+def day(name: str, text: str) -> str:
+    """Return a day as it stands in the names of folders; raise `WrongOption` for what is none."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # a day has no zone
+    except ValueError:
+        raise WrongOption(name, f"{text[:20]!r} is no day such as 2024-03-05") from None
+
+
+def run_check(run: Run, options: CheckOptions) -> None:
+    """Tell what an archive holds and everything that is wrong with it; raise `CheckFailed` for anything."""
+    folders, wrong = check(run.spark, options.archive, selection(options))
+    rows = [(name, *numbers) for name, numbers in sorted(summary(folders).items())]
+    print(table(("TOPIC", "MESSAGES", "FIRST", "LAST", "BYTES"), rows), flush=True)
+    if wrong:
+        print("\n".join(wrong), flush=True)
+        raise CheckFailed(_counted(wrong, options.archive))
+
+
+def _counted(wrong: Sequence[str], path: str) -> str:
+    count = "1 thing is" if len(wrong) == 1 else f"{len(wrong)} things are"
+    return f"{count} not as it should be in {path}" + (", and there may be more" if len(wrong) >= MOST else "")
+
+
+JOB = Job("archive", "Topics to Parquet, by project, topic and day.", Options, run)
+CHECK = Job("archive-check", "Whether an archive has every message once.", CheckOptions, run_check)

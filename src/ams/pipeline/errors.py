@@ -81,3 +81,7 @@ class Busy(PipelineError):
 
 class Failed(PipelineError):
     """Spark gave up; the message is the root cause in one line."""
+
+
+class Broken(ValueError):
+    """A message, or one record of it, is not what it should be; the text says why and never quotes a payload."""

@@ -10,15 +10,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ams.pipeline.columns import BROKEN, MESSAGES, PLACE
+from ams.pipeline.errors import Broken as Broken  # of a module without Spark, as parse functions need it
 
 Record = Mapping[str, Any]
 Parse = Callable[[bytes, Mapping[str, str]], Iterable["Record | Broken"]]
 """Reads the data and the attributes of a message; raises `Broken` for a message it cannot read, and yields one in the
 place of each record it cannot read. Pure, and of a module that imports no Spark."""
-
-
-class Broken(ValueError):
-    """A message, or one record of it, is not what it should be; the text says why and never quotes a payload."""
 
 
 class Parsed(NamedTuple):

@@ -1,0 +1,201 @@
+"""The envelopes usage records travel in: S/MIME, signed, encrypted and then signed inside, or none.
+
+The identity of a sender is the name in the certificate that signed. Without authorities (`ca`) a signature is checked
+to be of the certificate inside and over just this text, but anyone can make such a certificate; with them, that
+certificate must also come from one of them and have been valid when the text was signed. It is the signer's own clock
+that says when: records are read long after they were sent, so that today's date would refuse good ones.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import BytesHeaderParser
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs7
+from cryptography.x509.verification import (
+    Criticality,
+    ExtensionPolicy,
+    Policy,
+    PolicyBuilder,
+    Store,
+    VerificationError,
+)
+
+from ams.pipeline.errors import Broken, WrongOption
+from ams.pipeline.jobs.accounting.signatures import Signature, checked, slash_form
+
+MIME: Final = re.compile(rb"\s*(?:MIME-Version|Content-[A-Za-z-]+):", re.IGNORECASE)
+END_OF_HEADERS: Final = re.compile(rb"\r?\n\r?\n")
+ENCRYPTED: Final = ("application/pkcs7-mime", "application/x-pkcs7-mime")
+DEEPEST: Final = 3
+"""An encrypted text that is signed inside has two envelopes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The files senders are checked with and encrypted texts are opened with; all may be absent."""
+
+    ca: str = ""
+    """A PEM file, or a folder of them, of the authorities whose certificates are believed."""
+    key: str = ""
+    """A PEM file with the private key, without a password, that texts are encrypted for."""
+    certificate: str = ""
+    """A PEM file with the certificate of that key."""
+
+    def check(self) -> None:
+        """Read all files once; raises `WrongOption` for one that is missing or holds something else."""
+        if bool(self.key) != bool(self.certificate):
+            raise WrongOption("key" if self.certificate else "certificate", "key and certificate go together")
+        _check("ca", self.ca, authorities)
+        _check("certificate", self.certificate, _certificate)
+        _check("key", self.key, _key)
+
+
+class Opened(NamedTuple):
+    """What was in an envelope."""
+
+    text: bytes
+    signer: str
+    """The sender's name in slash form; empty when nothing was signed."""
+
+
+def opened(data: bytes, trust: Trust, depth: int = 0) -> Opened:
+    """Open an envelope; raises `Broken` if it cannot be opened or its signature does not hold."""
+    if not MIME.match(data):
+        return Opened(data, "")
+    if depth == DEEPEST:
+        raise Broken("envelope: too many, one in the other")
+    headers, body = _headers_and_body(data)
+    kind = headers.get_content_type()
+    if kind == "multipart/signed":
+        return _opened_signed(headers, body, trust)
+    if kind in ENCRYPTED:
+        return opened(_decrypted(headers, body, trust), trust, depth + 1)
+    if kind in ("text/plain", "text/xml", "application/json", "application/xml"):
+        return Opened(_decoded(headers, body), "")
+    raise Broken(f"envelope: its content type is {kind[:60]!r}")
+
+
+def _opened_signed(headers: Message, body: bytes, trust: Trust) -> Opened:
+    content, signature_part = _parts(body, headers.get_boundary() or "")
+    signature = checked(_with_line_ends(content), _decoded(*_headers_and_body(signature_part)))
+    _check_certificate(signature, trust)
+    return Opened(_decoded(*_headers_and_body(content)), slash_form(signature.certificate.subject))
+
+
+def _headers_and_body(data: bytes) -> tuple[Message, bytes]:
+    """Part MIME headers from what follows them; a part may begin without any."""
+    if not MIME.match(data):
+        return Message(), data
+    data = data.lstrip()
+    end = END_OF_HEADERS.search(data)
+    if end is None:
+        raise Broken("envelope: ends in its headers")
+    return BytesHeaderParser().parsebytes(data[: end.end()]), data[end.end() :]
+
+
+def _parts(body: bytes, boundary: str) -> tuple[bytes, bytes]:
+    """Return the two parts as they were sent, byte for byte: the line end before a boundary belongs to the boundary."""
+    line = re.compile(
+        rb"(?:\A|\r?\n)--" + re.escape(boundary.encode("utf-8", "replace")) + rb"(?:--)?[ \t]*(?:\r?\n|\Z)"
+    )
+    places = [match.span() for match in line.finditer(body)]
+    if not boundary or len(places) != 3:
+        raise Broken("envelope: does not have one text and one signature")
+    (_, first), (first_end, second), (second_end, _) = places
+    return body[first:first_end], body[second:second_end]
+
+
+def _with_line_ends(content: bytes) -> bytes:
+    """Write line ends as CR LF, as they are when they are signed; transports change them."""
+    return content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+
+
+def _decoded(headers: Message, body: bytes) -> bytes:
+    encoding = str(headers.get("Content-Transfer-Encoding", "binary")).strip().lower()
+    if encoding in ("7bit", "8bit", "binary"):
+        return body
+    try:
+        if encoding == "base64":
+            return base64.b64decode(body)
+        if encoding == "quoted-printable":
+            return binascii.a2b_qp(body)
+    except ValueError as error:
+        raise Broken(f"envelope: is not {encoding}") from error
+    raise Broken(f"envelope: its encoding is {encoding[:40]!r}")
+
+
+def _decrypted(headers: Message, body: bytes, trust: Trust) -> bytes:
+    if headers.get_param("smime-type", "enveloped-data") != "enveloped-data":
+        raise Broken("envelope: signed but not as a part beside the text")
+    if not trust.key:
+        raise Broken("encrypted")
+    try:
+        return pkcs7.pkcs7_decrypt_der(_decoded(headers, body), _certificate(trust.certificate), _key(trust.key), [])
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise Broken("encrypted: not for the key given, or in a way that cannot be opened") from error
+
+
+def _check_certificate(signature: Signature, trust: Trust) -> None:
+    certificate = signature.certificate
+    if not certificate.not_valid_before_utc <= signature.time <= certificate.not_valid_after_utc:
+        raise Broken("signature: made when its certificate was not valid")
+    if not trust.ca:
+        return
+    # Certificates of the grid are not those of web sites: what they may be used for is up to their authority.
+    policy = PolicyBuilder().store(Store(authorities(trust.ca))).time(signature.time)
+    authority = ExtensionPolicy.permit_all().require_present(x509.BasicConstraints, Criticality.AGNOSTIC, _is_authority)
+    policy = policy.extension_policies(ca_policy=authority, ee_policy=ExtensionPolicy.permit_all())
+    others = [each for each in signature.certificates if each != certificate]
+    try:
+        policy.build_client_verifier().verify(certificate, others)
+    except VerificationError as error:
+        raise Broken("signature: its certificate is of no authority we know") from error
+
+
+def _is_authority(_policy: Policy, _certificate: x509.Certificate, constraints: x509.BasicConstraints) -> None:
+    if not constraints.ca:
+        raise ValueError("not an authority")
+
+
+@lru_cache
+def authorities(path: str) -> list[x509.Certificate]:
+    """Return the certificates of a PEM file or of all PEM files of a folder; raises `ValueError` if there are none."""
+    files = sorted(each for each in Path(path).iterdir() if each.is_file()) if Path(path).is_dir() else [Path(path)]
+    texts = [text for each in files if b"-----BEGIN CERTIFICATE-----" in (text := each.read_bytes())]
+    if not texts:
+        raise ValueError(f"no certificate in {path}")
+    return [certificate for text in texts for certificate in x509.load_pem_x509_certificates(text)]
+
+
+@lru_cache
+def _certificate(path: str) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(Path(path).read_bytes())
+
+
+@lru_cache
+def _key(path: str) -> RSAPrivateKey:
+    key = load_pem_private_key(Path(path).read_bytes(), None)
+    if not isinstance(key, RSAPrivateKey):
+        raise ValueError("not an RSA key")
+    return key
+
+
+def _check(option: str, path: str, read: Callable[[str], object]) -> None:
+    if not path:
+        return
+    try:
+        read(path)
+    except OSError as error:
+        raise WrongOption(option, f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, TypeError) as error:
+        raise WrongOption(option, f"{path} holds something else") from error

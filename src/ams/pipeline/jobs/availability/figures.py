@@ -1,0 +1,84 @@
+"""Availability and reliability of a day, from the seconds of each status.
+
+    up = seconds in the available states; unknown = seconds unknown or missing; down = seconds in announced downtime
+    known = 86,400 - unknown
+    availability = up / known x 100        reliability = up / (known - down) x 100        undefined is -1
+
+Figures have five decimals, halves rounded up. They are computed in whole numbers, so no binary fraction ever decides
+about a half.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DecimalType, IntegerType, StringType, StructField, StructType
+
+from ams.pipeline.jobs.availability.timelines import DAY
+
+PERCENT = DecimalType(8, 5)
+FIGURES = StructType(
+    [
+        StructField("report", StringType()),
+        *(StructField(name, StringType()) for name in ("type", "endpoint_group", "service", "hostname")),
+        StructField("availability", PERCENT),
+        StructField("reliability", PERCENT),
+        StructField("up", PERCENT),
+        StructField("unknown", PERCENT),
+        StructField("down", PERCENT),
+        *(StructField(f"{name}_seconds", IntegerType()) for name in ("up", "unknown", "down")),
+        StructField("partial", BooleanType()),
+        StructField("date", StringType()),
+    ]
+)
+"""The figures of an `endpoint`, a `service` or an `endpoint_group` on a day.
+
+`availability` and `reliability` are percentages, `up`, `unknown` and `down` fractions of the day. `partial` says that
+the day was not over when this was computed: its last statuses are taken to hold until its end.
+"""
+
+_UNDEFINED = -1
+_DECIMALS = 100_000
+
+
+def figures(rows: DataFrame, states: DataFrame, report: str) -> DataFrame:
+    """Compute the figures of every endpoint, service and site.
+
+    Args:
+        rows: stretches of statuses (`daily.ROWS`).
+        states: of each day (`date`) what counts as what: `available` (array), `unknown` (array), `downtime`, `partial`.
+        report: the report's name.
+
+    Returns: `FIGURES`.
+    """
+    stretches = rows.where(F.col("event").isNull() & (F.col("type") != "metric"))
+    held = stretches.join(F.broadcast(states), on="date", how="inner").withColumn("held", F.col("end") - F.col("start"))
+    counted = held.groupBy("date", "type", "endpoint_group", "service", "hostname", "partial").agg(
+        _seconds(F.array_contains("available", F.col("status"))).alias("up_seconds"),
+        _seconds(F.array_contains("unknown", F.col("status"))).alias("unknown_seconds"),
+        _seconds(F.col("status") == F.col("downtime")).alias("down_seconds"),
+    )
+    up, unknown, down = (F.col(f"{name}_seconds") for name in ("up", "unknown", "down"))
+    known = F.lit(DAY) - unknown
+    return counted.select(
+        F.lit(report).alias("report"),
+        *("type", "endpoint_group", "service", "hostname"),
+        ratio(up, known, 100).alias("availability"),
+        ratio(up, known - down, 100).alias("reliability"),
+        ratio(up, F.lit(DAY)).alias("up"),
+        ratio(unknown, F.lit(DAY)).alias("unknown"),
+        ratio(down, F.lit(DAY)).alias("down"),
+        *(F.col(f"{name}_seconds").cast("int").alias(f"{name}_seconds") for name in ("up", "unknown", "down")),
+        *("partial", "date"),
+    )
+
+
+def ratio(part: Column, whole: Column, scale: int = 1) -> Column:
+    """Divide whole numbers to five decimals, halves rounded up; -1 if there is nothing to divide by."""
+    doubled = F.lit(2 * scale * _DECIMALS) * part + whole
+    rounded = F.call_function("div", doubled, F.lit(2) * whole).cast(DecimalType(18, 0)) / F.lit(_DECIMALS).cast(
+        DecimalType(6, 0)
+    )
+    return F.when(whole > 0, rounded).otherwise(F.lit(_UNDEFINED)).cast(PERCENT)
+
+
+def _seconds(condition: Column) -> Column:
+    return F.sum(F.when(condition, F.col("held")).otherwise(F.lit(0)))

@@ -1,0 +1,36 @@
+"""What can be said to the availability job."""
+
+from typing import Annotated
+
+import msgspec
+
+from ams.pipeline.jobs.availability.results import Shape
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the availability job; paths are of JSON files."""
+
+    topic: str = "metric_data"
+    """The topic with monitoring results."""
+    shape: Shape = "current"
+    """Which Avro schema the results are written with: `current`, `without_actual_data` or `actual_data_last`."""
+    report: str = "Default"
+    """The report's name: it stands in every figure and event, and recomputation requests may be about it."""
+    metric_profile: str = ""
+    """The metric profile: which metrics of which services count. Needed."""
+    aggregation_profile: str = ""
+    """The aggregation profile: how metrics, endpoints, services and groups come together. Needed."""
+    operations_profile: str = ""
+    """The operations profile; without one, AND is the worst and OR the best status in the usual orders."""
+    topology: str = ""
+    """The endpoints of the sites. Needed."""
+    groups: str = ""
+    """Which sites belong to which larger group; without it there are no figures of larger groups."""
+    downtimes: str = ""
+    """The announced downtimes."""
+    recomputations: str = ""
+    """The recomputation requests."""
+    repeat_hours: Annotated[int, msgspec.Meta(ge=1, le=24)] = 24
+    """After how many hours of a bad status an event is repeated."""
+    events_topic: str = ""
+    """A topic that status events are published to, each once; without it they are only written to the table."""

@@ -1,0 +1,140 @@
+"""The algebra of timelines against its plainest form: a list of 86,400 statuses, looked at second by second."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.pipeline.jobs.availability.statuses import AND, BEST_FIRST, OR, SEVERITY, STATUSES, Operation, by_order
+from ams.pipeline.jobs.availability.timelines import (
+    DAY,
+    Change,
+    Span,
+    Timeline,
+    Window,
+    combined,
+    constant,
+    holding,
+    overridden,
+)
+
+FEW = settings(max_examples=30)
+"""A day has 86,400 seconds, and the plain form looks at each."""
+STATUS = st.sampled_from(STATUSES)
+SECOND = st.sampled_from([0, 1, 2, 3, 5, 8, 13, 3600, DAY - 2, DAY - 1]) | st.integers(0, DAY - 1)
+RESULTS = st.lists(st.tuples(SECOND, STATUS), max_size=8)
+TIMELINES = st.builds(holding, STATUS, RESULTS)
+WINDOWS = st.lists(
+    st.builds(Window, st.integers(-DAY, DAY * 2), st.integers(-DAY, DAY * 2)) | st.builds(Window, SECOND, SECOND),
+    max_size=4,
+)
+
+
+def by_second(timeline: Timeline) -> list[str]:
+    return [span.status for span in timeline.spans() for _ in range(span.start, span.end)]
+
+
+def is_shortest(timeline: Timeline) -> bool:
+    changes = timeline.changes
+    starts_at_midnight = changes[0].second == 0
+    return starts_at_midnight and all(a.second < b.second < DAY and a.status != b.status for a, b in pairwise(changes))
+
+
+@FEW
+@given(STATUS, RESULTS)
+def test_a_status_holds_until_the_next_result(before: str, results: list[tuple[int, str]]) -> None:
+    expected, current = [], before
+    worst: dict[int, str] = {}
+    for second, status in results:
+        worst[second] = max(status, worst.get(second, status), key=SEVERITY.__getitem__)
+    for second in range(DAY):
+        current = worst.get(second, current)
+        expected.append(current)
+
+    timeline = holding(before, results)
+
+    assert by_second(timeline) == expected
+    assert is_shortest(timeline)
+
+
+@given(STATUS, RESULTS, st.randoms(use_true_random=False))
+def test_neither_the_order_of_arrival_nor_doubles_matter(
+    before: str, results: list[tuple[int, str]], random: Random
+) -> None:
+    arrived = results * 2
+    random.shuffle(arrived)
+
+    assert holding(before, arrived) == holding(before, results)
+
+
+@FEW
+@given(TIMELINES)
+def test_the_seconds_of_a_day_sum_to_a_day(timeline: Timeline) -> None:
+    counted = timeline.seconds()
+
+    assert sum(counted.values()) == DAY
+    assert counted == {status: by_second(timeline).count(status) for status in counted}
+    assert timeline.at(DAY - 1) == timeline.last == by_second(timeline)[-1]
+
+
+@FEW
+@given(st.lists(TIMELINES, min_size=1, max_size=4), st.sampled_from([AND, OR]))
+def test_timelines_come_together_second_by_second(timelines: list[Timeline], operation: Operation) -> None:
+    joined = combined(operation, timelines)
+
+    assert by_second(joined) == [operation.over(each) for each in zip(*map(by_second, timelines), strict=True)]
+    assert is_shortest(joined)
+
+
+@FEW
+@given(TIMELINES, WINDOWS, STATUS)
+def test_what_is_laid_over_holds_inside_its_windows_and_nowhere_else(
+    timeline: Timeline, windows: list[Window], status: str
+) -> None:
+    expected = by_second(timeline)
+    for start, end in windows:
+        for second in range(max(start, 0), min(end, DAY)):
+            expected[second] = status
+
+    laid_over = overridden(timeline, windows, status)
+
+    assert by_second(laid_over) == expected
+    assert is_shortest(laid_over)
+
+
+@given(st.lists(STATUS, min_size=1))
+def test_and_is_the_worst_and_or_the_first_of_its_order(statuses: list[str]) -> None:
+    assert AND.over(statuses) == max(statuses, key=SEVERITY.__getitem__)
+    assert OR.over(statuses) == next(status for status in BEST_FIRST if status in statuses)
+
+
+def test_a_day_without_change_is_one_span() -> None:
+    assert list(constant("OK").spans()) == [Span(0, DAY, "OK")]
+    assert holding("OK", [(5, "OK"), (9, "OK")]) == constant("OK")
+
+
+def test_a_result_on_the_first_second_takes_the_place_of_what_was_before() -> None:
+    assert holding("CRITICAL", [(0, "OK"), (60, "WARNING")]) == Timeline((Change(0, "OK"), Change(60, "WARNING")))
+
+
+def test_a_table_that_leaves_a_pair_out_is_refused() -> None:
+    table = {pair: status for pair, status in AND.table.items() if pair != ("OK", "CRITICAL")}
+
+    with pytest.raises(ValueError, match="operation mine does not say what OK and CRITICAL give"):
+        Operation("mine", table)
+
+
+@pytest.mark.parametrize("pair", [("OK", "WARNING"), ("OK", "OK")])
+def test_a_table_whose_outcome_depends_on_the_order_is_refused(pair: tuple[str, str]) -> None:
+    table = {**AND.table, pair: "MISSING"}
+
+    with pytest.raises(ValueError, match="in another order"):
+        Operation("mine", table)
+
+
+def test_an_order_makes_an_operation() -> None:
+    mine = by_order("mine", ("MISSING", *[status for status in STATUSES if status != "MISSING"]))
+
+    assert mine.over(["CRITICAL", "MISSING", "OK"]) == "MISSING"

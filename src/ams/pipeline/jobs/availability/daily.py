@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from ams.pipeline.jobs.availability.events import teller, to_json
-from ams.pipeline.jobs.availability.sites import DayInputs, Measured, Result, Results, SiteDay, site_day
+from ams.pipeline.jobs.availability.sites import NOTHING, DayInputs, Measured, Result, Results, SiteDay, site_day
 from ams.pipeline.jobs.availability.statuses import SEVERITY
 from ams.pipeline.jobs.availability.timelines import Timeline
 
@@ -73,7 +73,7 @@ def computed(
     Args:
         results: stored results (`RESULTS`) of those days and of the two days before each.
         days: what holds on each of the days.
-        eves: what holds on the day before each, by that day.
+        eves: what holds on the day before each, by that day; without those days that have no results.
         report: the name of the report, which events carry.
         repeat: after how many seconds of a bad status an event is repeated.
 
@@ -162,7 +162,8 @@ def site_rows(
 
     for inputs in days:
         today = on(inputs)
-        eve = on(eves[day_before(inputs.day)])
+        before = eves.get(day_before(inputs.day))
+        eve = on(before) if before else NOTHING
         common = {"date": inputs.day, "endpoint_group": site}
         yield from ({**common, **row} for row in _stretches(today))
         told = teller(report, site, inputs, eve, today, results.get(inputs.day, {}))

@@ -134,11 +134,12 @@ class Teller:
         }
 
     def _cause(self, level: str, name: Measured | Endpoint | str, happening: Happening) -> Place:
-        """Find what moved the level: of what changed at that second, first what now has the level's status."""
+        """Find what moved the level, or holds it: of what changed at that second, first what now has its status."""
         if isinstance(name, Measured):
             return Place(*name)
-        moved = [each for each in self._below(level, name) if self._line(each).changed(happening.second)]
-        same = [each for each in moved if self._line(each).at(happening.second) == happening.status]
+        below = self._below(level, name)
+        moved = [each for each in below if self._line(each).changed(happening.second)]
+        same = [each for each in moved or below if self._line(each).at(happening.second) == happening.status]
         if same or moved:
             return Place(*(same or moved)[0])
         return Place(name) if level == "service" and isinstance(name, str) else Place()
@@ -204,6 +205,17 @@ def teller(report: str, site: str, inputs: DayInputs, eve: SiteDay, today: SiteD
         Line.of(eve.site, today.site),
         results,
     )
+
+
+EVENT_WORDS = (
+    *("report", "type", "date", "endpoint_group", "service", "hostname", "metric", "status", "prev_status"),
+    *("ts_monitored", "prev_ts", "monitoring_host", "summary", "message", "hostname_url", "repeat", "reminder"),
+)
+EVENT_LISTS = (
+    *("status_metric", "status_endpoint", "status_service", "status_egroup", "metric_names", "metric_statuses"),
+    *("group_endpoints", "group_services", "group_statuses"),
+)
+"""The fields of an event: words, and lists of words."""
 
 
 def to_json(event: Mapping[str, Any]) -> str:

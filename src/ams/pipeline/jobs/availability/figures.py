@@ -8,6 +8,8 @@ Figures have five decimals, halves rounded up. They are computed in whole number
 about a half.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DecimalType, IntegerType, StringType, StructField, StructType
@@ -69,6 +71,45 @@ def figures(rows: DataFrame, states: DataFrame, report: str) -> DataFrame:
         *(F.col(f"{name}_seconds").cast("int").alias(f"{name}_seconds") for name in ("up", "unknown", "down")),
         *("partial", "date"),
     )
+
+
+def figures_of_groups(counted: DataFrame, regions: Sequence[tuple[str, str, str]]) -> DataFrame:
+    """Compute the figures of the groups of sites: the plain mean of those of their sites that have one.
+
+    Args:
+        counted: figures of sites, among others (`FIGURES`).
+        regions: day, group and site of each membership.
+
+    Returns: `FIGURES` of type `group`, without seconds, which a group does not have.
+    """
+    members = counted.sparkSession.createDataFrame(list(regions), "date string, region string, endpoint_group string")
+    sites = counted.where(F.col("type") == "endpoint_group")
+    joined = sites.join(F.broadcast(members), on=["date", "endpoint_group"], how="inner")
+    means = joined.groupBy("report", "date", "region", "partial").agg(
+        *(_mean(name).alias(name) for name in ("availability", "reliability")),
+        *(_share(name).alias(name) for name in ("up", "unknown", "down")),
+    )
+    empty = [F.lit(None).cast("int").alias(f"{name}_seconds") for name in ("up", "unknown", "down")]
+    return means.select(
+        "report",
+        F.lit("group").alias("type"),
+        F.col("region").alias("endpoint_group"),
+        F.lit("").alias("service"),
+        F.lit("").alias("hostname"),
+        *("availability", "reliability", "up", "unknown", "down"),
+        *empty,
+        *("partial", "date"),
+    )
+
+
+def _mean(name: str) -> Column:
+    defined = F.when(F.col(name) >= 0, (F.col(name) * _DECIMALS).cast("long"))
+    # A mean of five decimals is the ratio of whole numbers once more.
+    return F.coalesce(ratio(F.sum(defined), F.count(defined) * _DECIMALS), F.lit(_UNDEFINED).cast(PERCENT))
+
+
+def _share(name: str) -> Column:
+    return ratio(F.sum(f"{name}_seconds"), F.count("*") * DAY)
 
 
 def ratio(part: Column, whole: Column, scale: int = 1) -> Column:

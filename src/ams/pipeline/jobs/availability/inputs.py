@@ -23,7 +23,12 @@ class Inputs:
         """Return what holds on a day, looked at at a time in seconds since 1970."""
         over = now - moment(f"{day}T00:00:00Z")
         return DayInputs(
-            day, self.rules, self.topology.sites(day), self.exceptions.about(day), until=min(max(over, 0), DAY)
+            day,
+            self.rules,
+            self.topology.sites(day),
+            self.exceptions.about(day),
+            self.topology.regions(day),
+            until=min(max(over, 0), DAY),
         )
 
 

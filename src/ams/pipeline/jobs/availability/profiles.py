@@ -78,9 +78,9 @@ class Defaults(msgspec.Struct, frozen=True):
 class OperationsProfile(msgspec.Struct, frozen=True):
     """What the statuses mean, and the truth tables of the operations."""
 
-    available_states: list[Status] = ["OK", "WARNING"]
+    available_states: tuple[Status, ...] = ("OK", "WARNING")
     defaults: Defaults = Defaults()
-    operations: list[TruthTable] = []
+    operations: tuple[TruthTable, ...] = ()
     name: str = ""
 
 

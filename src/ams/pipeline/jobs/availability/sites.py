@@ -1,7 +1,7 @@
 """One site on one day: from results to the timelines of its metrics, endpoints and services, and its own."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ams.pipeline.jobs.availability.exceptions import Exceptions
@@ -59,6 +59,8 @@ class DayInputs:
     sites: Mapping[str, Mapping[Endpoint, str]]
     """The endpoints that count, of each site, and the page of each."""
     exceptions: Exceptions
+    regions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The sites of each larger group."""
     until: int = DAY
     """The second of the day at which it was looked at; of a day that is over, its end."""
 
@@ -132,3 +134,7 @@ def _site(inputs: DayInputs, site: str, services: Mapping[str, Timeline]) -> Tim
         return None
     excluded = inputs.exceptions.site_excluded(inputs.day, site)
     return overridden(combined(rules.profile_operation, groups), excluded, rules.defaults.unknown)
+
+
+NOTHING = SiteDay({}, {}, {}, None)
+"""A day of which nothing is known."""

@@ -1,0 +1,141 @@
+"""The job against the page worked by hand, `worked/worked.md`: figures, late results, requests and withdrawals."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tests.pipeline.jobs.availability.support import WORKED, catch_up, datum, feed, messages, record, rows
+
+PAGE = (WORKED / "worked.md").read_text()
+FIGURES = ("type", "endpoint_group", "service", "hostname", "availability", "reliability", "up", "unknown", "down")
+DAY = "2024-03-05"
+
+
+def table(heading: str) -> list[list[str]]:
+    """Return the cells of the table below a heading of the page."""
+    part = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in part.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def host(short: str) -> str:
+    return f"{short}.site-a.example" if short else ""
+
+
+def expected_figures(heading: str) -> list[tuple[object, ...]]:
+    return sorted(
+        (level, group, service, host(name), *map(Decimal, figures))
+        for level, group, service, name, *figures in table(heading)
+    )
+
+
+def results() -> list[bytes]:
+    return [
+        datum(record(time, service, host(name), metric, status, monitoring_host=f"{box}.example.org", summary=status))
+        for time, service, name, metric, status, box in table("Results")
+    ]
+
+
+def read(spark: SparkSession, work: Path, name: str, day: str = DAY) -> DataFrame:
+    return spark.read.parquet(str(work / "results" / name)).where(F.col("date") == day)
+
+
+def figures(spark: SparkSession, work: Path) -> list[tuple[object, ...]]:
+    return rows(read(spark, work, "figures"), *FIGURES)
+
+
+@pytest.fixture(scope="module")
+def topic(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All results but the late ones, some of them twice, the second half first, and a message that is none."""
+    folder = tmp_path_factory.mktemp("topic") / "metric_data"
+    early = results()[:9] + results()[10:]
+    feed(messages(spark, [*early[7:], *early[:9], b"\x02"]), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def work(spark: SparkSession, topic: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a job that has met the topic, and then one late result."""
+    folder = tmp_path_factory.mktemp("work")
+    catch_up(spark, folder, topic)
+    feed(messages(spark, results()[9:10], first=100), topic)
+    catch_up(spark, folder, topic)
+    return folder
+
+
+def test_the_statuses_are_those_worked_by_hand(spark: SparkSession, work: Path) -> None:
+    expected = sorted(
+        (level, service, host(name), seconds(start), seconds(end), status)
+        for level, service, name, start, end, status in table(f"Statuses of {DAY}")
+    )
+    site = read(spark, work, "statuses").where("endpoint_group = 'SITE-A' and type != 'metric'")
+    midnight = F.unix_timestamp(F.lit(f"{DAY} 00:00:00"))
+
+    found = site.select(
+        *("type", "service", "hostname"),
+        (F.unix_timestamp("start") - midnight).alias("start"),
+        (F.unix_timestamp("end") - midnight).alias("end"),
+        "status",
+    )
+
+    assert rows(found, *found.columns) == expected
+
+
+def test_the_figures_are_those_worked_by_hand(spark: SparkSession, work: Path) -> None:
+    others = spark.read.parquet(str(work / "results" / "figures")).where("type = 'endpoint_group'").drop("type")
+    columns = [F.date_format("date", "yyyy-MM-dd").alias("date"), *FIGURES[1:2], *FIGURES[4:]]
+
+    found = [tuple(row) for row in others.select(*columns).where("endpoint_group = 'SITE-A'").collect()]
+
+    assert set(expected_figures(f"Figures of {DAY}")) <= set(figures(spark, work))
+    for day, _, group, *numbers in table("Figures of the other days"):
+        assert (day, group, *map(Decimal, numbers)) in found
+
+
+def test_the_events_are_those_worked_by_hand(spark: SparkSession, work: Path) -> None:
+    expected = sorted(
+        (f"{DAY}T{at}Z", status, before, since, service, host(name), metric)
+        for at, status, before, since, service, name, metric in table(f"Events of SITE-A on {DAY}")
+    )
+    events = read(spark, work, "events").where("type = 'endpoint_group' and endpoint_group = 'SITE-A'")
+
+    found = rows(events, "ts_monitored", "status", "prev_status", "prev_ts", "service", "hostname", "metric")
+
+    assert found == expected
+
+
+def test_a_status_that_stays_bad_for_a_day_is_told_again(spark: SparkSession, work: Path) -> None:
+    events = read(spark, work, "events").where("hostname = 'w2.site-a.example' and type = 'endpoint'")
+
+    assert rows(events, "ts_monitored", "status", "prev_status", "repeat") == [
+        ("2024-03-05T00:00:00Z", "MISSING", "MISSING", "true")
+    ]
+
+
+def test_what_is_no_result_is_set_aside_and_counted(spark: SparkSession, work: Path) -> None:
+    assert rows(spark.read.parquet(str(work / "quarantine")), "offset", "reason") == [
+        (23, "not a datum of the schema current")
+    ]
+
+
+def test_a_request_changes_only_what_it_names_and_its_withdrawal_gives_all_back(
+    spark: SparkSession, work: Path, topic: Path
+) -> None:
+    before = figures(spark, work)
+    for request in ("a", "b"):
+        catch_up(spark, work, topic, recomputations=str(WORKED / f"request_{request}.json"))
+
+        after = figures(spark, work)
+
+        assert set(expected_figures(f"Figures of {DAY} after request {request.upper()}")) <= set(after)
+    catch_up(spark, work, topic)
+
+    assert figures(spark, work) == before
+
+
+def seconds(clock: str) -> int:
+    hours, minutes, rest = map(int, clock.split(":"))
+    return hours * 3600 + minutes * 60 + rest

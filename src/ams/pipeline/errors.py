@@ -11,7 +11,8 @@
     ├── Busy                  another run works in the same folder
     └── Failed                Spark gave up; the message is the root cause in one line
 
-No text of these holds a token, a password or a payload.
+No text of these holds a token, a password or a payload. `Broken` stands apart: it is about one message, which is set
+aside, and never ends a run.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,66 @@
+"""The job: alarms, status events and alerts of topics into two tables of PostgreSQL."""
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from ams.pipeline.jobs.alarms.parse import parse
+from ams.pipeline.jobs.alarms.writing import COLUMNS, KEY, PLACED, TOLD, prepare, write_reports
+from ams.pipeline.jobs.base import Job
+from ams.pipeline.parsing import rows_of, split
+from ams.pipeline.postgres import address, connected, write
+from ams.pipeline.running import Run
+
+REPORT = StructType(
+    [
+        *(StructField(name, StringType(), nullable=False) for name in KEY[1:]),
+        StructField("at", TimestampType(), nullable=False),
+        StructField("status", StringType(), nullable=False),
+        *(StructField(name, StringType()) for name in TOLD),
+    ]
+)
+"""What one message tells: the status of something at a time; `parse` makes these."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be said to the job."""
+
+    topics: tuple[str, ...] = ("alarms",)
+    """Topics with alarms, status events or alerts, in any mixture."""
+    database: str = ""
+    """`postgresql://USER@HOST:PORT/DATABASE` without a password; empty takes `AMS_PIPELINE_DATABASE`."""
+
+
+def run(run: Run, options: Options) -> None:
+    """Write what the topics tell into `alarms` and `alarm_history`, and set aside what cannot be read."""
+    to = address(options.database)
+    with connected(to) as connection:
+        prepare(connection)
+
+    def handle(messages: DataFrame, batch_id: int) -> None:
+        rows = rows_of(messages, parse, REPORT).persist()
+        reports, broken = split(rows, REPORT)
+        write(identified(reports), to, ["alarm"], write_reports)
+        run.quarantine(broken, batch_id)
+        rows.unpersist()
+
+    run.stream(run.topic(*options.topics), handle)
+
+
+def identified(reports: DataFrame) -> DataFrame:
+    """Return the rows to write, each with the id of its alarm, which is a hash of all that makes it."""
+    parts = F.to_json(F.array(F.col("source.project"), *KEY[1:]))
+    placed = {"published": "publish_time", "topic": "topic", "offset": "offset"}
+    return reports.select(
+        F.md5(parts).alias("alarm"),
+        F.col("source.project").alias("project"),
+        *KEY[1:],
+        "at",
+        "status",
+        *TOLD,
+        *(F.col(f"source.{placed[name]}").alias(name) for name in PLACED),
+    ).select(*COLUMNS)
+
+
+JOB = Job("alarms", "Alarms and status events in PostgreSQL: one row an alarm, and all of its history", Options, run)

@@ -1,0 +1,125 @@
+"""Reading alarms, status events and alerts: three shapes of the same news, a status of something at a time.
+
+- An *alarm* comes from a monitoring box: one metric of a service on a host.
+- A *status event* comes from the computation of statuses, for a metric, an endpoint, a service or a group of
+  endpoints (a site), within a report. On the higher levels it also names the metric that caused it.
+- An *alert* is a status event on its way to Alerta.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ams.pipeline.errors import Broken
+from ams.pipeline.jobs.fields import Record, an_object, free_text, json_object, moment, needed, shown, text
+
+STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
+"""All statuses, the best first. Of two reports of the same second the worse one counts as the later."""
+
+LEVELS = ("endpoint_group", "service", "endpoint", "metric")
+"""What a status may be of, the widest first: each is named by one more of site, service, hostname and metric."""
+_PLACES = ("site", "service", "hostname", "metric")
+
+
+def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[dict[str, Any]]:
+    """Return the one report that a message holds, whichever of the three shapes it has; see `Report` in `records`."""
+    record = json_object(data)
+    if "execution_time" in record:
+        return [_of_alarm(record)]
+    if "ts_monitored" in record:
+        return [_of_event(record)]
+    if "resource" in record and "event" in record:
+        return [_of_alert(record)]
+    raise Broken("neither an alarm, a status event nor an alert")
+
+
+def _of_alarm(record: Record) -> dict[str, Any]:
+    return {
+        "kind": "alarm",
+        "report": "",
+        "level": "metric",
+        "site": text(record, "site") or "",
+        "service": needed(record, "service_flavour"),
+        "hostname": needed(record, "node_name"),
+        "metric": needed(record, "test_name"),
+        "at": moment(record, "execution_time"),
+        "status": _status(needed(record, "status"), "status"),
+        "details": free_text(record, "details"),
+        "vo": text(record, "vo"),
+        "roc": text(record, "roc"),
+        "url_history": text(record, "urlhistory"),
+        "url_help": text(record, "urlhelp"),
+    }
+
+
+def _of_event(record: Record) -> dict[str, Any]:
+    level = _level(needed(record, "type"), "type")
+    below = [text(record, name) or "" for name in _PLACES[1:]]
+    return {
+        "kind": "event",
+        "report": needed(record, "report"),
+        **_place(level, [needed(record, "endpoint_group"), *below]),
+        "at": moment(record, "ts_monitored"),
+        "status": _status(needed(record, "status"), "status"),
+        "details": _details(free_text(record, "summary"), free_text(record, "message")),
+        "monitoring_host": text(record, "monitoring_host"),
+        "url_history": text(record, "url.history") or text(record, "hostname_url"),
+        "url_help": text(record, "url.help"),
+    }
+
+
+def _of_alert(record: Record) -> dict[str, Any]:
+    event = needed(record, "event")
+    level = _level(event.removesuffix("_status"), "event")
+    told = an_object(record.get("attributes"), "attributes")
+    names = [text(told, name) or "" for name in ("_group", "_service", "_endpoint", "_metric")]
+    summary = free_text(told, "_mon_summary") or free_text(record, "text")
+    return {
+        "kind": "alert",
+        "report": needed(record, "environment"),
+        **_place(level, _completed(names, level, needed(record, "resource"))),
+        "at": moment(told, "_ts_monitored"),
+        "status": _status(needed(record, "severity").upper(), "severity"),
+        "details": _details(summary, free_text(told, "_mon_message")),
+        "url_history": text(told, "_alert_url"),
+    }
+
+
+def _completed(names: list[str], level: str, resource: str) -> list[str]:
+    """Fill in from the resource what an alert's attributes leave out.
+
+    Resources are `SITE`, `SITE/service`, `service/host` and `SITE/service/host/metric`.
+    """
+    parts = resource.split("/")
+    if level == "endpoint":
+        parts = ["", *parts]
+    return [name or (parts[place] if place < len(parts) else "") for place, name in enumerate(names)]
+
+
+def _place(level: str, names: list[str]) -> dict[str, str | None]:
+    """Name what the status is of by as many names as its level has; the names below it are the cause."""
+    depth = LEVELS.index(level) + 1
+    for place, name in zip(_PLACES[1:depth], names[1:depth], strict=True):
+        if not name:
+            raise Broken(f"{place} is missing, which the level {level} needs")
+    own = dict(zip(_PLACES, [*names[:depth], *[""] * (4 - depth)], strict=True))
+    return {"level": level, **own, "cause": "/".join(filter(None, names[depth:])) or None}
+
+
+def _level(word: str, name: str) -> str:
+    if word not in LEVELS:
+        raise Broken(f"{name} is no level: {shown(word)}")
+    return word
+
+
+def _status(word: str, name: str) -> str:
+    if word not in STATUSES:
+        raise Broken(f"{name} is no status: {shown(word)}")
+    return word
+
+
+def _details(*parts: str | None) -> str | None:
+    return "\n".join(_filled(parts)) or None
+
+
+def _filled(parts: Iterable[str | None]) -> Iterator[str]:
+    return (part for part in parts if part)

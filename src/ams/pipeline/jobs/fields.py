@@ -1,0 +1,127 @@
+"""Reading JSON payloads field by field: what is not as promised is broken, and the reason names the field.
+
+Pure Python, for the parsers of several jobs. Reasons hold field names and at most the beginning of a short value.
+"""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ams.pipeline.errors import Broken
+
+Record = dict[str, Any]
+
+_SHOWN = 40
+"""How many characters of a wrong value a reason shows."""
+_MAX_LONG = 2**63 - 1
+
+
+def json_value(data: bytes) -> Any:
+    """Decode a payload; raises `Broken` for what is not JSON in UTF-8."""
+    if not data:
+        raise Broken("the message is empty")
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Broken("not JSON") from error
+
+
+def json_object(data: bytes) -> Record:
+    """Decode a payload that has to be a JSON object."""
+    return an_object(json_value(data), "the message")
+
+
+def an_object(value: object, name: str) -> Record:
+    """Return a value that has to be an object."""
+    if not isinstance(value, dict):
+        raise Broken(f"{name} is not an object")
+    return value
+
+
+def a_list(record: Record, name: str) -> list[Any]:
+    """Return a field that has to be a list; missing or null is an empty one."""
+    value = record.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise Broken(f"{name} is not a list")
+    return value
+
+
+def objects(record: Record, name: str) -> list[Record]:
+    """Return a field that has to be a list of objects."""
+    return [an_object(value, f"{name}[{place}]") for place, value in enumerate(a_list(record, name))]
+
+
+def text(record: Record, name: str) -> str | None:
+    """Return a field that has to be text; missing, null and empty are `None`."""
+    value = record.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise Broken(f"{name} is not text")
+    if "\0" in value:
+        raise Broken(f"{name} holds a NUL character")
+    return value
+
+
+def needed(record: Record, name: str) -> str:
+    """Return a text that has to be there."""
+    value = text(record, name)
+    if value is None:
+        raise Broken(f"{name} is missing")
+    return value
+
+
+def free_text(record: Record, name: str) -> str | None:
+    """Return a text for people, which may hold anything: what databases cannot keep is replaced, not refused."""
+    value = record.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise Broken(f"{name} is not text")
+    return value.replace("\0", "\ufffd")
+
+
+def whole(record: Record, name: str) -> int | None:
+    """Return a field that has to be a whole number, in digits or as text of digits; missing and null are `None`."""
+    value = record.get(name)
+    if isinstance(value, str):
+        return _whole_of_text(value.strip(), name)
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_LONG):
+        return value
+    raise Broken(f"{name} is not a whole number: {shown(value)}")
+
+
+def _whole_of_text(value: str, name: str) -> int | None:
+    if value.upper() in ("", "NONE", "NULL"):
+        return None
+    digits = value.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        raise Broken(f"{name} is not a whole number: {shown(value)}")
+    return int(value)
+
+
+def moment(record: Record, name: str) -> datetime:
+    """Return a time that has to be there: ISO 8601 to the second or finer; without a zone it is UTC."""
+    value = needed(record, name)
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise Broken(f"{name} is not a time: {shown(value)}") from error
+    if "T" not in value and " " not in value:
+        raise Broken(f"{name} is a day and not a time: {shown(value)}")
+    try:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except OverflowError as error:
+        raise Broken(f"{name} is not a time: {shown(value)}") from error
+
+
+def shown(value: object) -> str:
+    """Return the beginning of a value, for a reason."""
+    words = repr(value)
+    return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}..."

@@ -1,0 +1,262 @@
+"""Tables in PostgreSQL that batches and results are written to, so that doing it twice changes nothing.
+
+Rows are written by the tasks of Spark, each in one transaction of its own: a task that is killed leaves nothing, and
+one that is tried again writes the same. Rows of one key never meet in two tasks, and a task writes them in the order of
+their keys, so that tasks of two attempts cannot wait for each other in a circle.
+
+Where the database is stands in an option without the password. That comes from where every PostgreSQL client takes it:
+`PGPASSWORD`, a password file or a service file, or all of it in `AMS_PIPELINE_DATABASE`.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
+from ams.postgresql import conninfo, is_passing, reason
+
+if TYPE_CHECKING:
+    from psycopg import Connection, Cursor
+    from psycopg.rows import TupleRow
+    from psycopg.sql import SQL, Composed, Identifier
+
+    Session = Connection[TupleRow]
+
+VARIABLE = "AMS_PIPELINE_DATABASE"
+"""The environment variable with the URL of the database, where no option names one."""
+PATIENCE_SECONDS = 60.0
+"""How long a database that is away is waited for, in all, before a task gives up; Spark tries a task again."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_REFUSALS = ("password", "does not exist", "pg_hba.conf", "permission denied", "is not permitted to log in")
+"""Parts of what a server says to those it will not let in a minute later either."""
+_SHOWN = 120
+
+Rows = Iterator[pa.RecordBatch]
+Write = Callable[["Session", Rows], int]
+"""Writes the rows of one task inside one transaction, and returns how many; picklable, run in the tasks of Spark."""
+
+
+def address(option: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the connection string of the database that the option `database` or the environment names.
+
+    It may hold a password: it is for the driver's and the tasks' memory, not for logs or files. Raises `WrongOption`
+    for a URL that cannot be read, and for one with a password in the option, which others can see.
+    """
+    from psycopg.conninfo import conninfo_to_dict
+
+    given = option or environ.get(VARIABLE, "")
+    if not given:
+        raise WrongOption("database", f"say postgresql://USER@HOST:PORT/DATABASE, or set {VARIABLE}")
+    try:
+        complete = conninfo(given)
+    except ValueError as error:
+        raise WrongOption("database", str(error)) from error
+    if option and "password" in conninfo_to_dict(option):
+        raise WrongOption("database", f"leave the password out: use PGPASSWORD, a password file, or {VARIABLE}")
+    return complete
+
+
+@contextlib.contextmanager
+def connected(to: str, patience: float = PATIENCE_SECONDS) -> Iterator["Session"]:
+    """Connect to the database at a connection string, and wait for it so many seconds if it is away.
+
+    Raises `PipelineError` when it stays away, or will not let us in.
+    """
+    connection = _connection(to, patience)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _connection(to: str, patience: float) -> "Session":
+    from psycopg import OperationalError, connect
+
+    give_up, pause = time.monotonic() + patience, _FIRST_PAUSE
+    while True:
+        try:
+            return connect(to)
+        except OperationalError as error:
+            refused = any(part in str(error) for part in _REFUSALS) and "starting up" not in str(error)
+            if refused or time.monotonic() + pause > give_up:
+                raise PipelineError(f"the database cannot be used: {_in_short(error)}") from error
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def write(frame: DataFrame, to: str, by: Sequence[str], each: Write) -> int:
+    """Let `each` write the rows of a frame, all rows with the same `by` in the same task; return how many it wrote.
+
+    Raises `PipelineError`, out of a task as the cause of what Spark raises.
+    """
+    parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or "2")
+
+    def write_part(rows: Rows) -> Rows:
+        with connected(to) as connection, told("the database"), connection.transaction():
+            written = each(connection, rows)
+        yield pa.RecordBatch.from_pydict({"written": [written]}, schema=pa.schema([("written", pa.int64())]))
+
+    counts = frame.repartition(parts, *by).mapInArrow(write_part, "written bigint")
+    return int(counts.agg(F.coalesce(F.sum("written"), F.lit(0))).first()[0])  # type: ignore[index]  # always one row
+
+
+@contextlib.contextmanager
+def told(table: str) -> Iterator[None]:
+    """Turn what the driver raises into one clear error; what may pass says that it does."""
+    from psycopg import Error
+
+    try:
+        yield
+    except Error as error:
+        if is_passing(error):
+            raise PipelineError(f"the database went away: {_in_short(error)}") from error
+        raise WrongTable(f"{table} cannot be written: {_in_short(error)}") from error
+
+
+def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str], newer: Sequence[str] = ()) -> int:
+    """Put rows into a table that has their columns, in the place of the rows that have the same `key`.
+
+    With `newer`, columns that are never null and say which of two rows of a key is the newer one, an older row never
+    replaces a newer one, in whatever order they come; without, a frame holds one row a key, and a row replaces another
+    unless it is the same. Returns how many rows were new or changed.
+
+    `to` is a connection string (`address`), `table` a name or `schema.name`. Raises `WrongTable` for a table that is
+    missing or does not fit, and `PipelineError` for a database that stays away.
+    """
+    columns = list(frame.columns)
+    with connected(to) as connection:
+        check_table(connection, table, columns, key)
+    return write(frame, to, key, _Upsert(table, columns, list(key), list(newer)))
+
+
+def check_table(connection: "Session", table: str, columns: Sequence[str], key: Sequence[str]) -> None:
+    """Raise `WrongTable` unless a table has these columns, and a primary key or unique index of exactly `key`."""
+    there = _columns_of(connection, table)
+    if not there:
+        raise WrongTable(f"there is no table {table} in the database, or it is not ours to see")
+    missing = [column for column in columns if column not in there]
+    if missing:
+        raise WrongTable(f"table {table} has no column {', '.join(missing)}")
+    if set(key) not in _unique_keys(connection, table):
+        words = ", ".join(key)
+        raise WrongTable(f"table {table} has no primary key or unique index of ({words}), so rows would be doubled")
+
+
+def _columns_of(connection: "Session", table: str) -> set[str]:
+    words = """
+        SELECT attname FROM pg_attribute
+        WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+    """
+    return {name for (name,) in connection.execute(words, (identifier(table).as_string(),))}
+
+
+def _unique_keys(connection: "Session", table: str) -> list[set[str]]:
+    """Return the columns of each index that holds all rows and none of them twice."""
+    words = """
+        SELECT (SELECT array_agg(attname::text) FROM pg_attribute
+                WHERE attrelid = indrelid AND attnum = ANY((indkey::int2[])[0:indnkeyatts - 1]))
+        FROM pg_index
+        WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL AND indexprs IS NULL
+    """
+    return [set(names) for (names,) in connection.execute(words, (identifier(table).as_string(),))]
+
+
+class _Upsert:
+    """Puts the rows of a task into a table by way of a temporary one, which takes them as fast as they come."""
+
+    def __init__(self, table: str, columns: list[str], key: list[str], newer: list[str]) -> None:
+        self._table, self._columns, self._key, self._newer = table, columns, key, newer
+
+    def __call__(self, connection: "Session", rows: Rows) -> int:
+        from psycopg.sql import SQL
+
+        with told(f"table {self._table}"), connection.cursor() as cursor:
+            shape = SQL("SELECT {} FROM {}").format(_listed(self._columns), identifier(self._table))
+            load(cursor, shape, self._columns, rows)
+            cursor.execute(self._merge())
+            return cursor.rowcount
+
+    def _merge(self) -> "Composed":
+        from psycopg.sql import SQL
+
+        words = """
+            INSERT INTO {table} AS kept ({columns})
+            SELECT {distinct} {columns} FROM incoming ORDER BY {order}
+            ON CONFLICT ({key}) DO {action}
+        """
+        order = [_name(name) for name in self._key] + [SQL("{} DESC").format(_name(name)) for name in self._newer]
+        distinct = SQL("DISTINCT ON ({})").format(_listed(self._key)) if self._newer else SQL("")
+        return SQL(words).format(
+            table=identifier(self._table),
+            columns=_listed(self._columns),
+            distinct=distinct,
+            order=SQL(", ").join(order),
+            key=_listed(self._key),
+            action=self._action(),
+        )
+
+    def _action(self) -> "Composed":
+        from psycopg.sql import SQL
+
+        rest = [name for name in self._columns if name not in self._key]
+        if not rest:
+            return SQL("{}").format(SQL("NOTHING"))
+        changes = SQL(", ").join(SQL("{0} = excluded.{0}").format(_name(name)) for name in rest)
+        condition = SQL("({}) IS DISTINCT FROM ({})").format(_listed(rest, "kept"), _listed(rest, "excluded"))
+        if self._newer:
+            older = SQL(" AND ({}) <= ({})").format(_listed(self._newer, "kept"), _listed(self._newer, "excluded"))
+            condition = SQL("{}{}").format(condition, older)
+        return SQL("UPDATE SET {} WHERE {}").format(changes, condition)
+
+
+def load(cursor: "Cursor[TupleRow]", shape: "SQL | Composed", columns: Sequence[str], rows: Rows) -> None:
+    """Copy rows into the temporary table `incoming`, whose columns and types are those of the query `shape`.
+
+    It is as fast as PostgreSQL takes rows, and gone at the end of the transaction.
+    """
+    from psycopg.sql import SQL
+
+    cursor.execute(SQL("CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS {} WITH NO DATA").format(shape))
+    with cursor.copy(SQL("COPY incoming ({}) FROM STDIN").format(_listed(columns))) as copy:
+        for batch in rows:
+            for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+                copy.write_row([_adapted(value) for value in row])
+
+
+def _adapted(value: Any) -> Any:
+    """Objects go as JSON; everything else the driver knows."""
+    from psycopg.types.json import Jsonb
+
+    return Jsonb(value) if isinstance(value, dict) else value
+
+
+def identifier(table: str) -> "Identifier":
+    """Return the quoted name of a table, given as `name` or `schema.name`."""
+    from psycopg.sql import Identifier
+
+    return Identifier(*table.split("."))
+
+
+def _name(column: str) -> "Identifier":
+    from psycopg.sql import Identifier
+
+    return Identifier(column)
+
+
+def _listed(columns: Sequence[str], of: str | None = None) -> "Composed":
+    from psycopg.sql import SQL, Identifier
+
+    return SQL(", ").join(Identifier(of, name) if of else Identifier(name) for name in columns)
+
+
+def _in_short(error: BaseException) -> str:
+    """Return what the server said, in a line without what it quotes of the rows."""
+    diagnosis = getattr(error, "diag", None)
+    said = (diagnosis and diagnosis.message_primary) or reason(error)
+    return str(said)[:_SHOWN]

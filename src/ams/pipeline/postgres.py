@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _REFUSALS = ("password", "does not exist", "pg_hba.conf", "permission denied", "is not permitted to log in")
 """Parts of what a server says to those it will not let in a minute later either."""
-_SHOWN = 120
+_SHOWN = 200
 
 Rows = Iterator[pa.RecordBatch]
 Write = Callable[["Session", Rows], int]

@@ -6,9 +6,13 @@ the second sees what the first has written, and the rows do not depend on who ca
 """
 
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from ams.pipeline.jobs.alarms.parse import STATUSES
-from ams.pipeline.postgres import Rows, Session, check_table, load, told
+from ams.pipeline.postgres import Rows, check_table, load, told
+
+if TYPE_CHECKING:
+    from ams.pipeline.postgres import Session
 
 KEY = ("project", "kind", "report", "level", "site", "service", "hostname", "metric")
 """What makes an alarm: the same of all these is the same alarm."""
@@ -23,7 +27,7 @@ _CREATE_LOCK = 7_245_301_001
 """An advisory lock: two jobs that make the tables at once would get in each other's way."""
 
 
-def prepare(connection: Session) -> None:
+def prepare(connection: "Session") -> None:
     """Make the tables and views where they are missing; raises `WrongTable` if there are others of these names."""
     with told("table alarms"), connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
@@ -32,7 +36,7 @@ def prepare(connection: Session) -> None:
     check_table(connection, "alarm_history", ["alarm", "at", "status", *TOLD, *PLACED], ["alarm", "at", "status"])
 
 
-def write_reports(connection: Session, rows: Rows) -> int:
+def write_reports(connection: "Session", rows: Rows) -> int:
     """Write the rows of a task; return how many reports were new or told anew."""
     from psycopg.sql import SQL
 

@@ -1,0 +1,90 @@
+"""The job: descriptions of clouds into a catalogue of Parquet tables and one JSON file.
+
+The work folder keeps the latest description of each topic, and no older one: a batch replaces a topic's description
+only by a newer one, so that it may come twice, and in any order.
+"""
+
+import os
+from datetime import UTC, datetime
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.cloud import catalogue
+from ams.pipeline.jobs.cloud.export import exported
+from ams.pipeline.jobs.cloud.parse import parse
+from ams.pipeline.jobs.topics import matching
+from ams.pipeline.parsing import rows_of, split
+from ams.pipeline.running import Run
+from ams.pipeline.tables import Result
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be said to the job."""
+
+    topics: tuple[str, ...] = ("SITE_*_ENDPOINT_*",)
+    """Topics or patterns of them; each topic is one site's endpoint. New ones are found when the job starts."""
+    stale_hours: float = 12.0
+    """A site that was silent for longer is stale."""
+    now: str = ""
+    """The time to tell stale sites by, such as `2024-03-05T12:00:00Z`; empty is the time of the run."""
+
+
+def run(run: Run, options: Options) -> None:
+    """Keep the latest description of each topic, and make the catalogue of all."""
+    moment = moment_of(options)
+    if options.stale_hours <= 0:
+        raise WrongOption("stale_hours", "is no number of hours above 0")
+    kept = run.result("descriptions", catalogue.LATEST, ("topic",))
+
+    def handle(messages: DataFrame, batch_id: int) -> None:
+        rows = rows_of(messages, parse, catalogue.DESCRIPTION).persist()
+        described, broken = split(rows, catalogue.DESCRIPTION)
+        renew(kept, catalogue.latest(catalogue.placed(described)))
+        run.quarantine(broken, batch_id)
+        rows.unpersist()
+
+    def refresh() -> None:
+        make_catalogue(run, kept.read().persist(), moment or datetime.now(UTC), options.stale_hours)
+
+    run.stream(run.topic(*matching(run, options.topics)), handle, refresh)
+
+
+def moment_of(options: Options) -> datetime | None:
+    """Read the option `now`; None is the time of the run."""
+    if not options.now:
+        return None
+    try:
+        moment = datetime.fromisoformat(options.now)
+    except ValueError as error:
+        raise WrongOption("now", f"{options.now!r} is no time such as 2024-03-05T12:00:00Z") from error
+    return moment.replace(tzinfo=moment.tzinfo or UTC)
+
+
+def renew(kept: Result, arrived: DataFrame) -> None:
+    """Put descriptions in the place of those of their topics that are older."""
+    arrived = arrived.persist()
+    before = kept.read().join(arrived.select("project", "topic"), ["project", "topic"], "left_semi")
+    kept.replace(catalogue.latest(before.select(*catalogue.LATEST.names).unionByName(arrived)))
+    arrived.unpersist()
+
+
+def make_catalogue(run: Run, descriptions: DataFrame, now: datetime, stale_hours: float) -> None:
+    """Write the tables and the file that follow from the latest descriptions, in the place of those before."""
+    sites = catalogue.sites(descriptions, now, stale_hours)
+    images, flavours = catalogue.vo_images(descriptions), catalogue.vo_flavours(descriptions)
+    run.result("sites", catalogue.SITES).replace(sites)
+    run.result("endpoints", catalogue.SITE_ENDPOINTS).replace(catalogue.site_endpoints(descriptions))
+    run.result("shares", catalogue.SITE_SHARES).replace(catalogue.site_shares(descriptions))
+    run.result("images", catalogue.VO_IMAGES).replace(images)
+    run.result("flavours", catalogue.VO_FLAVOURS).replace(flavours)
+    path = run.work / "results" / "catalogue.json"
+    beside = path.with_suffix(".json.new")
+    beside.write_bytes(exported(sites, images, flavours, now, stale_hours))
+    os.replace(beside, path)
+    descriptions.unpersist()
+
+
+JOB = Job("cloud-info", "A catalogue of clouds: which VO finds which images and sizes where", Options, run)

@@ -1,0 +1,30 @@
+"""Telling the three shapes of a description apart, and reading each.
+
+A message is read whole or not at all: of a description that is half right, the site's older one stands.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ams.pipeline.errors import Broken
+from ams.pipeline.jobs.cloud import cmdb, glue21, ldif
+from ams.pipeline.jobs.cloud.description import Description, as_row
+from ams.pipeline.jobs.fields import json_value
+
+
+def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[dict[str, Any]]:
+    """Return the one description that a message holds, as nested columns."""
+    return [as_row(described(data))]
+
+
+def described(data: bytes) -> Description:
+    """Read a description; raises `Broken` for what is none."""
+    start = data.lstrip()[:1]
+    if start not in (b"{", b"["):
+        return ldif.described(data)
+    value = json_value(data)
+    if isinstance(value, dict) and any(name in value for name in glue21.LISTS):
+        return glue21.described(value)
+    if isinstance(value, list) or "images" in value:
+        return cmdb.described(value)
+    raise Broken("JSON that is neither GLUE 2.1 nor CMDB")

@@ -1,0 +1,172 @@
+"""The job `alarms` over a day of made-up messages, against what plain Python finds in them."""
+
+import json
+from contextlib import closing
+from datetime import date, datetime
+from itertools import groupby
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
+from ams.pipeline.jobs.alarms.job import Options, run
+from ams.pipeline.jobs.alarms.parse import STATUSES
+from ams.pipeline.samples.alarms import TOPICS, messages
+from ams.pipeline.samples.mishaps import Mishaps
+from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run
+
+DAY = date(2024, 3, 5)
+MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
+HALFWAY = 40
+
+
+@pytest.fixture
+def database(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("AMS_PIPELINE_DATABASE", postgres_url)
+    return postgres_url
+
+
+OPTIONS = Options(topics=TOPICS)
+
+
+def test_the_tables_hold_what_the_messages_tell_whatever_came_late_twice_or_broken(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    told = published(messages(7, DAY, sites=4, outages=30, mishaps=MISHAPS))
+    expected = Expected.of(told)
+    shuffled = list(told)
+    Random(1).shuffle(shuffled)
+
+    job = recorded_run(spark, tmp_path / "one", told)
+    run(job, OPTIONS)
+    first = rows_of(database)
+    run(recorded_run(spark, tmp_path / "two", shuffled[:HALFWAY], shuffled[HALFWAY:], told[:HALFWAY]), OPTIONS)
+
+    assert rows_of(database) == first
+    assert first.alarms == expected.alarms
+    assert first.history == expected.history
+    assert first.changes == expected.changes
+    assert len(quarantined(job)) == expected.broken > 5
+
+
+def test_a_batch_that_fails_in_the_middle_is_whole_after_the_next_start(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    told = published(messages(8, DAY, sites=2, outages=5, mishaps=MISHAPS))
+    job = recorded_run(spark, tmp_path, told[:HALFWAY], told[HALFWAY:])
+    with closing(psycopg.connect(database, autocommit=True)) as connection:
+        connection.execute("CREATE TABLE alarms (alarm uuid PRIMARY KEY)")
+        with pytest.raises(WrongTable, match="table alarms"):
+            run(job, OPTIONS)
+        connection.execute("DROP TABLE alarms")
+
+    run(job, OPTIONS)
+
+    assert rows_of(database).history == Expected.of(told).history
+
+
+def test_the_place_of_the_database_is_told_without_its_password(tmp_path: Path) -> None:
+    with pytest.raises(WrongOption, match="option database: leave the password out"):
+        run(recorded_run(None, tmp_path), Options(database="postgresql://me:secret@127.0.0.1:1/x"))  # type: ignore[arg-type]  # Spark is not asked
+
+
+def test_a_database_without_an_address_is_a_wrong_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AMS_PIPELINE_DATABASE", raising=False)
+
+    with pytest.raises(WrongOption, match="set AMS_PIPELINE_DATABASE"):
+        run(recorded_run(None, tmp_path), Options())  # type: ignore[arg-type]  # Spark is not asked
+
+
+def test_a_database_that_refuses_us_is_one_clear_error(database: str, tmp_path: Path) -> None:
+    other = database.rpartition("/")[0] + "/not_there"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AMS_PIPELINE_DATABASE", other)
+        with pytest.raises(PipelineError, match="the database cannot be used: .*does not exist"):
+            run(recorded_run(None, tmp_path), Options())  # type: ignore[arg-type]  # Spark is not asked
+
+
+class Rows(NamedTuple):
+    alarms: dict[Any, Any]
+    """Place of the alarm to status, since, first seen, last seen, reports, changes, and where the last is from."""
+    history: set[Any]
+    changes: set[Any]
+
+
+def rows_of(database: str) -> Rows:
+    place = "kind, report, level, site, service, hostname, metric"
+    with closing(psycopg.connect(database)) as connection:
+        connection.execute("SET timezone = 'UTC'")
+        ask = connection.execute
+        figures = "status, since, first_seen, last_seen, reports, changes, details"
+        alarms = {row[:7]: row[7:] for row in ask(f"SELECT {place}, {figures} FROM alarms")}
+        joined = "alarm_history JOIN alarms USING (alarm)"
+        history = set(ask(f'SELECT {place}, at, alarm_history.status, topic, "offset" FROM {joined}'))
+        changes = set(ask(f"SELECT {place}, at, status FROM alarm_changes"))
+    return Rows(alarms, history, changes)
+
+
+class Expected(NamedTuple):
+    """What the tables must hold, by reading the messages one by one."""
+
+    alarms: dict[Any, Any]
+    history: set[Any]
+    changes: set[Any]
+    broken: int
+
+    @classmethod
+    def of(cls, told: list[Message]) -> "Expected":
+        newest: dict[Any, Any] = {}
+        broken = 0
+        for message in told:
+            report = plainly(message["data"])
+            if report is None:
+                broken += 1
+                continue
+            place, at, status, details = report
+            rank = (message["publish_time"], message["topic"], message["offset"])
+            if (place, at, status) not in newest or newest[place, at, status][0] < rank:
+                newest[place, at, status] = (rank, details)
+        ordered = sorted(newest, key=lambda key: (key[0], key[1], STATUSES.index(key[2])))
+        alarms, changes = {}, set()
+        for place, keys in groupby(ordered, key=lambda key: key[0]):
+            reports = list(keys)
+            turns = [
+                key for before, key in zip([None, *reports], reports, strict=False) if not before or before[2] != key[2]
+            ]
+            last = reports[-1]
+            alarms[place] = (
+                last[2], turns[-1][1], reports[0][1], last[1], len(reports), len(turns) - 1, newest[last][1]
+            )  # fmt: skip
+            changes |= {(*place, at, status) for _, at, status in turns}
+        history = {(*place, at, status, *newest[place, at, status][0][1:]) for place, at, status in newest}
+        return cls(alarms, history, changes, broken)
+
+
+def plainly(data: bytes) -> Any:
+    """Read a message the short way: this data's broken ones are found by what they lack."""
+    try:
+        kind, report, level, names, time, status, details = _parts(json.loads(data))
+        at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%S%z")
+    except (ValueError, KeyError, TypeError):
+        return None
+    if status not in STATUSES:
+        return None
+    depth = ("endpoint_group", "service", "endpoint", "metric").index(level) + 1
+    return (kind, report, level, *names[:depth], *[""] * (4 - depth)), at, status, details
+
+
+def _parts(told: dict[str, Any]) -> tuple[Any, ...]:
+    if "execution_time" in told:
+        names = [told[name] for name in ("site", "service_flavour", "node_name", "test_name")]
+        return "alarm", "", "metric", names, told["execution_time"], told["status"], told["details"]
+    if "report" in told:
+        names = [told[name] for name in ("endpoint_group", "service", "hostname", "metric")]
+        return "event", told["report"], told["type"], names, told["ts_monitored"], told["status"], told["summary"]
+    more = told["attributes"]
+    names = [more[name] for name in ("_group", "_service", "_endpoint", "_metric")]
+    level, status = told["event"].removesuffix("_status"), told["severity"].upper()
+    return "alert", told["environment"], level, names, more["_ts_monitored"], status, more["_mon_summary"]

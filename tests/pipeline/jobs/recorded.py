@@ -1,0 +1,75 @@
+"""A run of a job over messages that are recorded in files, so that a test says what comes in which batch."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from ams.pipeline.columns import MESSAGES
+from ams.pipeline.running import Run
+from ams.pipeline.samples import Sample
+
+PROJECT = "egi"
+START = datetime(2024, 3, 5, tzinfo=UTC)
+
+Message = dict[str, Any]
+"""One message, by the columns of `MESSAGES`."""
+
+
+def published(samples: Iterable[Sample], start: datetime = START, every: timedelta | None = None) -> list[Message]:
+    """Return messages as topics keep them that these were published to, one after the other."""
+    ends: dict[str, int] = {}
+    rows = []
+    for number, sample in enumerate(samples):
+        offset = ends[sample.topic] = ends.get(sample.topic, -1) + 1
+        rows.append(
+            {
+                "project": PROJECT,
+                "topic": sample.topic,
+                "offset": offset,
+                "message_id": str(offset),
+                "publish_time": start + number * (every or timedelta(milliseconds=1)),
+                "attributes": list(sample.attributes.items()),
+                "data": sample.data,
+            }
+        )
+    return rows
+
+
+@dataclass(slots=True)
+class RecordedRun(Run):
+    """A run whose topics are files below `work/recorded`: one batch a file, in the order of `record`."""
+
+    def record(self, *batches: Sequence[Message]) -> None:
+        """Add batches for the next start of the job."""
+        folder = self.work / "recorded"
+        folder.mkdir(parents=True, exist_ok=True)
+        schema = to_arrow_schema(MESSAGES, timezone="UTC")
+        first = len(list(folder.iterdir()))
+        for number, batch in enumerate(batches, first):
+            pq.write_table(pa.Table.from_pylist(list(batch), schema=schema), folder / f"{number:06d}.parquet")
+
+    def topic(self, *names: str, **options: str) -> DataFrame:
+        """Return the recorded messages of some topics as a stream."""
+        reader = self.spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.work / "recorded")).where(F.col("topic").isin(*names))
+
+
+def recorded_run(spark: SparkSession, folder: Path, *batches: Sequence[Message]) -> RecordedRun:
+    """Return a run in a folder, with batches to come."""
+    run = RecordedRun(spark, folder, {})
+    run.record(*batches)
+    return run
+
+
+def quarantined(run: Run) -> list[tuple[bytes, str]]:
+    """Return what a run has set aside: payloads and reasons."""
+    rows = run.spark.read.option("recursiveFileLookup", "true").parquet(str(run.work / "quarantine")).collect()
+    return [(bytes(row["data"]), row["reason"]) for row in rows]

@@ -6,15 +6,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ams.pipeline.columns import MESSAGES
+from ams.pipeline.columns import BROKEN, MESSAGES
 from ams.pipeline.running import Run
 from ams.pipeline.samples import Sample
+from ams.pipeline.tables import Table
 
 PROJECT = "egi"
 START = datetime(2024, 3, 5, tzinfo=UTC)
@@ -56,6 +58,11 @@ class RecordedRun(Run):
         for number, batch in enumerate(batches, first):
             pq.write_table(pa.Table.from_pylist(list(batch), schema=schema), folder / f"{number:06d}.parquet")
 
+    def topics(self) -> list[str]:
+        """Return the topics that there are messages of."""
+        table = pq.read_table(self.work / "recorded", columns=["topic"])
+        return sorted(set(table.column("topic").to_pylist()))
+
     def topic(self, *names: str, **options: str) -> DataFrame:
         """Return the recorded messages of some topics as a stream."""
         reader = self.spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", 1)
@@ -71,5 +78,13 @@ def recorded_run(spark: SparkSession, folder: Path, *batches: Sequence[Message])
 
 def quarantined(run: Run) -> list[tuple[bytes, str]]:
     """Return what a run has set aside: payloads and reasons."""
-    rows = run.spark.read.option("recursiveFileLookup", "true").parquet(str(run.work / "quarantine")).collect()
+    rows = Table(run.spark, str(run.work / "quarantine"), BROKEN).read().collect()
     return [(bytes(row["data"]), row["reason"]) for row in rows]
+
+
+def rows_of(run: Run, result: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    """Read a result with DuckDB, which knows nothing of Spark."""
+    with duckdb.connect() as connection:
+        connection.execute("SET timezone = 'UTC'")
+        files = run.work / "results" / result / "**" / "*.parquet"
+        return connection.execute(f"SELECT {columns} FROM read_parquet('{files}') ORDER BY ALL").fetchall()

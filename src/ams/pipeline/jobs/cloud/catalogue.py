@@ -110,16 +110,14 @@ def sites(descriptions: DataFrame, now: datetime, stale_hours: float) -> DataFra
         (seconds > stale_hours * 3600).alias("stale"),
         "shape",
         _vos().alias("vos"),
-        *(
-            F.size(F.array_distinct(_ids(name))).cast("long").alias(name)
-            for name in ("endpoints", "images", "flavours")
-        ),
+        *(_different(name).alias(name) for name in ("endpoints", "images", "flavours")),
         *(F.col(f"capacity.{name}").alias(name) for name in CAPACITY.names),
     ).select(*SITES.names)
 
 
-def _ids(name: str) -> Column:
-    return F.col(f"{name}.id")
+def _different(name: str) -> Column:
+    """Count the different items of a list."""
+    return F.size(F.array_distinct(F.col(f"{name}.id"))).cast("long")
 
 
 def _vos() -> Column:

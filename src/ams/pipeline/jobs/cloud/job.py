@@ -37,7 +37,7 @@ def run(run: Run, options: Options) -> None:
     moment = moment_of(options)
     if options.stale_hours <= 0:
         raise WrongOption("stale_hours", "is no number of hours above 0")
-    kept = run.result("descriptions", catalogue.LATEST, ("topic",))
+    kept = run.result("descriptions", catalogue.LATEST, ("project", "topic"))
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         rows = rows_of(messages, parse, catalogue.DESCRIPTION).persist()

@@ -1,0 +1,86 @@
+"""Reading what a federation registry and its deployers say to each other.
+
+- A *configuration* goes from the registry to the deployers: the service `id` shall be created, edited or deleted.
+- An *answer* comes back from a deployer: what became of it.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ams.pipeline.errors import Broken
+from ams.pipeline.jobs.federation.secrets import masked
+from ams.pipeline.jobs.fields import Record, free_text, json_object, needed, shown, text, whole
+
+DEPLOYMENT_TYPES = ("create", "edit", "delete")
+PROTOCOLS = ("oidc", "saml")
+STATES = ("deployed", "error")
+_ERROR_CHARACTERS = 500
+
+
+def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[dict[str, Any]]:
+    """Return the one configuration or answer that a message holds; no secret of it is kept."""
+    record = json_object(data)
+    if "deployment_type" in record:
+        return [_configuration(record)]
+    if "state" in record:
+        return [_answer(record)]
+    raise Broken("neither a configuration nor an answer")
+
+
+def _configuration(record: Record) -> dict[str, Any]:
+    kind = _one_of(record, "deployment_type", DEPLOYMENT_TYPES)
+    deleting = kind == "delete"
+    return {
+        "kind": "configuration",
+        "id": _id(record),
+        "deployment_type": kind,
+        "protocol": text(record, "protocol") if deleting else _one_of(record, "protocol", PROTOCOLS),
+        "tenant": text(record, "tenant"),
+        "environment": text(record, "integration_environment"),
+        "service_name": text(record, "service_name"),
+        "client": text(record, "client_id") or text(record, "entity_id"),
+        "external_id": _external_id(record),
+        "digest": _digest(record),
+    }
+
+
+def _answer(record: Record) -> dict[str, Any]:
+    described = free_text(record, "error_description")
+    return {
+        "kind": "answer",
+        "id": _id(record),
+        "state": _one_of(record, "state", STATES),
+        "status_code": whole(record, "status_code"),
+        "deployer": text(record, "deployer_name") or "",
+        "client": text(record, "client_id"),
+        "external_id": _external_id(record),
+        "error": described[:_ERROR_CHARACTERS] if described else None,
+    }
+
+
+def _id(record: Record) -> int:
+    number = whole(record, "id")
+    if number is None:
+        raise Broken("id is missing")
+    return number
+
+
+def _external_id(record: Record) -> str | None:
+    """Return the id that the identity server knows the service by: a number with some, a text with others."""
+    value = record.get("external_id")
+    return str(value) if isinstance(value, int) else text(record, "external_id")
+
+
+def _one_of(record: Record, name: str, words: tuple[str, ...]) -> str:
+    word = needed(record, name)
+    if word not in words:
+        raise Broken(f"{name} is none of {', '.join(words)}: {shown(word)}")
+    return word
+
+
+def _digest(record: Record) -> str:
+    """Tell configurations apart by all they say but their secrets, of which not even a digest is kept."""
+    return hashlib.sha256(msgspec.json.encode(masked(record), order="sorted")).hexdigest()[:32]

@@ -1,10 +1,17 @@
 """`format("ams")`: the data source that Spark is given."""
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
+from ams.pipeline.sink.writer import batch_writer, stream_writer
 from ams.pipeline.source.batch import BatchReader
 from ams.pipeline.source.options import reading
 from ams.pipeline.source.stream import StreamReader
@@ -32,6 +39,14 @@ class AmsDataSource(DataSource):
         """Return what reads on and on."""
         self._require_ours(schema)
         return StreamReader(reading(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what publishes a frame."""
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
+        """Return what publishes a stream."""
+        return stream_writer(self.options, schema, overwrite)
 
     @staticmethod
     def _require_ours(schema: StructType) -> None:

@@ -8,6 +8,9 @@
     ├── WrongTable            a folder or database table was written by something else, or does not fit
     ├── DataLoss              messages that were to be read are kept no longer
     ├── CheckFailed           what was to be checked is not as it should be; the findings were told before
+    ├── WrongRow              a row that was to be published is no message
+    ├── NotPublished          the service did not store messages, and trying again is of no use
+    ├── StaleCheckpoint       a batch was begun so long ago that the service may have forgotten what came of it
     ├── Busy                  another run works in the same folder
     └── Failed                Spark gave up; the message is the root cause in one line
 
@@ -74,6 +77,18 @@ class DataLoss(PipelineError):
 
 class CheckFailed(PipelineError):
     """What was to be checked is not as it should be; the findings were told before."""
+
+
+class WrongRow(PipelineError):
+    """A row that was to be published is no message: no topic, no content, or out of order."""
+
+
+class NotPublished(PipelineError):
+    """The service did not store messages, and trying again is of no use; the message names topic and rows."""
+
+
+class StaleCheckpoint(PipelineError):
+    """A batch was begun and not finished so long ago that publishing it again could store messages twice."""
 
 
 class Busy(PipelineError):

@@ -87,6 +87,7 @@ from ams.client.wire.topics import (
     modify_topic_acl,
     modify_topic_retention,
     publish,
+    publish_encoded,
     read_topic,
 )
 from ams.client.wire.users import (
@@ -224,6 +225,7 @@ __all__ = [
     "modify_topic_acl",
     "modify_topic_retention",
     "publish",
+    "publish_encoded",
     "pull",
     "read_topic",
     "refresh_token",

@@ -112,6 +112,10 @@ def publish(project: str, topic: str, messages: Sequence[Message], *, key: str =
     With a `key`, of at most 255 characters, the call is repeatable: a service that knows idempotency keys answers the
     same messages under the same key with the ids of the first time and stores nothing; other messages are a `Conflict`.
     """
-    body = json_body({"messages": list(messages)})
+    return publish_encoded(project, topic, json_body({"messages": list(messages)}), key=key)
+
+
+def publish_encoded(project: str, topic: str, body: bytes, *, key: str = "") -> Call[Published]:
+    """Store the messages of a body that is written already, as `publish` would write it."""
     headers = {"Idempotency-Key": key} if key else {}
     return Call("POST", topics_path(project, topic, "publish"), _published, body, headers=headers, repeatable=bool(key))

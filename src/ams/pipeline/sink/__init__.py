@@ -1,0 +1,59 @@
+"""Publishing rows: `format("ams")` to write with, and the rows brought into an order that makes it exactly once.
+
+rows        which columns a message is made of
+arranging   rows that come the same each time
+chunks      which of them travel together
+keys        the idempotency key of each request
+sending     requests side by side, in order where it counts
+publishing  a request and what came of it
+window      checkpoints that are older than what the service remembers
+writer      what Spark calls
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from ams.pipeline.sink.arranging import arranged, written_down
+from ams.pipeline.sink.options import KEY_WINDOW_SECONDS
+from ams.pipeline.sink.window import refuse_stale
+from ams.pipeline.tables.files import files_of
+
+__all__ = ["KEY_WINDOW_SECONDS", "arranged", "publish", "publish_stream", "refuse_stale", "written_down"]
+
+
+def publish(
+    rows: DataFrame, options: Mapping[str, str], order_by: Sequence[str] = (), lane: Column | None = None
+) -> None:
+    """Publish rows, arranged, with the options of `format("ams")`.
+
+    Within `foreachBatch` each message is stored exactly once, however often the batch is tried. A batch that publishes
+    more than once to a topic gives each time another `idempotencyKey`.
+    """
+    writer = arranged(rows, order_by, lane).write.format("ams").mode("append").options(**options)
+    writer.option("orderBy", ",".join(order_by)).save()
+
+
+def publish_stream(
+    rows: DataFrame,
+    options: Mapping[str, str],
+    checkpoint: str,
+    order_by: Sequence[str] = (),
+    *,
+    lane: Column | None = None,
+    write_down: bool = False,
+) -> DataStreamWriter:
+    """Return a stream that publishes each batch arranged, ready to be given a trigger and started.
+
+    With `write_down`, batches are kept in the checkpoint until they are published: for rows that come differently each
+    time they are computed. Raises `StaleCheckpoint` for a checkpoint that is too old to go on from.
+    """
+    window = float({name.lower(): value for name, value in options.items()}.get("keywindow", KEY_WINDOW_SECONDS))
+    refuse_stale(files_of(rows.sparkSession, checkpoint), checkpoint, window)
+
+    def batch(each: DataFrame, batch_id: int) -> None:
+        kept = written_down(each, batch_id, f"{checkpoint}/published") if write_down else each
+        publish(kept, options, order_by, lane)
+
+    return rows.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint)

@@ -1,0 +1,131 @@
+"""What each row says."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ams.pipeline.errors import WrongOption, WrongRow
+from ams.pipeline.sink.rows import Rows, layout
+
+TYPES: dict[str, DataType] = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "map<string,int>": MapType(StringType(), IntegerType()),
+}
+MAP = pa.map_(pa.string(), pa.string())
+
+
+def _messages(
+    columns: dict[str, Any], topic: str | None = "rain", order_by: tuple[str, ...] = ()
+) -> list[tuple[str, Any]]:
+    batch = pa.RecordBatch.from_pydict({name: _array(name, values) for name, values in columns.items()})
+    kinds = {"data": "binary", "attributes": "map<string,string>", "lane": "int", "offset": "bigint"}
+    schema = _schema(", ".join(f"{name} {kinds.get(name, 'string')}" for name in columns))
+    rows = Rows(layout(schema, topic, order_by), partition=3)
+    return [("/".join(lane), json.loads(message.body)) for lane, message in rows.messages(batch)]
+
+
+def _array(name: str, values: list[Any]) -> pa.Array:
+    return pa.array(values, MAP) if name == "attributes" else pa.array(values)
+
+
+def _schema(text: str) -> StructType:
+    """Return the schema of `name type, name type`; Spark's own reader of such texts needs Java."""
+    pairs = (each.split(" ") for each in text.split(", "))
+    return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
+
+
+def test_data_and_attributes_travel_as_the_service_wants_them() -> None:
+    found = _messages(
+        {"data": [b"\x00\xff", b"", b"x"], "attributes": [[("a", "ä\n")], [("b", "1"), ("c", "2")], None]}
+    )
+
+    assert found == [
+        ("rain/p3", {"data": "AP8=", "attributes": {"a": "ä\n"}}),
+        ("rain/p3", {"attributes": {"b": "1", "c": "2"}}),
+        ("rain/p3", {"data": "eA=="}),
+    ]
+
+
+def test_texts_are_published_as_utf_8() -> None:
+    assert _messages({"data": ["ä"]}) == [("rain/p3", {"data": "w6Q="})]
+
+
+def test_a_row_may_say_its_topic_and_its_lane() -> None:
+    found = _messages({"data": [b"1", b"2"], "topic": ["a", "b"], "lane": [0, 7]}, topic=None)
+
+    assert [where for where, _ in found] == ["a/l0", "b/l7"]
+
+
+def test_the_option_wins_over_the_column() -> None:
+    assert _messages({"data": [b"1"], "topic": ["other"]}) == [("rain/p3", {"data": "MQ=="})]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"data": [b"1", None]}, "row 1 of partition 3 has neither data nor attributes"),
+        ({"data": [b"1"], "attributes": [[("a", None)]]}, "has an attribute without a value"),
+        ({"data": [b"1"], "topic": [None]}, "None is no name of a topic"),
+        ({"data": [b"1"], "topic": ["a/b"]}, "'a/b' is no name of a topic"),
+        ({"data": [b"1"], "topic": ["a"], "lane": [None]}, "has no lane"),
+    ],
+)
+def test_a_row_that_is_no_message_is_named(columns: dict[str, Any], said: str) -> None:
+    with pytest.raises(WrongRow, match=said):
+        _messages(columns, topic=None if "topic" in columns else "rain")
+
+
+def test_rows_out_of_their_order_are_refused() -> None:
+    inside = {"data": [b"1", b"2", b"3"], "topic": ["a", "b", "a"], "offset": [5, 1, 5]}
+    assert len(_messages(inside, topic=None, order_by=("offset",))) == 3
+
+    with pytest.raises(WrongRow, match="row 2 of partition 3 comes after a larger one of topic a"):
+        _messages(inside | {"offset": [5, 1, 4]}, topic=None, order_by=("offset",))
+
+
+@pytest.mark.parametrize(
+    ("schema", "topic", "said"),
+    [
+        ("attributes map<string,string>", "t", "option columns: there is no column data"),
+        ("data int", "t", "data is int; it must be binary or string"),
+        (
+            "data string, attributes map<string,int>",
+            "t",
+            "attributes is map<string,int>; it must be map<string,string>",
+        ),
+        ("data string, attribute map<string,string>", "t", "attribute is no part of a message"),
+        ("data string", None, "option topic: is missing; give it, or a column topic"),
+        ("data string, topic int", None, "topic is int; it must be string"),
+        ("data string, lane string", "t", "lane is string; it must be a whole number"),
+    ],
+)
+def test_a_frame_that_cannot_be_published_is_refused(schema: str, topic: str | None, said: str) -> None:
+    with pytest.raises(WrongOption, match=said):
+        layout(_schema(schema), topic)
+
+
+def test_columns_of_what_was_read_are_passed_over() -> None:
+    layout(
+        _schema("project string, topic string, offset bigint, message_id string, publish_time timestamp, data binary"),
+        "t",
+    )
+    with pytest.raises(WrongOption, match="orderBy: there is no column time"):
+        layout(_schema("data binary"), "t", ("time",))

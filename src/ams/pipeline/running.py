@@ -24,6 +24,7 @@ Source = dict[str, str]
 """Options of `format("ams")` that say which service and which project."""
 
 QUARANTINE = "quarantine"
+_WILD = frozenset("*?[")
 _LOOK_SECONDS = 0.3
 """How often a running query is looked at."""
 
@@ -64,11 +65,12 @@ class Run:
     def topic(self, *names: str, **options: str) -> DataFrame:
         """Return topics of the project as one stream of `columns.MESSAGES`, from their oldest message on.
 
-        `options` are those of `format("ams")`; `subscription` takes the place of names.
+        A name with `*`, `?` or `[...]` stands for all topics like it, also those that are made later. `options` are
+        those of `format("ams")`; `subscription` takes the place of names.
         """
         given = {"startingOffsets": "earliest", **self.source, **options}
         if names:
-            given["topic"] = ",".join(names)
+            given["topicPattern" if _WILD & set("".join(names)) else "topic"] = ",".join(names)
         return self.spark.readStream.format("ams").options(**given).load()
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table:

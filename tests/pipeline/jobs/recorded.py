@@ -1,5 +1,8 @@
 """A run of a job over messages that are recorded in files, so that a test says what comes in which batch."""
 
+import fnmatch
+import functools
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -58,15 +61,16 @@ class RecordedRun(Run):
         for number, batch in enumerate(batches, first):
             pq.write_table(pa.Table.from_pylist(list(batch), schema=schema), folder / f"{number:06d}.parquet")
 
-    def topics(self) -> list[str]:
-        """Return the topics that there are messages of."""
-        table = pq.read_table(self.work / "recorded", columns=["topic"])
-        return sorted(set(table.column("topic").to_pylist()))
-
     def topic(self, *names: str, **options: str) -> DataFrame:
         """Return the recorded messages of some topics as a stream."""
         reader = self.spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", 1)
-        return reader.parquet(str(self.work / "recorded")).where(F.col("topic").isin(*names))
+        return reader.parquet(str(self.work / "recorded")).where(_named(names))
+
+
+def _named(names: Iterable[str]) -> Column:
+    """Return whether a topic is one of some names or patterns."""
+    likes = [F.col("topic").rlike(f"^{fnmatch.translate(name)}") for name in names]
+    return functools.reduce(operator.or_, likes)
 
 
 def recorded_run(spark: SparkSession, folder: Path, *batches: Sequence[Message]) -> RecordedRun:

@@ -55,9 +55,7 @@ def test_a_batch_that_comes_again_in_other_partitions_is_published_once(spark: S
     [message] = garden.client.call(wire.read_topic(garden.name, "b", start=7, most=1))
     assert message.attributes == {"number": "15"}
 
-    with pytest.raises(
-        PySparkException, match="topic .*/a: a request of 30 messages, .* published with other"
-    ):
+    with pytest.raises(PySparkException, match="topic .*/a: a request of 30 messages, .* published with other"):
         publish(rows.where("n != 10"), options, ["n"])
     assert len(_texts(garden, "a")) == 100
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ams.pipeline.errors import StaleCheckpoint
-from ams.pipeline.tables.files import Files, local_path
+from ams.pipeline.tables.files import Storage, local_path
 
 
 def local_folder(checkpoint: str | None) -> str | None:
@@ -24,7 +24,7 @@ def local_folder(checkpoint: str | None) -> str | None:
     return local_path(checkpoint)
 
 
-def refuse_stale(files: Files, checkpoint: str, window: float, now: float | None = None) -> None:
+def refuse_stale(files: Storage, checkpoint: str, window: float, now: float | None = None) -> None:
     """Raise `StaleCheckpoint` if a batch was begun more than `window` seconds before `now` and never finished."""
     number = unfinished(files.names(f"{checkpoint}/offsets"), files.names(f"{checkpoint}/commits"))
     if number is None:

@@ -16,7 +16,6 @@ from ams.pipeline.running import Run
 from ams.pipeline.tables import Table
 
 _MEBIBYTE = 2**20
-_WILD = frozenset("*?[")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +57,7 @@ def run(run: Run, options: Options) -> None:
 
 def read(run: Run, options: Options) -> DataFrame:
     """Return the stream of all topics that are meant."""
-    wanted = listed(options.topics)
-    most = str(options.batch_messages)
-    if any(_WILD & set(each) for each in wanted):
-        return run.topic(topicPattern=",".join(wanted), maxOffsetsPerTrigger=most)
-    return run.topic(*wanted, maxOffsetsPerTrigger=most)
+    return run.topic(*listed(options.topics), maxOffsetsPerTrigger=str(options.batch_messages))
 
 
 def refresh(run: Run, archive: Table, options: Options) -> None:

@@ -15,7 +15,6 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.cloud import catalogue
 from ams.pipeline.jobs.cloud.export import exported
 from ams.pipeline.jobs.cloud.parse import parse
-from ams.pipeline.jobs.topics import matching
 from ams.pipeline.parsing import rows_of, split
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Result
@@ -49,7 +48,7 @@ def run(run: Run, options: Options) -> None:
     def refresh() -> None:
         make_catalogue(run, kept.read().persist(), moment or datetime.now(UTC), options.stale_hours)
 
-    run.stream(run.topic(*matching(run, options.topics)), handle, refresh)
+    run.stream(run.topic(*options.topics), handle, refresh)
 
 
 def moment_of(options: Options) -> datetime | None:

@@ -11,7 +11,6 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.federation.loop import DEPLOYMENTS, KEPT, RECORD, VERSIONS, deployments, placed, versions
 from ams.pipeline.jobs.federation.parse import parse
 from ams.pipeline.jobs.federation.secrets import redacted
-from ams.pipeline.jobs.topics import matching
 from ams.pipeline.parsing import rows_of, split
 from ams.pipeline.running import Run
 
@@ -27,7 +26,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def run(run: Run, options: Options) -> None:
     """Keep what was said, without its secrets, and tell from it where each deployment stands."""
-    topics = matching(run, (*options.configurations, *options.answers), "configurations")
     table = run.table("records", KEPT)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
@@ -43,7 +41,7 @@ def run(run: Run, options: Options) -> None:
         run.result("deployments", DEPLOYMENTS).replace(deployments(found))
         found.unpersist()
 
-    run.stream(run.topic(*topics), handle, refresh)
+    run.stream(run.topic(*options.configurations, *options.answers), handle, refresh)
 
 
 def without_secrets(broken: DataFrame) -> DataFrame:

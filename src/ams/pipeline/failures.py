@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 
 from ams.client import errors as client
 from ams.pipeline import errors
-from ams.pipeline.parsing import Broken
+from ams.pipeline.errors import Broken
 
 _LONGEST = 500
 """Characters of a cause that are shown."""

@@ -68,7 +68,8 @@ class Run:
         A name with `*`, `?` or `[...]` stands for all topics like it, also those that are made later. `options` are
         those of `format("ams")`; `subscription` takes the place of names.
         """
-        given = {"startingOffsets": "earliest", **self.source, **options}
+        begin = {} if options.keys() & {"startingOffsets", "startingTimestamp"} else {"startingOffsets": "earliest"}
+        given = {**begin, **self.source, **options}
         if names:
             given["topicPattern" if _WILD & set("".join(names)) else "topic"] = ",".join(names)
         return self.spark.readStream.format("ams").options(**given).load()

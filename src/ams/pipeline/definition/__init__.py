@@ -1,20 +1,23 @@
 """Definition files of pipelines (docs/reference/pipeline.md): YAML that is checked whole before Spark starts."""
 
+import os
 from collections.abc import Sequence
 
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.jobs import plan_of_file, plan_of_job
-from ams.pipeline.errors import WrongOption
+from ams.pipeline.definition.pipeline import name_of, plan_of_steps
+from ams.pipeline.errors import Finding, WrongDefinition
 from ams.pipeline.plan import Plan
-from ams.yaml_tree import read_tree
+from ams.yaml_tree import Value, read_tree
 
-KEYS = ("name", "job", "options", "source", "steps", "sink")
-ENDINGS = (".yaml", ".yml")
+OF_JOBS = ("name", "job", "options")
+OF_STEPS = ("name", "source", "steps", "sink")
+_ENDINGS = (".yaml", ".yml")
 
 
 def is_file(target: str) -> bool:
     """Whether what is to be run names a file, `-` being standard input."""
-    return target == "-" or target.endswith(ENDINGS) or "/" in target
+    return target == "-" or target.endswith(_ENDINGS) or "/" in target
 
 
 def read_plan(target: str, settings: Sequence[str] = ()) -> Plan:
@@ -26,10 +29,21 @@ def read_plan(target: str, settings: Sequence[str] = ()) -> Plan:
         return plan_of_job(target, settings)
     root = read_tree(target)
     if root is None:
-        raise WrongOption("FILE", f"{target} says nothing")
+        raise WrongDefinition(target, [Finding(1, "it says nothing")])
     findings = Findings(root.file)
-    said = findings.mapping(root, KEYS)
-    plan = plan_of_file(said, settings, findings, "") if "job" in said else None
+    plan = _plan(root, target, settings, findings)
     findings.end()
     assert plan is not None
     return plan
+
+
+def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings) -> Plan | None:
+    stem = "stdin" if target == "-" else os.path.splitext(os.path.basename(target))[0]
+    said = findings.mapping(root, dict.fromkeys((*OF_JOBS, *OF_STEPS)))
+    if "job" in said:
+        findings.mapping(root, OF_JOBS)
+        return plan_of_file(said, settings, findings, name_of(said, said["job"].text(), findings))
+    findings.mapping(root, OF_STEPS, ("source", "sink"))
+    if settings:
+        findings.add(root, "--set is for options of jobs; a definition of steps has none")
+    return plan_of_steps(said, name_of(said, stem, findings), os.path.dirname(target), findings)

@@ -1,0 +1,104 @@
+"""Names, types and expressions as a definition file says them."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+import yaml
+
+from ams.pipeline.definition.findings import Findings
+from ams.pipeline.expressions import Node, parse, type_of, types
+from ams.pipeline.expressions.checking import hint
+from ams.pipeline.expressions.types import Type
+from ams.pipeline.steps.schemas import ATTRIBUTES, SOURCE
+from ams.yaml_tree import Value, bad
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+_WORDS = (*types.WORDS, "map")
+TAKEN = (SOURCE, ATTRIBUTES)
+"""Columns that every row has, and no step may make."""
+
+
+def column_name(value: Value, taken: Collection[str] = (SOURCE,)) -> str:
+    """Read the name of a column that is made; raise `BadDocument` for what cannot be one."""
+    return checked_name(value, value.text(), taken)
+
+
+def checked_name(value: Value, name: str, taken: Collection[str] = (SOURCE,)) -> str:
+    """Return the name of a column that is made; raise `BadDocument` for what cannot be one."""
+    if not _NAME.fullmatch(name):
+        raise bad(value.place, f"{name[:64]!r} is no name of a column: letters, digits and _, 64 of them at most")
+    if name.lower() in taken:
+        raise bad(value.place, f"{name!r} is taken: every row has it")
+    return name
+
+
+def known_column(value: Value, columns: Iterable[str]) -> str:
+    """Read the name of a column there is; raise `BadDocument` for another."""
+    name = value.text()
+    known = list(columns)
+    if name not in known:
+        raise bad(value.place, f"no column {name!r}; {hint(name, known)}")
+    return name
+
+
+def known_columns(value: Value, columns: Iterable[str], findings: Findings) -> list[str]:
+    """Read a list of columns there are, or one of them."""
+    known, found = list(columns), []
+    for each in values_of(value):
+        with findings.catch(each):
+            found.append(known_column(each, known))
+            if found.count(found[-1]) > 1:
+                raise bad(each.place, f"{found.pop()!r} is said twice")
+    return found
+
+
+def values_of(value: Value) -> list[Value]:
+    """Return the items of a list; one that is no list is the only one."""
+    return [value] if isinstance(value.node, yaml.ScalarNode) and not value.is_null else value.values()
+
+
+def fields(value: Value, findings: Findings, taken: Collection[str] = TAKEN) -> dict[str, Type]:
+    """Read names with types."""
+    found: dict[str, Type] = {}
+    for name, each in value.mapping().items():
+        with findings.catch(each):
+            found[checked_name(each, name, taken)] = _type(each, findings)
+    if not found:
+        findings.add(value, "at least one field is expected here")
+    return found
+
+
+def _type(value: Value, findings: Findings) -> Type:
+    """Read a type: a word, `[T]` for lists, names with types for records."""
+    if isinstance(value.node, yaml.SequenceNode):
+        items = value.values()
+        if len(items) != 1:
+            raise bad(value.place, "the type of a list is written as [TYPE]")
+        return types.list_of(_type(items[0], findings))
+    if isinstance(value.node, yaml.MappingNode):
+        return types.record(fields(value, findings, ()))
+    word = value.text()
+    if word not in _WORDS:
+        raise bad(value.place, f"no type {word[:40]!r}; {hint(word, _WORDS)}, [TYPE], or names with types")
+    return types.map_of(types.TEXT) if word == "map" else types.WORDS[word]
+
+
+def expression(value: Value, columns: Mapping[str, Type]) -> tuple[Node, Type]:
+    """Read an expression over columns and its type; raise `WrongExpression` or `BadDocument`."""
+    node = parse(value.text())
+    return node, type_of(node, columns)
+
+
+def expressions(
+    value: Value, columns: Mapping[str, Type], findings: Findings, taken: Collection[str] = (SOURCE,)
+) -> tuple[dict[str, Node], dict[str, Type]]:
+    """Read names with expressions, and their types; of what is wrong, remember it and go on."""
+    nodes: dict[str, Node] = {}
+    found: dict[str, Type] = {}
+    for name, each in value.mapping().items():
+        with findings.catch(each):
+            checked_name(each, name, taken)
+            nodes[name], found[name] = expression(each, columns)
+    if not nodes and not value.mapping():
+        findings.add(value, "at least one name with an expression is expected here")
+    return nodes, found

@@ -1,0 +1,78 @@
+"""The step that takes messages apart."""
+
+from collections.abc import Mapping
+
+from ams.pipeline.definition.avro import avro_fields
+from ams.pipeline.definition.fields import TAKEN, checked_name, fields, known_columns
+from ams.pipeline.definition.findings import Findings
+from ams.pipeline.definition.reading import Steps
+from ams.pipeline.expressions import types
+from ams.pipeline.expressions.types import Type
+from ams.pipeline.parsing import Parse
+from ams.pipeline.payloads import Avro, Json, Text
+from ams.pipeline.steps.schemas import ATTRIBUTES, PLACE_TYPE, SOURCE
+from ams.yaml_tree import Value, bad
+
+FORMATS = ("json", "avro", "text")
+KEYS = ("format", "fields", "schema", "required", "separator", "packed")
+
+
+def parse_step(value: Value, steps: Steps, findings: Findings) -> None:
+    """Read `parse`."""
+    if steps.parse is not None:
+        raise bad(value.place, "messages are parsed once")
+    if steps.whole or any(word != "filter" for word in steps.said):
+        raise bad(value.place, "only filter can stand before parse")
+    said = findings.mapping(value, KEYS, ("format",))
+    found: dict[str, Type] = {}
+    if "format" in said:
+        with findings.catch(said["format"]):
+            steps.parse, found = _parser(said["format"], said, steps, findings)
+    steps.before, steps.rows = steps.rows, []
+    steps.parsed = {**found, ATTRIBUTES: types.map_of(types.TEXT)}
+    steps.columns = {**steps.parsed, SOURCE: PLACE_TYPE}
+
+
+def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> tuple[Parse, dict[str, Type]]:
+    kind = form.text()
+    if kind not in FORMATS:
+        raise bad(form.place, f"no format {kind!r}; there are {', '.join(FORMATS)}")
+    for name, of in (("fields", "json or text"), ("separator", "text"), ("schema", "avro"), ("packed", "avro")):
+        if name in said and kind not in of:
+            findings.add(said[name], f"{name} is for {of}")
+    if kind == "avro":
+        return _avro(form, said, steps, findings)
+    if "fields" not in said:
+        raise bad(form.place, f"fields must be said: the names and types {kind} is read into")
+    found = fields(said["fields"], findings)
+    required = _required(said, found, findings)
+    if kind == "json":
+        return Json(found, required), found
+    _check_text(found, said, findings)
+    return Text(found, required, said["separator"].text() if "separator" in said else ""), found
+
+
+def _avro(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> tuple[Parse, dict[str, Type]]:
+    if "schema" not in said:
+        raise bad(form.place, "schema must be said: the file of the Avro schema")
+    schema, found = avro_fields(said["schema"], steps.file(said["schema"]))
+    for name in found:
+        with findings.catch(said["schema"]):
+            checked_name(said["schema"], name, TAKEN)
+    packed = said["packed"].switch() if "packed" in said else False
+    return Avro(schema, found, _required(said, found, findings), packed), found
+
+
+def _required(said: Mapping[str, Value], found: Mapping[str, Type], findings: Findings) -> frozenset[str]:
+    return frozenset(known_columns(said["required"], found, findings)) if "required" in said else frozenset()
+
+
+def _check_text(found: Mapping[str, Type], said: Mapping[str, Value], findings: Findings) -> None:
+    for name, kind in found.items():
+        if kind.word not in types.WORDS:
+            findings.add(said["fields"], f"field {name}: text holds no {kind.word}")
+    separator = said.get("separator")
+    if separator is None and len(found) > 1:
+        findings.add(said["fields"], "several fields need a separator")
+    if separator is not None and (len(separator.text()) != 1 or separator.text() in '"\n\r'):
+        findings.add(separator, "a separator is one character, and neither a quote nor the end of a line")

@@ -1,0 +1,55 @@
+"""The steps of a definition while they are read, each with the columns that are there before it."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ams.pipeline.expressions.types import Type
+from ams.pipeline.parsing import Parse
+from ams.pipeline.steps import Step
+from ams.pipeline.steps.schemas import MESSAGE_TYPES
+from ams.yaml_tree import Value, read_capped
+
+
+@dataclass(slots=True)
+class Steps:
+    """Steps in their order, and the columns behind the last of them."""
+
+    folder: str
+    """Where the definition is: files it names are relative to it."""
+    before: list[Step] = field(default_factory=list)
+    """On messages, before they are parsed."""
+    parse: Parse | None = None
+    parsed: Mapping[str, Type] = field(default_factory=dict)
+    """The columns a parse makes, `attributes` among them, `source` not."""
+    rows: list[Step] = field(default_factory=list)
+    """On each row by itself."""
+    whole: list[Step] = field(default_factory=list)
+    """On all rows there are."""
+    columns: dict[str, Type] = field(default_factory=lambda: dict(MESSAGE_TYPES))
+    """At the point that was read up to."""
+    row_columns: dict[str, Type] = field(default_factory=dict)
+    """Of the rows that are kept, before the steps on all of them."""
+    lines: list[str] = field(default_factory=list)
+    """What each does, for people."""
+    said: list[str] = field(default_factory=list)
+    """The names of the steps."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Files they name, with hashes of what these hold."""
+
+    def file(self, value: Value) -> bytes:
+        """Return what a file holds that the definition names; raise `BadDocument` if it cannot be read."""
+        content = read_capped(os.path.join(self.folder, value.text()))
+        self.files[value.text()] = hashlib.sha256(content).hexdigest()
+        return content
+
+    def add(self, step: Step) -> None:
+        """Append a step on rows, which is one on all rows behind another of these."""
+        (self.whole if self.whole else self.rows).append(step)
+
+    def add_whole(self, step: Step) -> None:
+        """Append a step on all rows."""
+        if not self.whole:
+            self.row_columns = dict(self.columns)
+        self.whole.append(step)

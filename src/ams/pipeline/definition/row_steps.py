@@ -1,0 +1,81 @@
+"""The steps that look at one row at a time."""
+
+import yaml
+
+from ams.pipeline.definition.fields import (
+    column_name,
+    expression,
+    expressions,
+    fields,
+    known_column,
+    known_columns,
+)
+from ams.pipeline.definition.findings import Findings
+from ams.pipeline.definition.reading import Steps
+from ams.pipeline.definition.reference import read_reference
+from ams.pipeline.expressions import Node, parse, types
+from ams.pipeline.steps import Derive, Explode, Filter, Join, Select
+from ams.pipeline.steps.schemas import SOURCE
+from ams.yaml_tree import Value, bad
+
+
+def filter_step(value: Value, steps: Steps, _: Findings) -> None:
+    """Read `filter`."""
+    node, kind = expression(value, steps.columns)
+    if not types.fits(kind, types.BOOLEAN):
+        raise bad(value.place, f"filter needs what is true or false, not {kind}")
+    steps.add(Filter(node, dict(steps.columns)))
+
+
+def derive_step(value: Value, steps: Steps, findings: Findings) -> None:
+    """Read `derive`."""
+    nodes, found = expressions(value, steps.columns, findings)
+    before = dict(steps.columns)
+    steps.columns |= found
+    steps.add(Derive(nodes, before, dict(steps.columns)))
+
+
+def select_step(value: Value, steps: Steps, findings: Findings) -> None:
+    """Read `select`."""
+    before = dict(steps.columns)
+    nodes: dict[str, Node]
+    if isinstance(value.node, yaml.SequenceNode):
+        names = [each for each in known_columns(value, before, findings) if each != SOURCE]
+        nodes, found = {name: parse(name) for name in names}, {name: before[name] for name in names}
+    else:
+        nodes, found = expressions(value, before, findings)
+    steps.columns = found | ({SOURCE: before[SOURCE]} if SOURCE in before else {})
+    steps.add(Select(nodes, before, dict(steps.columns)))
+
+
+def explode_step(value: Value, steps: Steps, findings: Findings) -> None:
+    """Read `explode`."""
+    said = findings.mapping(value, ("column", "as"), ("column",))
+    if "column" not in said:
+        return
+    name = known_column(said["column"], steps.columns)
+    item = steps.columns[name].item
+    if steps.columns[name].word != "list" or item is None:
+        raise bad(said["column"].place, f"{name} is no list but {steps.columns[name]}")
+    made = column_name(said["as"]) if "as" in said else name
+    del steps.columns[name]
+    steps.columns[made] = item
+    steps.add(Explode(name, made))
+
+
+def join_step(value: Value, steps: Steps, findings: Findings) -> None:
+    """Read `join`."""
+    said = findings.mapping(value, ("file", "by", "fields"), ("file", "by", "fields"))
+    if len(said) < 3:
+        return
+    table = fields(said["fields"], findings)
+    by = known_columns(said["by"], steps.columns, findings)
+    for name in by:
+        if table.get(name) != steps.columns[name]:
+            findings.add(said["fields"], f"{name} is {steps.columns[name]} in the rows, so it must be in the file")
+    for name in table:
+        if name in steps.columns and name not in by:
+            findings.add(said["fields"], f"there is a column {name} already")
+    rows = read_reference(said["file"], steps.file(said["file"]), table, by)
+    steps.columns |= table
+    steps.add(Join(by, table, rows))

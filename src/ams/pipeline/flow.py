@@ -1,0 +1,72 @@
+"""What a definition comes to: messages through steps into a sink, as a run does it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ams.pipeline.columns import PLACE
+from ams.pipeline.expressions.types import Type
+from ams.pipeline.parsing import Parse, rows_of, split
+from ams.pipeline.running import Run
+from ams.pipeline.sinks import ROWS, Sink
+from ams.pipeline.steps import Step
+from ams.pipeline.steps.schemas import SOURCE, struct
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A definition, ready to run.
+
+    Rows are made of each batch by itself. With steps on all rows, they are kept in a table, and what the sink gets is
+    computed from all of it, so that doubled and late messages change nothing that they should not.
+    """
+
+    topics: Sequence[str]
+    options: Mapping[str, str]
+    before: Sequence[Step]
+    parse: Parse | None
+    parsed: Mapping[str, Type]
+    rows: Sequence[Step]
+    row_columns: Mapping[str, Type]
+    whole: Sequence[Step]
+    sink: Sink
+
+    def run(self, run: Run) -> None:
+        """Read, make, and hand over, until it has caught up."""
+        messages = run.topic(*self.topics, **self.options)
+        if not self.whole:
+            run.stream(messages, lambda batch, number: self._batch(run, batch, number))
+            return
+        table = run.table(ROWS, struct(self.row_columns))
+
+        def keep(batch: DataFrame, number: int) -> None:
+            made = self._made(run, batch, number)
+            run.append(table, made, number)
+
+        run.stream(messages, keep, lambda: self.sink.replace(run, applied(self.whole, table.read())))
+
+    def _batch(self, run: Run, batch: DataFrame, number: int) -> None:
+        self.sink.add(run, self._made(run, batch, number), number)
+
+    def _made(self, run: Run, batch: DataFrame, number: int) -> DataFrame:
+        """Return the rows of a batch, after setting aside what could not be read."""
+        messages = applied(self.before, _with_source(batch))
+        if self.parse is None:
+            return applied(self.rows, messages)
+        schema = struct(self.parsed)
+        read = split(rows_of(messages, self.parse, schema), schema)
+        run.quarantine(read.broken, number)
+        return applied(self.rows, read.records)
+
+
+def applied(steps: Sequence[Step], rows: DataFrame) -> DataFrame:
+    """Return rows after steps."""
+    for step in steps:
+        rows = step.apply(rows)
+    return rows
+
+
+def _with_source(messages: DataFrame) -> DataFrame:
+    return messages.withColumn(SOURCE, F.struct(*PLACE.names))

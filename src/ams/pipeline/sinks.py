@@ -1,0 +1,120 @@
+"""Where a definition's rows go, and how often each may come."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ams.pipeline.expressions.compiling import column
+from ams.pipeline.expressions.tree import Node
+from ams.pipeline.running import Run
+from ams.pipeline.steps.rows import Types
+from ams.pipeline.steps.schemas import SOURCE, struct
+from ams.pipeline.steps.whole import Deduplicate
+
+ROWS = "rows"
+"""The table that keeps the rows which steps on all of them are computed from."""
+
+
+class Sink(Protocol):
+    """Takes rows."""
+
+    def add(self, run: Run, rows: DataFrame, batch_id: int) -> None:
+        """Take the rows of a batch, exactly once."""
+
+    def replace(self, run: Run, rows: DataFrame) -> None:
+        """Take all rows there are, in the place of those it took before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet:
+    """A folder of Parquet: rows are added by batches, or all of it is replaced."""
+
+    name: str
+    columns: Types
+    partition_by: Sequence[str] = ()
+
+    def add(self, run: Run, rows: DataFrame, batch_id: int) -> None:
+        """Add the rows of a batch."""
+        run.append(run.table(self.name, struct(self.columns), tuple(self.partition_by)), rows, batch_id)
+
+    def replace(self, run: Run, rows: DataFrame) -> None:
+        """Replace the partitions that have rows."""
+        run.result(self.name, struct(self.columns), tuple(self.partition_by)).replace(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A table of a database that `AMS_PIPELINE_DATABASE` names: one row for each key, the newest."""
+
+    table: str
+    key: Sequence[str]
+    columns: Types
+
+    def add(self, run: Run, rows: DataFrame, batch_id: int) -> None:
+        """Put the last row of each key of a batch in the place of the one before."""
+        self.replace(run, Deduplicate(self.key, last=True).apply(rows))
+
+    def replace(self, run: Run, rows: DataFrame) -> None:
+        """Put the rows in the place of those with the same keys; what has no counterpart stays."""
+        from ams.pipeline.postgres import address, upsert
+
+        upsert(rows.select(*(name for name in self.columns if name != SOURCE)), address(""), self.table, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of the project: each row is published as a message, exactly once."""
+
+    name: str
+    columns: Types
+    data: Node | None = None
+    """What the message holds; None for all columns as JSON."""
+    attributes: Mapping[str, Node] = field(default_factory=dict)
+    create: bool = False
+
+    def add(self, run: Run, rows: DataFrame, batch_id: int) -> None:
+        """Publish the rows of a batch, in the order of the messages they come from."""
+        from ams.pipeline.sink import publish
+
+        order = {f"_{name}": F.col(SOURCE).getField(name) for name in ("publish_time", "project", "topic", "offset")}
+        placed = [value.alias(name) for name, value in order.items()]
+        made = rows.select(self._data().alias("data"), self._attributes().alias("attributes"), *placed)
+        options = {**run.source, "topic": self.name, "createTopics": str(self.create).lower()}
+        publish(made, options, tuple(order))
+
+    def replace(self, run: Run, rows: DataFrame) -> None:
+        """Never: what was published cannot be taken back. Definitions that would are refused."""
+        raise NotImplementedError
+
+    def _data(self) -> Column:
+        if self.data is not None:
+            return column(self.data, self.columns)
+        return F.to_json(F.struct(*(name for name in self.columns if name != SOURCE)))
+
+    def _attributes(self) -> Column:
+        """Return a map of those that are not null."""
+        pairs = [(F.lit(name), column(node, self.columns)) for name, node in self.attributes.items()]
+        found = F.array(*(F.struct(name.alias("name"), value.cast("string").alias("value")) for name, value in pairs))
+        return F.map_from_entries(F.filter(found, lambda each: each["value"].isNotNull())) if pairs else _nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """Standard output, for a look at a few rows."""
+
+    rows: int
+
+    def add(self, run: Run, rows: DataFrame, batch_id: int) -> None:
+        """Show the first rows of a batch."""
+        rows.drop(SOURCE).show(self.rows, truncate=False)
+
+    def replace(self, run: Run, rows: DataFrame) -> None:
+        """Show the first rows of all."""
+        rows.drop(SOURCE).show(self.rows, truncate=False)
+
+
+def _nothing() -> Column:
+    return F.from_json(F.lit("{}"), "map<string,string>")

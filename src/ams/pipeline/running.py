@@ -1,12 +1,13 @@
 """One job at work: its folder, its checkpoint, its one streaming query, and its end."""
 
+import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -15,7 +16,9 @@ from pyspark.sql.types import StructType
 from ams.pipeline.checkpoint import CHECKPOINT, PROGRESS, Standing, read_standing, write
 from ams.pipeline.columns import BROKEN
 from ams.pipeline.failures import explained
+from ams.pipeline.options import Given
 from ams.pipeline.progress import Progress, now
+from ams.pipeline.service import Service
 from ams.pipeline.tables import Result, Table
 
 Handle = Callable[[DataFrame, int], None]
@@ -31,6 +34,14 @@ _LOOK_SECONDS = 0.3
 
 class Stopped(Exception):
     """The run was told to end; what is done is done, and the next run goes on behind it."""
+
+
+class Written(NamedTuple):
+    """A table that this run adds to."""
+
+    table: Table
+    before: int
+    """Rows that were in it."""
 
 
 def to_stderr(text: str) -> None:
@@ -56,11 +67,18 @@ class Run:
     """Tells whoever watches."""
     progress: Progress = field(init=False)
     _query: str = ""
+    _written: dict[str, "Written"] = field(default_factory=dict)
     _working: bool = False
     _failure: BaseException | None = None
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.say)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics of the project; raise a `ClientError` when the service does not tell."""
+        access, project = Given(self.source).access(os.environ)
+        with Service(access) as service:
+            return [each.name for each in service.topics(project or "")]
 
     def topic(self, *names: str, **options: str) -> DataFrame:
         """Return topics of the project as one stream of `columns.MESSAGES`, from their oldest message on.
@@ -84,11 +102,23 @@ class Run:
 
     def append(self, table: Table, batch: DataFrame, batch_id: int) -> None:
         """Add a batch of this run's query to a table, exactly once."""
+        if table.root not in self._written:
+            self._written[table.root] = Written(table, _rows(table))
         table.append(batch, batch_id, self._query)
 
     def quarantine(self, broken: DataFrame, batch_id: int) -> None:
         """Set aside what could not be read (`columns.BROKEN`), exactly once."""
-        self.append(Table(self.spark, str(self.work / QUARANTINE), BROKEN), broken, batch_id)
+        self.append(Table(self.spark, self._quarantine_root, BROKEN), broken, batch_id)
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many records this run added to tables, and how many things it set aside."""
+        added = {root: _rows(each.table) - each.before for root, each in self._written.items()}
+        broken = added.pop(self._quarantine_root, 0)
+        return sum(added.values()), broken
+
+    @property
+    def _quarantine_root(self) -> str:
+        return str(self.work / QUARANTINE)
 
     def stream(self, frame: DataFrame, handle: Handle, refresh: Callable[[], None] | None = None) -> None:
         """Run the one streaming query of this run: `handle` for each batch, `refresh` whenever it has caught up.
@@ -160,3 +190,7 @@ class Run:
         messages = (before.messages if before else 0) + last.messages
         standing = Standing(batch=last.number, time=now(), messages=messages, lag=last.lag)
         write(self.work / PROGRESS, standing)
+
+
+def _rows(table: Table) -> int:
+    return sum(each.rows for each in table.folders())

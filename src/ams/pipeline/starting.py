@@ -12,12 +12,10 @@ from types import FrameType
 from pyspark.sql import SparkSession
 
 from ams.pipeline.checkpoint import Identity, guard, locked
-from ams.pipeline.columns import BROKEN
 from ams.pipeline.failures import explained
 from ams.pipeline.plan import Plan
-from ams.pipeline.running import QUARANTINE, Run, Source, Stopped, to_stderr
+from ams.pipeline.running import Run, Source, Stopped, to_stderr
 from ams.pipeline.session import local_session
-from ams.pipeline.tables import Table
 
 QUIET: Mapping[str, str] = {"spark.log.level": "OFF", "spark.ui.showConsoleProgress": "false"}
 """What of Spark's own talk is left out: the progress and the cause of a failure are told in lines of ours."""
@@ -47,16 +45,18 @@ class Ended:
 
     name: str
     messages: int
+    records: int
+    """Rows it added to tables; what it put elsewhere is not counted."""
     broken: int
-    """Rows in quarantine that this run put there."""
+    """Rows it put into quarantine."""
     batches: int
     seconds: float
     stopped: bool
     """Whether it was told to end before it had caught up."""
 
     def __str__(self) -> str:
-        counts = f"messages {self.messages} broken {self.broken} batches {self.batches} seconds {self.seconds:.1f}"
-        return f"{self.name}: {counts}" + (" (stopped)" if self.stopped else "")
+        counts = f"messages {self.messages} records {self.records} broken {self.broken} batches {self.batches}"
+        return f"{self.name}: {counts} seconds {self.seconds:.1f}{' (stopped)' if self.stopped else ''}"
 
 
 def start(plan: Plan, setup: Setup) -> Ended:
@@ -74,7 +74,6 @@ def start(plan: Plan, setup: Setup) -> Ended:
 
 
 def _work(plan: Plan, run: Run) -> Ended:
-    before = _broken(run)
     stopped = False
     try:
         plan.run(run)
@@ -83,18 +82,16 @@ def _work(plan: Plan, run: Run) -> Ended:
     except Exception as error:
         raise explained(error) from error
     counted = run.progress
+    records, broken = run.counts()
     return Ended(
         name=plan.name,
         messages=counted.messages,
-        broken=_broken(run) - before,
+        records=records,
+        broken=broken,
         batches=counted.batches,
         seconds=counted.seconds,
         stopped=stopped and run.every is None,
     )
-
-
-def _broken(run: Run) -> int:
-    return Table(run.spark, str(run.work / QUARANTINE), BROKEN).read().count()
 
 
 @contextmanager

@@ -62,7 +62,9 @@ def fields(value: Value, findings: Findings, taken: Collection[str] = TAKEN) -> 
     found: dict[str, Type] = {}
     for name, each in value.mapping().items():
         with findings.catch(each):
-            found[checked_name(each, name, taken)] = _type(each, findings)
+            checked_name(each, name, taken)
+            found[name] = types.NULL  # fits everywhere, so that what is wrong with it is told only once
+            found[name] = _type(each, findings)
     if not found:
         findings.add(value, "at least one field is expected here")
     return found

@@ -9,7 +9,14 @@ from ams.pipeline.errors import WrongOption
 if TYPE_CHECKING:
     from ams.pipeline.jobs.base import Job
 
-JOBS: Mapping[str, str] = {}
+JOBS: Mapping[str, str] = {
+    "alarms": "ams.pipeline.jobs.alarms.job:JOB",
+    "archive": "ams.pipeline.jobs.archive.job:JOB",
+    "archive-check": "ams.pipeline.jobs.archive.job:CHECK",
+    "availability": "ams.pipeline.jobs.availability.job:JOB",
+    "cloud-info": "ams.pipeline.jobs.cloud.job:JOB",
+    "federation": "ams.pipeline.jobs.federation.job:JOB",
+}
 """Name to `module:JOB`."""
 
 

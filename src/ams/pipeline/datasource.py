@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.sink.writer import batch_writer, stream_writer
-from ams.pipeline.source.batch import BatchReader
+from ams.pipeline.source.batch import BatchReader, FilteringReader
 from ams.pipeline.source.options import reading
 from ams.pipeline.source.stream import StreamReader
 
@@ -33,7 +33,8 @@ class AmsDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads once."""
         self._require_ours(schema)
-        return BatchReader(reading(self.options))
+        asked = reading(self.options)
+        return FilteringReader(asked) if asked.push_filters else BatchReader(asked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return what reads on and on."""

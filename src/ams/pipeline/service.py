@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from random import random
 from types import TracebackType
 from typing import NamedTuple, TypeVar
@@ -12,7 +11,7 @@ import httpx
 
 from ams.client import Client, Retry, wire
 from ams.client import endpoint as connecting
-from ams.client.errors import ClientError, Conflict, NotFound, refusal
+from ams.client.errors import ClientError, NotFound, refusal
 from ams.client.retry import may_send_again, seconds_asked
 from ams.client.wire.call import Call
 from ams.client.wire.values import Offsets
@@ -128,13 +127,6 @@ class Service:
                 return self.call(wire.modify_offset(*subscription, offset))
             except ClientError as error:
                 patience.after(error)
-
-    def offset_at(self, subscription: Name, moment: datetime) -> int | None:
-        """Ask for the first message published at a moment or later; None when there is none."""
-        try:
-            return self.call(wire.time_to_offset(*subscription, moment)).offset
-        except Conflict:
-            return None
 
     @contextlib.contextmanager
     def stream(self, path: str, query: Mapping[str, str], accept: str) -> Iterator[httpx.Response]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from ams.pipeline.java import archive_options, java
+
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -12,17 +14,27 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.log.level": "ERROR",
+    # Options whose names say that what they hold is secret, should a plan ever show them.
+    "spark.redaction.regex": "(?i)secret|password|token|credential",
 }
 """What holds for every session unless it is said otherwise."""
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def local_session(
     name: str, *, cores: int = 2, memory: str = "1g", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark in this process's own Java, `cores` tasks at a time, each tried up to three times."""
+    """Start Spark in a Java of its own, `cores` tasks at a time, each tried up to three times.
+
+    Raises `Unavailable` when there is no Java for it.
+    """
+    chosen = {**SETTINGS, **(settings or {})}
+    chosen[JAVA_OPTIONS] = f"{chosen.get(JAVA_OPTIONS, '')} {archive_options(java())}".strip()
     builder = SparkSession.builder.appName(name).master(f"local[{cores},3]").config("spark.driver.memory", memory)
-    for key, value in {**SETTINGS, **(settings or {})}.items():
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -7,8 +7,12 @@ from ams.client import wire
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Name
 from ams.pipeline.service import Bounds, Service
+from ams.pipeline.source.filtering import Window
 from ams.pipeline.source.losses import lost
 from ams.pipeline.source.options import EARLIEST, LATEST, Positions, Reading
+
+PROBED = 100
+"""Ids that are looked at to find a message among those that are none."""
 
 Offsets = dict[str, int]
 """Offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries."""
@@ -61,19 +65,33 @@ class Places:
             for topic in self.topics
         }
 
+    def within(self, window: Window, starts: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
+        """Return starts and ends of what may be in a window."""
+        for topic in self.topics:
+            name = str(topic)
+            starts[name] = max(starts[name], window.start)
+            if window.stop is not None:
+                ends[name] = min(ends[name], window.stop)
+            here = Bounds(starts[name], ends[name])
+            if window.since is not None and here.oldest < here.end:
+                starts[name] = self.at(topic, here, window.since)
+            if window.until is not None and here.oldest < here.end:
+                ends[name] = min(ends[name], self.at(topic, here, window.until))
+        return starts, ends
+
     def at(self, topic: Name, bounds: Bounds, moment: datetime) -> int:
         """Return the first offset published at a moment or later; the end when there is none."""
-        if self._reading.subscription is not None:
-            found = self._service.offset_at(self._reading.subscription, moment)
-            return bounds.end if found is None else found
         return bisected(bounds.oldest, bounds.end, lambda low, high: self._published(topic, low, high), moment)
 
     def _published(self, topic: Name, low: int, high: int) -> tuple[int, datetime] | None:
         """Return the offset and the time of the first message from `low` on, before `high`."""
-        for most in (1, min(high - low, 100)):
-            call = wire.read_topic(topic.project, topic.name, start=low, stop=high, most=most)
+        most = 1
+        while low < high:
+            through = self.through
+            call = wire.read_topic(topic.project, topic.name, start=low, stop=high, most=most, subscription=through)
             for message in self._service.call(call):
                 return message.offset, datetime.fromisoformat(message.publish_time)
+            low, most = low + most, PROBED
         return None
 
     def _resolved(self, option: str, positions: Positions, topic: Name, bounds: Bounds) -> int:

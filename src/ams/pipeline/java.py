@@ -1,0 +1,66 @@
+"""The Java that Spark runs on: whether there is one, and the archive of classes that halves how long Spark starts."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+from ams.pipeline.errors import Unavailable
+
+OLDEST = 17
+INSTALL = f"Spark needs Java {OLDEST} or newer: install it (Debian: openjdk-17-jre-headless), or set JAVA_HOME to it"
+_VERSION = re.compile(r'version "(\d+)[^"]*"')
+_QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that can run Spark."""
+
+    program: str
+    said: str
+    """What it says of its version."""
+
+
+def java(environment: Mapping[str, str] = os.environ) -> Java:
+    """Return the Java that Spark will use; raise `Unavailable` when there is none, or one that is too old."""
+    home = environment.get("JAVA_HOME")
+    program = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environment.get("PATH"))
+    try:
+        asked = subprocess.run([program or "/no/java", "-version"], capture_output=True, text=True, check=False)  # noqa: S603  # the user's own Java
+    except OSError:
+        raise Unavailable(f"there is no Java{f' in {home}' if home else ''}; {INSTALL}") from None
+    found = _VERSION.search(asked.stderr)
+    if found is None or int(found[1]) < OLDEST:
+        version = found[0].partition('"')[2].rstrip('"') if found else "of an unknown version"
+        raise Unavailable(f"{program} is Java {version}; {INSTALL}")
+    return Java(str(program), asked.stderr)
+
+
+def archive_options(found: Java, environment: Mapping[str, str] = os.environ) -> str:
+    """Return Java's options for the archive of classes: to use it, or the first time to write it at the end.
+
+    It is of one Java and one Spark. Java itself checks that it fits, does without where it does not, and writes its
+    beginning last, so that a half-written one is none.
+    """
+    folder = cache_folder(environment)
+    archive = folder / f"{hashlib.sha256(f'{found} {pyspark.__file__}'.encode()).hexdigest()[:16]}.jsa"
+    if archive.exists():
+        return f"-XX:SharedArchiveFile={archive} -Xshare:auto {_QUIET}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written to: Spark only starts more slowly
+        return ""
+    return f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return where archives are kept: `$XDG_CACHE_HOME/ams/spark`, by default in `~/.cache`."""
+    cache = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(cache) / "ams" / "spark"

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from ams.pipeline.errors import Unavailable
+from ams.pipeline.java import Java, archive_options, java
+
+FOUND = Java("/usr/bin/java", 'openjdk version "17.0.15" 2025-04-15')
+
+
+def fake_java(folder: Path, version: str) -> dict[str, str]:
+    (folder / "bin").mkdir(parents=True)
+    program = folder / "bin" / "java"
+    program.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
+    program.chmod(0o755)
+    return {"JAVA_HOME": str(folder)}
+
+
+@pytest.mark.parametrize("version", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "25" 2025-09-16'])
+def test_a_java_that_is_new_enough_is_taken(tmp_path: Path, version: str) -> None:
+    assert java(fake_java(tmp_path / "jdk", version)) == Java(f"{tmp_path}/jdk/bin/java", version + "\n")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ('openjdk version "11.0.2" 2019-01-15', "is Java 11.0.2; Spark needs Java 17 or newer: install it"),
+        ('java version "1.8.0_292"', "is Java 1.8.0_292; Spark needs"),
+        ("what?", "is Java of an unknown version; Spark needs"),
+    ],
+)
+def test_an_old_java_is_refused(tmp_path: Path, version: str, said: str) -> None:
+    with pytest.raises(Unavailable, match=said):
+        java(fake_java(tmp_path / "jdk", version))
+
+
+def test_no_java_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=f"there is no Java in {tmp_path}; Spark needs Java 17"):
+        java({"JAVA_HOME": str(tmp_path)})
+    with pytest.raises(Unavailable, match="there is no Java; Spark needs Java 17"):
+        java({"PATH": str(tmp_path)})
+
+
+def test_the_archive_is_written_once_and_used_from_then_on(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    first = archive_options(FOUND, environment)
+    archive = Path(first.split()[0].removeprefix("-XX:ArchiveClassesAtExit="))
+    assert archive.parent == tmp_path / "ams" / "spark"
+
+    archive.write_bytes(b"")
+
+    assert archive_options(FOUND, environment).startswith(f"-XX:SharedArchiveFile={archive} -Xshare:auto")
+    assert archive_options(Java(FOUND.program, "another"), environment).startswith("-XX:ArchiveClassesAtExit=")
+
+
+def test_a_cache_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert archive_options(FOUND, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == ""

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from ams.pipeline.errors import CheckFailed, WrongOption
 from ams.pipeline.jobs.archive.checking import MOST, check, summary
 from ams.pipeline.jobs.archive.closing import merge_closed
+from ams.pipeline.jobs.archive.selecting import listed, selection
 from ams.pipeline.jobs.archive.table import Selection, archive_table, dated
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.report.text import table
@@ -75,13 +76,8 @@ def default_path(run: Run) -> str:
     return str(run.work / "tables" / "archive")
 
 
-def listed(text: str) -> list[str]:
-    """Return what stands between commas."""
-    return [each.strip() for each in text.split(",") if each.strip()]
-
-
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said to `archive-check`, and to the other jobs that read an archive."""
+    """What can be said to `archive-check`."""
 
     archive: str
     """The folder of the archive."""
@@ -95,26 +91,16 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The last day, itself included."""
 
     def __post_init__(self) -> None:
-        selection(self)
+        self.selection()
 
-
-def selection(options: CheckOptions) -> Selection:
-    """Return which part of an archive is meant; raise `WrongOption`."""
-    days = (day("first", options.first), day("last", options.last))
-    return Selection(options.project, tuple(listed(options.topics)), *days)
-
-
-def day(name: str, text: str) -> str:
-    """Return a day as it stands in the names of folders; raise `WrongOption` for what is none."""
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # a day has no zone
-    except ValueError:
-        raise WrongOption(name, f"{text[:20]!r} is no day such as 2024-03-05") from None
+    def selection(self) -> Selection:
+        """Return which part of the archive is meant; raise `WrongOption`."""
+        return selection(self.project, self.topics, self.first, self.last)
 
 
 def run_check(run: Run, options: CheckOptions) -> None:
     """Tell what an archive holds and everything that is wrong with it; raise `CheckFailed` for anything."""
-    folders, wrong = check(run.spark, options.archive, selection(options))
+    folders, wrong = check(run.spark, options.archive, options.selection())
     rows = [(name, *numbers) for name, numbers in sorted(summary(folders).items())]
     print(table(("TOPIC", "MESSAGES", "FIRST", "LAST", "BYTES"), rows), flush=True)
     if wrong:

@@ -1,0 +1,95 @@
+"""The job `metrics`."""
+
+import os
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.jobs.archive.selecting import listed
+from ams.pipeline.jobs.archive.table import Selection, archived, dated
+from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.usage.figures import BY_DAY, BY_MONTH, figures, sizes
+from ams.pipeline.jobs.usage.report import Month, Usage, as_csv, as_page, as_text, following
+from ams.pipeline.running import Run
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said to `metrics`."""
+
+    month: str = ""
+    """The month, such as 2024-03; without it the one that is."""
+    archive: str = ""
+    """The folder of an archive to count in; without it the topics of the project are read, as far as they are kept."""
+    project: str = "*"
+    """A project of the archive, or a pattern; topics are always read of the project of the run."""
+    topics: str = "*"
+    """Topics or patterns, parted by commas."""
+    publisher: str = ""
+    """The attribute that says who published, such as `origin`; the service tells nobody."""
+
+    def __post_init__(self) -> None:
+        first_day(self.month)
+        if not listed(self.topics):
+            raise WrongOption("topics", "names no topic")
+
+
+def run(run: Run, options: Options) -> None:
+    """Count, print the table, and write `usage-MONTH.csv` and `usage-MONTH.html` into the folder of the run."""
+    first = first_day(options.month)
+    month = count(read(run, options, first), f"{first:%Y-%m}", options.publisher)
+    print(as_text(month), flush=True)
+    for ending, content in (("csv", as_csv(month)), ("html", as_page(month))):
+        path = run.work / "results" / f"usage-{month.name}.{ending}"
+        write(path, content)
+        run.say(f"metrics: {path}")
+
+
+def read(run: Run, options: Options, first: date) -> DataFrame:
+    """Return the messages of the month that begins with a day, as rows of an archive."""
+    last = f"{following(first)}"
+    if options.archive:
+        part = Selection(options.project, tuple(listed(options.topics)), f"{first}", last)
+        found = archived(run.spark, options.archive, part)
+    else:
+        reader = run.spark.read.format("ams").options(**run.source, topicPattern=",".join(listed(options.topics)))
+        found = dated(reader.load())
+    return found.where((F.col("date") >= F.lit(first)) & (F.col("date") < F.lit(following(first))))
+
+
+def count(messages: DataFrame, name: str, publisher: str) -> Month:
+    """Return the figures of messages of one month."""
+    counted = sizes(messages, publisher).persist(StorageLevel.DISK_ONLY)
+    try:
+        days = figures(counted, BY_DAY).orderBy(*BY_DAY).collect()
+        totals = figures(counted, BY_MONTH).orderBy(*BY_MONTH).collect()
+    finally:
+        counted.unpersist()
+    return Month(
+        name, [Usage(**row.asDict()) for row in days], [Usage(**row.asDict()) for row in totals], bool(publisher)
+    )
+
+
+def first_day(month: str) -> date:
+    """Return the first day of a month; raise `WrongOption` for what is none."""
+    if not month:
+        return datetime.now(UTC).date().replace(day=1)
+    try:
+        return datetime.strptime(month, "%Y-%m").date()  # a month has no zone
+    except ValueError:
+        raise WrongOption("month", f"{month[:20]!r} is no month such as 2024-03") from None
+
+
+def write(path: Path, content: str) -> None:
+    """Write a file in the place of the one before, in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(content, encoding="utf-8")
+    os.replace(beside, path)
+
+
+JOB = Job("metrics", "Who used how much in a month: a table, CSV, and a page with plots.", Options, run)

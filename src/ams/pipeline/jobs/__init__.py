@@ -16,6 +16,8 @@ JOBS: Mapping[str, str] = {
     "availability": "ams.pipeline.jobs.availability.job:JOB",
     "cloud-info": "ams.pipeline.jobs.cloud.job:JOB",
     "federation": "ams.pipeline.jobs.federation.job:JOB",
+    "metrics": "ams.pipeline.jobs.usage.job:JOB",
+    "schema-check": "ams.pipeline.jobs.schema_check.job:JOB",
 }
 """Name to `module:JOB`."""
 

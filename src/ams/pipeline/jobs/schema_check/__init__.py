@@ -1,0 +1,1 @@
+"""Which archived messages a schema would have refused. The job `schema-check`."""

@@ -1,0 +1,113 @@
+"""The verdicts of the job are those of the service."""
+
+import io
+import json
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastavro import schemaless_writer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.errors import InvalidInput
+from ams.messages import message
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.jobs.schema_check.job import Options
+from ams.pipeline.jobs.schema_check.rules import Rules, of_files
+from ams.pipeline.jobs.schema_check.verdicts import Verdicts
+from ams.validation import compile_stored
+from ams.validation.budget import Budget
+
+READING = {
+    "type": "object",
+    "properties": {"site": {"type": "string", "maxLength": 8}, "celsius": {"type": "number"}},
+    "required": ["site"],
+}
+ATTRIBUTES = {"required": ["origin"], "patterns": {"origin": "^[A-Z]+$"}}
+RULES = Rules("json", json.dumps(READING), json.dumps(ATTRIBUTES))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["site", "celsius", "other"]), inner),
+    max_leaves=5,
+)
+
+
+def of_the_service(rules: Rules, offset: int, data: bytes, attributes: dict[str, str]) -> str | None:
+    compiled = compile_stored(rules.type, rules.payload, rules.attributes)
+    try:
+        compiled.check(offset, message(b64encode(data).decode(), attributes), Budget())
+    except InvalidInput as error:
+        return error.message
+    return None
+
+
+@settings(deadline=None)
+@given(JSON.map(lambda value: json.dumps(value).encode()) | st.binary(), st.sampled_from(["ATHENS", "athens", None]))
+def test_verdicts_are_those_of_the_service(data: bytes, origin: str | None) -> None:
+    attributes = {} if origin is None else {"origin": origin}
+
+    with Verdicts(RULES) as verdicts:
+        assert verdicts.refusal(7, data, attributes) == of_the_service(RULES, 7, data, attributes)
+
+
+def test_a_datum_of_avro_is_read_as_the_service_reads_it() -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "site", "type": "string"}]}
+    datum = io.BytesIO()
+    schemaless_writer(datum, schema, {"site": "athens"})
+
+    with Verdicts(Rules("avro", json.dumps(schema), None)) as verdicts:
+        assert verdicts.refusal(0, datum.getvalue(), {}) is None
+        assert (
+            verdicts.refusal(3, datum.getvalue() + b"x", {})
+            == "Message 3 is not valid.1 bytes left over after the datum"
+        )
+
+
+def test_what_takes_long_is_checked_apart() -> None:
+    """A list of unique items is looked at far more often than others may wait for."""
+    rules = Rules("json", json.dumps({"uniqueItems": True, "items": {"type": "integer"}}), None)
+    large = json.dumps([{"n": number} for number in range(60_000)]).encode()
+
+    with Verdicts(rules) as verdicts:
+        found = verdicts.refusal(5, large, {})
+        assert found is not None
+        assert found.startswith("Message 5 ")
+        assert verdicts.refusal(6, b"[1, 2]", {}) is None
+
+
+def file(folder: Path, content: Any) -> str:
+    path = folder / "schema.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def test_a_schema_is_read_from_files(tmp_path: Path) -> None:
+    rules = of_files("json", file(tmp_path, READING), "")
+
+    assert (rules.type, json.loads(rules.payload or ""), rules.attributes) == ("json", READING, None)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("[1]", "option file: .* is no JSON object: "),
+        ("{", "option file: .* is no JSON object: "),
+        ({"$ref": "https://schemas.example/other"}, "option file: "),
+    ],
+)
+def test_a_file_that_is_no_schema_is_refused(tmp_path: Path, content: Any, reason: str) -> None:
+    with pytest.raises(WrongOption, match=reason):
+        of_files("json", file(tmp_path, content), "")
+    with pytest.raises(WrongOption, match="option attributes_file: .*none.json: No such file"):
+        of_files("json", "", str(tmp_path / "none.json"))
+
+
+def test_options_that_cannot_be_name_themselves() -> None:
+    with pytest.raises(WrongOption, match="option schema: give a schema by its name, or files, one of the two"):
+        Options(archive="a")
+    with pytest.raises(WrongOption, match="option type: 'xml' is neither json nor avro"):
+        Options(archive="a", file="f", type="xml")
+    with pytest.raises(WrongOption, match="option most: -1 is less than 0"):
+        Options(archive="a", file="f", most=-1)

@@ -113,5 +113,17 @@ def _counted(wrong: Sequence[str], path: str) -> str:
     return f"{count} not as it should be in {path}" + (", and there may be more" if len(wrong) >= MOST else "")
 
 
-JOB = Job("archive", "Topics to Parquet, by project, topic and day.", Options, run)
-CHECK = Job("archive-check", "Whether an archive has every message once.", CheckOptions, run_check)
+JOB = Job(
+    "archive",
+    "Topics to Parquet, by project, topic and day.",
+    Options,
+    run,
+    harmless=frozenset(Options.__struct_fields__) - {"path"},
+)
+CHECK = Job(
+    "archive-check",
+    "Whether an archive has every message once.",
+    CheckOptions,
+    run_check,
+    harmless=frozenset(CheckOptions.__struct_fields__),
+)

@@ -92,4 +92,10 @@ def write(path: Path, content: str) -> None:
     os.replace(beside, path)
 
 
-JOB = Job("metrics", "Who used how much in a month: a table, CSV, and a page with plots.", Options, run)
+JOB = Job(
+    "metrics",
+    "Who used how much in a month: a table, CSV, and a page with plots.",
+    Options,
+    run,
+    harmless=frozenset(Options.__struct_fields__),
+)

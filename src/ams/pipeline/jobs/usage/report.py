@@ -1,10 +1,10 @@
 """The report of a month: as a table for terminals, as CSV, and as a page with plots."""
 
 import csv
+import datetime
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
 
 from ams.pipeline.report import plots, text
 from ams.pipeline.report.page import Figure, Rows, Section, page
@@ -21,14 +21,14 @@ class Usage:
     project: str
     topic: str
     publisher: str
-    date: date | None = None
+    date: datetime.date | None = None
     messages: int
     bytes: int
     p95_bytes: float
     largest_bytes: int
     busiest_minute: int
-    first: datetime
-    last: datetime
+    first: datetime.datetime
+    last: datetime.datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class Month:
     by_publisher: bool
 
     @property
-    def first_day(self) -> date:
+    def first_day(self) -> datetime.date:
         """The first day of the month."""
-        return date.fromisoformat(f"{self.name}-01")
+        return datetime.date.fromisoformat(f"{self.name}-01")
 
     @property
-    def all_days(self) -> list[date]:
+    def all_days(self) -> list[datetime.date]:
         """The days of the month, also such as nothing was published on."""
         count = (following(self.first_day) - self.first_day).days
-        return [self.first_day + timedelta(days=number) for number in range(count)]
+        return [self.first_day + datetime.timedelta(days=number) for number in range(count)]
 
 
 HEAD = ("PROJECT", "TOPIC", "PUBLISHER", "MESSAGES", "BYTES", "P95 BYTES", "LARGEST", "PER SECOND", "BUSIEST MINUTE")
@@ -90,9 +90,9 @@ def as_page(month: Month) -> str:
     return page(f"Usage in {month.name}", lead, sections)
 
 
-def following(first_day: date) -> date:
+def following(first_day: datetime.date) -> datetime.date:
     """Return the first day of the month after."""
-    return (first_day.replace(day=28) + timedelta(days=4)).replace(day=1)
+    return (first_day.replace(day=28) + datetime.timedelta(days=4)).replace(day=1)
 
 
 def _rows(month: Month) -> tuple[Sequence[str], list[Sequence[object]]]:
@@ -135,5 +135,5 @@ def _series(
     return series
 
 
-def _iso(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _iso(moment: datetime.datetime) -> str:
+    return moment.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -74,7 +74,7 @@ def check_finds(spark: SparkSession, path: Path, capsys: pytest.CaptureFixture[s
         return capsys.readouterr().out
 
     assert re.search(r"/plants +7 +0 +6 ", check())
-    assert "plants" not in check(topics="stones")
+    assert "plants" not in check(topics=("stones",))
 
     [stones] = path.glob("project=*/topic=stones/*")
     shutil.copytree(next(stones.iterdir()), stones / "copy")
@@ -93,7 +93,7 @@ def check_finds(spark: SparkSession, path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: Options(topics=" , "), "option topics: names no topic"),
+        (lambda: Options(topics=()), "option topics: names no topic"),
         (lambda: Options(closed_after=-1), "option closed_after: -1 is less than 0"),
         (lambda: Options(file_mib=0), "option file_mib: 0 is less than 1"),
         (lambda: CheckOptions(archive="a", first="May"), "option first: 'May' is no day such as 2024-03-05"),

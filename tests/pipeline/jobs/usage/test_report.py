@@ -68,4 +68,4 @@ def test_a_month_that_is_none_is_refused() -> None:
     with pytest.raises(WrongOption, match=re.escape("option month: 'May' is no month such as 2024-03")):
         Options(month="May")
     with pytest.raises(WrongOption, match="option topics: names no topic"):
-        Options(topics=",")
+        Options(topics=())

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from ams.pipeline.errors import CheckFailed, WrongOption
 from ams.pipeline.jobs.archive.checking import MOST, check, summary
 from ams.pipeline.jobs.archive.closing import merge_closed
-from ams.pipeline.jobs.archive.selecting import listed, selection
+from ams.pipeline.jobs.archive.selecting import selection
 from ams.pipeline.jobs.archive.table import Selection, archive_table, dated
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.report.text import table
@@ -22,9 +22,9 @@ _MEBIBYTE = 2**20
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What can be said to `archive`."""
 
-    topics: str = "*"
-    """Topics of the project, parted by commas; `*` and `?` stand for any characters. With such, topics that are made
-    later are archived too, and ones that were deleted are let go."""
+    topics: tuple[str, ...] = ("*",)
+    """Topics of the project; `*` and `?` in them stand for any characters. With such, topics that are made later are
+    archived too, and ones that were deleted are let go."""
     path: str = ""
     """The folder of the archive; without it `tables/archive` in the folder of the run."""
     merge: bool = True
@@ -37,7 +37,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How many messages are stored at a time."""
 
     def __post_init__(self) -> None:
-        if not listed(self.topics):
+        if not self.topics:
             raise WrongOption("topics", "names no topic")
         if self.closed_after < 0:
             raise WrongOption("closed_after", f"{self.closed_after} is less than 0")
@@ -58,7 +58,7 @@ def run(run: Run, options: Options) -> None:
 
 def read(run: Run, options: Options) -> DataFrame:
     """Return the stream of all topics that are meant."""
-    return run.topic(*listed(options.topics), maxOffsetsPerTrigger=str(options.batch_messages))
+    return run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages))
 
 
 def refresh(run: Run, archive: Table, options: Options) -> None:
@@ -83,8 +83,8 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The folder of the archive."""
     project: str = "*"
     """A project or a pattern."""
-    topics: str = "*"
-    """Topics or patterns, parted by commas."""
+    topics: tuple[str, ...] = ("*",)
+    """Topics or patterns."""
     first: str = ""
     """The first day, such as 2024-03-05."""
     last: str = ""

@@ -6,14 +6,9 @@ from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.archive.table import Selection
 
 
-def selection(project: str, topics: str, first: str, last: str) -> Selection:
+def selection(project: str, topics: tuple[str, ...], first: str, last: str) -> Selection:
     """Return which part of an archive is meant; raise `WrongOption`."""
-    return Selection(project, tuple(listed(topics)), _day("first", first), _day("last", last))
-
-
-def listed(text: str) -> list[str]:
-    """Return what stands between commas."""
-    return [each.strip() for each in text.split(",") if each.strip()]
+    return Selection(project, topics, _day("first", first), _day("last", last))
 
 
 def _day(name: str, text: str) -> str:

@@ -45,8 +45,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What payloads are when a file says what they must be: `json` or `avro`."""
     project: str = "*"
     """A project of the archive, or a pattern."""
-    topics: str = "*"
-    """Topics or patterns, parted by commas."""
+    topics: tuple[str, ...] = ("*",)
+    """Topics or patterns."""
     first: str = ""
     """The first day, such as 2024-03-05."""
     last: str = ""

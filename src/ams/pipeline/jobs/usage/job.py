@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.jobs.archive.selecting import listed
 from ams.pipeline.jobs.archive.table import Selection, archived, dated
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.usage.figures import BY_DAY, BY_MONTH, figures, sizes
@@ -27,14 +26,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The folder of an archive to count in; without it the topics of the project are read, as far as they are kept."""
     project: str = "*"
     """A project of the archive, or a pattern; topics are always read of the project of the run."""
-    topics: str = "*"
-    """Topics or patterns, parted by commas."""
+    topics: tuple[str, ...] = ("*",)
+    """Topics or patterns."""
     publisher: str = ""
     """The attribute that says who published, such as `origin`; the service tells nobody."""
 
     def __post_init__(self) -> None:
         first_day(self.month)
-        if not listed(self.topics):
+        if not self.topics:
             raise WrongOption("topics", "names no topic")
 
 
@@ -53,10 +52,10 @@ def read(run: Run, options: Options, first: date) -> DataFrame:
     """Return the messages of the month that begins with a day, as rows of an archive."""
     last = f"{following(first)}"
     if options.archive:
-        part = Selection(options.project, tuple(listed(options.topics)), f"{first}", last)
+        part = Selection(options.project, options.topics, f"{first}", last)
         found = archived(run.spark, options.archive, part)
     else:
-        reader = run.spark.read.format("ams").options(**run.source, topicPattern=",".join(listed(options.topics)))
+        reader = run.spark.read.format("ams").options(**run.source, topicPattern=",".join(options.topics))
         found = dated(reader.load())
     return found.where((F.col("date") >= F.lit(first)) & (F.col("date") < F.lit(following(first))))
 

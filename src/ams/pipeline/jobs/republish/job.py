@@ -1,0 +1,78 @@
+"""The job `republish`."""
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.republish.routing import ORDER, routed, set_aside, to_publish
+from ams.pipeline.jobs.republish.rules import Rule, check_names
+from ams.pipeline.running import Run
+from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
+from ams.pipeline.tables.files import files_of
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is read, and where each message goes."""
+
+    topics: tuple[str, ...] = ()
+    """Topics that are read, each a name or PROJECT/NAME."""
+    rules: tuple[Rule, ...] = ()
+    """Rules; the first one that holds for a message decides."""
+    default: tuple[str, ...] = ()
+    """Topics for messages that no rule holds for, named as in rules; empty: they go nowhere."""
+    project: str = ""
+    """The project of the topics that messages go to; empty: the one in use."""
+    create_topics: bool = False
+    """Make topics that do not exist, instead of failing."""
+    origin: bool = False
+    """Add the attributes `ams-origin-topic` (PROJECT/TOPIC) and `ams-origin-offset`."""
+    batch: int = 50_000
+    """Messages that are read at once, at most."""
+    key_window: float = KEY_WINDOW_SECONDS
+    """Seconds the service knows idempotency keys: at most its `idempotency_window` and the time messages are kept."""
+
+    def __post_init__(self) -> None:
+        if not self.topics:
+            raise ValueError("topics: at least one is read")
+        if self.batch < 1:
+            raise ValueError("batch: at least one message is read at once")
+        check_names(self.default)
+        if not self.rules and not self.default:
+            raise ValueError("rules: there are none and no default, so that nothing would go anywhere")
+        for name in (*self.default, *(name for rule in self.rules for name in rule.to)):
+            if not self.project and name in self.topics:
+                raise ValueError(f"{name} is read and written, so that its messages would come again and again")
+
+
+def run(run: Run, options: Options) -> None:
+    """Publish each message on by the rules, once and in the order of its topic; what makes no name is set aside."""
+    work = str(run.work)
+    refuse_stale(files_of(run.spark, work), f"{work}/checkpoint", options.key_window)
+    target = {**run.source, "project": options.project} if options.project else run.source
+    written = {**target, "createTopics": str(options.create_topics), "keyWindow": str(options.key_window)}
+    barred = _barred(options, run.source.get("project"))
+
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        copies = routed(batch, options.rules, options.default, barred).persist()
+        try:
+            publish(to_publish(copies, origin=options.origin), written, ORDER)
+            run.quarantine(set_aside(copies), batch_id)
+        finally:
+            copies.unpersist()
+
+    run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch)), handle)
+
+
+def _barred(options: Options, project: str | None) -> list[str]:
+    """Return the topics that are read from the project that is written to."""
+    target = options.project or project
+    parted = [name.rpartition("/") for name in options.topics]
+    return [name for owner, _, name in parted if (owner or project) == target]
+
+
+JOB = Job(
+    "republish",
+    "Publish messages on: to topics by attribute and value, to several, or under another name",
+    Options,
+    run,
+)

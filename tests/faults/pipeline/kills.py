@@ -1,0 +1,139 @@
+"""Drivers of Spark that are killed at bad moments and started again.
+
+A driver is a process with processes below it: Java, and workers in Python, some in process groups of their own. What
+a lost machine takes is all of them at once, so the whole session of processes is killed.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+STEP = 0.02
+"""Seconds between two looks at a process."""
+START_SECONDS = 120.0
+"""How long a driver may take until it works."""
+END_SECONDS = 300.0
+"""How long the last run may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """What came of a driver."""
+
+    kills: int
+    """How often it was killed at work; fewer than wished if it was done before."""
+    output: str
+    """What its last run, which nobody killed, said on both of its outputs."""
+
+
+def run_through_kills(
+    command: Sequence[str],
+    *,
+    kills: int,
+    working: Callable[[], bool],
+    log: Path,
+    spread: float = 3.0,
+    seed: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> Killed:
+    """Run a driver, kill it at random moments, and let it come to its end at last.
+
+    Args:
+        command: what starts it; run again it goes on where it was.
+        kills: how often it is killed at work.
+        working: whether the run that was just started has begun to work; asked again and again.
+        log: a file for what it says.
+        spread: seconds of work within which it is killed, each time at another moment.
+        seed: of the random moments.
+        environment: set beside that of this process.
+
+    Raises:
+        AssertionError: it did not begin to work in time, or its last run failed.
+    """
+    draw = random.Random(seed)
+    done = 0
+    for _ in range(kills):
+        with _Driver(command, log, environment) as driver:
+            if driver.waits_for(working) and driver.lives_on(draw.uniform(0, spread)):
+                done += 1
+    with _Driver(command, log, environment) as driver:
+        driver.ends_well()
+    return Killed(done, log.read_text())
+
+
+class _Driver:
+    """A driver in a session of its own; whatever is left of it at the end of the block is killed."""
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None) -> None:
+        self._command = command
+        self._log = log
+        self._environment = {**os.environ, **(environment or {})}
+
+    def __enter__(self) -> "_Driver":
+        with self._log.open("w") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while members := session_of(self._process.pid):
+            for pid in members:
+                _kill(pid)
+            self._process.poll()
+            time.sleep(STEP)
+        self._process.wait()
+
+    def waits_for(self, working: Callable[[], bool]) -> bool:
+        """Return True once it works, False when it ended before."""
+        deadline = time.monotonic() + START_SECONDS
+        while not working():
+            assert time.monotonic() < deadline, f"the driver does not begin to work: {self._said()}"
+            if self._process.poll() is not None:
+                assert self._process.returncode == 0, self._said()
+                return False
+            time.sleep(STEP)
+        return True
+
+    def lives_on(self, seconds: float) -> bool:
+        """Wait so long and return whether it still runs."""
+        time.sleep(seconds)
+        return self._process.poll() is None
+
+    def ends_well(self) -> None:
+        """Wait until it ends; raise `AssertionError` when it fails."""
+        assert self._process.wait(END_SECONDS) == 0, self._said()
+
+    def _said(self) -> str:
+        return self._log.read_text()[-4000:]
+
+
+def session_of(pid: int) -> list[int]:
+    """Return the processes of the session that a process leads, but those that are dead already."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal() and _belongs(entry, pid)]
+
+
+def _belongs(entry: Path, session: int) -> bool:
+    try:
+        # Behind the name in brackets: state, parent, group, session.
+        state, _, _, leader = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z" and int(leader) == session
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

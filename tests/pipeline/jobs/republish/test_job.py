@@ -1,0 +1,79 @@
+"""Messages published on, by what their attributes say."""
+
+from collections import defaultdict
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from ams.client import Message, wire
+from ams.pipeline.columns import BROKEN
+from ams.pipeline.jobs.republish.job import Options, run
+from ams.pipeline.jobs.republish.rules import Rule
+from ams.pipeline.running import Run
+from ams.pipeline.tables import Table
+from tests.pipeline.garden import Garden
+
+RULES = (
+    Rule(attribute="type", values=("heartbeat",)),
+    Rule(attribute="site", values=("HILL", "LAKE"), to=("SITE_{site}", "all-of-{topic}")),
+    Rule(attribute="site", to=("SITE_{site}_{service}",)),
+)
+MESSAGES = [
+    Message(b"0", {"site": "HILL"}),
+    Message(b"1", {"site": "LAKE", "ams-origin-topic": "elsewhere/old"}),
+    Message(b"2", {"site": "HILL", "type": "heartbeat"}),
+    Message(b"3", {"site": "SEA", "service": "ce"}),
+    Message(b"4", {"site": "SEA"}),
+    Message(b"5", {"site": "SEA", "service": "a.b"}),
+    Message(b"6", {"other": "x"}),
+    Message(attributes={"site": "HILL", "n": "7"}),
+    Message(b"8", {"site": "LAKE"}),
+]
+
+
+def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
+    garden.topic("in", MESSAGES[:5], MESSAGES[5:])
+    options = Options(topics=("in",), rules=RULES, default=("rest",), create_topics=True, origin=True)
+
+    run(Run(spark, tmp_path, garden.options), options)
+
+    assert _published(garden) == {
+        "SITE_HILL": ["0", ""],
+        "SITE_LAKE": ["1", "8"],
+        "all-of-in": ["0", "1", "", "8"],
+        "SITE_SEA_ce": ["3"],
+        "rest": ["6"],
+    }
+    [lake, _] = garden.client.call(wire.read_topic(garden.name, "SITE_LAKE"))
+    assert lake.attributes == {"site": "LAKE", "ams-origin-topic": f"{garden.name}/in", "ams-origin-offset": "1"}
+    assert _set_aside(spark, tmp_path) == [
+        (4, "it lacks an attribute that makes the name of the topic SITE_{site}_{service}"),
+        (5, "its attributes make no name of a topic for SITE_{site}_{service}"),
+    ]
+
+
+def test_nothing_goes_back_to_where_it_was_read_from(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
+    garden.topic("in", [Message(b"0", {"to": "in"}), Message(b"1", {"to": "out"})])
+
+    run(
+        Run(spark, tmp_path, garden.options),
+        Options(topics=("in",), rules=(Rule(attribute="to", to=("{to}",)),), create_topics=True),
+    )
+
+    assert _published(garden) == {"out": ["1"]}
+    assert _set_aside(spark, tmp_path) == [(0, "it would go back to where it was read from, by {to}")]
+
+
+def _set_aside(spark: SparkSession, work: Path) -> list[tuple[int, str]]:
+    rows = Table(spark, str(work / "quarantine"), BROKEN).read().orderBy("offset")
+    return [(row.offset, row.reason) for row in rows.collect()]
+
+
+def _published(garden: Garden) -> dict[str, list[str]]:
+    """Return the data of the messages of each topic but the one that was read."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for topic in garden.client.call(wire.list_topics(garden.name)).topics:
+        name = topic.name.rsplit("/", 1)[1]
+        if name != "in":
+            found[name] = [each.payload().decode() for each in garden.client.call(wire.read_topic(garden.name, name))]
+    return dict(found)

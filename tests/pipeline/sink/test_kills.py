@@ -1,0 +1,46 @@
+"""The driver is killed while it publishes; every message is published once, in order."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ams.client import Message, wire
+from tests.faults.pipeline.kills import run_through_kills
+from tests.pipeline.garden import Garden
+
+COUNT, SITES = 2000, 4
+
+
+@pytest.mark.spark
+def test_republishing_through_kills_loses_and_doubles_nothing(garden: Garden, tmp_path: Path) -> None:
+    _told(garden, tmp_path / "told.json", tmp_path / "work")
+    garden.topic("in", [Message(b"%d" % number, {"site": str(number % SITES)}) for number in range(COUNT)])
+    begun: set[str] = set()
+
+    def working() -> bool:
+        """Whether a batch was begun that was not there before: the moment to kill is near."""
+        batches = {path.name for path in (tmp_path / "work/checkpoint/offsets").glob("[0-9]*")}
+        new = bool(batches - begun)
+        begun.update(batches)
+        return new
+
+    command = [sys.executable, "-m", "tests.faults.pipeline.driver", str(tmp_path / "told.json")]
+    killed = run_through_kills(command, kills=1, working=working, log=tmp_path / "log", spread=1.5)
+
+    assert killed.kills == 1
+    for site in range(SITES):
+        messages = garden.client.call(wire.read_topic(garden.name, f"SITE_{site}"))
+        assert [int(each.payload()) for each in messages] == list(range(site, COUNT, SITES))
+
+
+def _told(garden: Garden, file: Path, work: Path) -> None:
+    rule = {"attribute": "site", "to": ["SITE_{site}"]}
+    told = {
+        "job": "ams.pipeline.jobs.republish.job:JOB",
+        "work": str(work),
+        "source": garden.options,
+        "options": {"topics": ["in"], "rules": [rule], "create_topics": True, "batch": COUNT // 4},
+    }
+    file.write_text(json.dumps(told))

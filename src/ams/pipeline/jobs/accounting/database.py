@@ -1,0 +1,79 @@
+"""Results in PostgreSQL: a table for each, whose months are replaced whole, as the files are.
+
+Groups come and go when records come late (a machine that ran is now completed), so a month's rows are deleted and
+written in one transaction: readers see the old month or the new one.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StructType
+
+from ams.pipeline.jobs.accounting import columns
+from ams.pipeline.postgres import address, connected, identifier, load, told, write
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg.rows import TupleRow
+
+TABLES: Final[Mapping[str, StructType]] = {
+    "job_summaries": columns.JOB_SUMMARIES,
+    "site_summaries": columns.JOB_SUMMARIES,
+    "vm_summaries": columns.VM_SUMMARIES,
+    "site_vm_summaries": columns.VM_SUMMARIES,
+    "storage_summaries": columns.STORAGE_SUMMARIES,
+    "sync": columns.SYNC,
+}
+"""The results that go there, each into the table `accounting_` and its name, with the same columns."""
+
+TYPES: Final = {"string": "text", "bigint": "bigint", "timestamp": "timestamptz", "decimal(10,3)": "numeric(10, 3)"}
+"""Types of PostgreSQL by those of Spark; arrays are kept as `jsonb`."""
+
+
+def prepared(database: str) -> str:
+    """Make the tables that are missing, and return the connection string.
+
+    Raises `WrongOption` for a URL that cannot be read and `PipelineError` for a database that cannot be used.
+    """
+    from psycopg.sql import SQL, Identifier
+
+    to = address(database)
+    with connected(to) as connection, told("the tables of accounting"), connection.transaction():
+        for name, schema in TABLES.items():
+            fields = SQL(", ").join(
+                SQL("{} {}").format(Identifier(field.name), SQL(TYPES.get(field.dataType.simpleString(), "jsonb")))
+                for field in schema
+            )
+            table = Identifier(f"accounting_{name}")
+            connection.execute(SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, fields))
+            index = Identifier(f"accounting_{name}_month")
+            connection.execute(SQL("CREATE INDEX IF NOT EXISTS {} ON {} (month, site)").format(index, table))
+    return to
+
+
+def replace(frame: DataFrame, to: str, name: str) -> int:
+    """Put the rows of a result in the place of those of the same months; return how many there are now."""
+    arrays = [field.name for field in TABLES[name] if isinstance(field.dataType, ArrayType)]
+    flat = frame.withColumns({each: F.to_json(each) for each in arrays})
+    return write(flat, to, ["month"], _Replace(f"accounting_{name}", TABLES[name].names))
+
+
+class _Replace:
+    """Writes all rows of some months in one transaction."""
+
+    def __init__(self, table: str, names: list[str]) -> None:
+        self._table, self._names = table, names
+
+    def __call__(self, connection: "Connection[TupleRow]", rows: Iterator[pa.RecordBatch]) -> int:
+        from psycopg.sql import SQL, Identifier
+
+        listed = SQL(", ").join(map(Identifier, self._names))
+        into = {"table": identifier(self._table), "columns": listed}
+        with told(f"table {self._table}"), connection.cursor() as cursor:
+            load(cursor, SQL("SELECT {columns} FROM {table}").format(**into), self._names, rows)
+            cursor.execute(SQL("DELETE FROM {table} WHERE month IN (SELECT month FROM incoming)").format(**into))
+            cursor.execute(SQL("INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming").format(**into))
+            return cursor.rowcount

@@ -7,6 +7,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ams.pipeline.columns import BROKEN
+from ams.pipeline.tables import Table
 from tests.pipeline.jobs.availability.support import WORKED, catch_up, datum, feed, messages, record, rows
 
 PAGE = (WORKED / "worked.md").read_text()
@@ -116,9 +118,9 @@ def test_a_status_that_stays_bad_for_a_day_is_told_again(spark: SparkSession, wo
 
 
 def test_what_is_no_result_is_set_aside_and_counted(spark: SparkSession, work: Path) -> None:
-    assert rows(spark.read.parquet(str(work / "quarantine")), "offset", "reason") == [
-        (23, "not a datum of the schema current")
-    ]
+    quarantine = Table(spark, str(work / "quarantine"), BROKEN).read()
+
+    assert rows(quarantine, "offset", "reason") == [(16, "not a datum of the schema current")]
 
 
 def test_a_request_changes_only_what_it_names_and_its_withdrawal_gives_all_back(

@@ -22,7 +22,8 @@ from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.jobs.availability.sites import DayInputs
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.running import Run
-from ams.pipeline.tables import Result, Table, Written
+from ams.pipeline.tables import Result, Table
+from ams.pipeline.tables.manifest import Folder
 
 STATUSES = StructType(
     [
@@ -103,35 +104,40 @@ def recompute(board: Board, stored: Table, inputs: Inputs, options: Options, now
     Returns: the days computed.
     """
     known = {row["date"]: row["fingerprint"] for row in board.days.read().collect()}
-    days = [day for day in days_of(stored.written(), inputs, options, now) if known.get(day.date) != day.fingerprint]
+    days = [day for day in days_of(stored.folders(), inputs, options, now) if known.get(day.date) != day.fingerprint]
     for start in range(0, len(days), AT_ONCE):
         _compute(board, stored, days[start : start + AT_ONCE], options)
     return [day.date for day in days]
 
 
-def days_of(written: Iterable[Written], inputs: Inputs, options: Options, now: int) -> list[Day]:
+def days_of(folders: Iterable[Folder], inputs: Inputs, options: Options, now: int) -> list[Day]:
     """List all days with results, in order.
 
     A day without a single result of any site is not among them: then it was the monitoring that did not run.
     """
-    batches: dict[str, list[str]] = {}
-    for batch in written:
-        for partition in batch.partitions:
-            batches.setdefault(partition.removeprefix("date="), []).append(f"{batch.query}/{batch.batch}")
-    return [_day(day, batches, inputs, options, now) for day in sorted(batches)]
+    stored: dict[str, list[Folder]] = {}
+    for folder in folders:
+        stored.setdefault(folder.partition.removeprefix("date="), []).append(folder)
+    return [_day(day, stored, inputs, options, now) for day in sorted(stored)]
 
 
-def _day(day: str, batches: Mapping[str, Sequence[str]], inputs: Inputs, options: Options, now: int) -> Day:
+def _day(day: str, stored: Mapping[str, Sequence[Folder]], inputs: Inputs, options: Options, now: int) -> Day:
     here = inputs.on(day, now)
-    eve = inputs.on(day_before(day), now) if day_before(day) in batches else None
-    data = [batches.get(day_before(day, back), ()) for back in range(3)]
+    eve = inputs.on(day_before(day), now) if day_before(day) in stored else None
+    data = [_extent(stored.get(day_before(day, back), ())) for back in range(3)]
     print_of = repr((data, here, eve, options.report, options.repeat_hours))
     return Day(here, eve, hashlib.sha256(print_of.encode()).hexdigest())
 
 
+def _extent(folders: Iterable[Folder]) -> tuple[int, int]:
+    """Tell one stage of a table that only grows from another; merging its files does not change it."""
+    held = list(folders)
+    return sum(each.rows for each in held), max((each.batch for each in held), default=-1)
+
+
 def _compute(board: Board, stored: Table, days: Sequence[Day], options: Options) -> None:
     needed = sorted({day_before(day.date, back) for day in days for back in range(3)})
-    results = stored.read().where(F.col("date").isin(needed))
+    results = stored.read([{"date": date} for date in needed])
     eves = {day.eve.day: day.eve for day in days if day.eve}
     rows = computed(results, [day.inputs for day in days], eves, options.report, options.repeat_hours * 3600).persist()
     dates = [day.date for day in days]

@@ -1,0 +1,136 @@
+"""The files that say what is monitored and how it counts: what they mean, and what is said of wrong ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.jobs.availability.exceptions import Downtime, Exceptions, Request
+from ams.pipeline.jobs.availability.inputs import inputs
+from ams.pipeline.jobs.availability.options import Options
+from ams.pipeline.jobs.availability.timelines import Window
+from ams.pipeline.jobs.availability.topology import Endpoint, EndpointItem, Tags, Topology
+from tests.pipeline.jobs.availability.support import PROFILES, WORKED
+
+NOW = 1_710_000_000
+COUNTS = Tags(monitored="1", production="1")
+
+
+def loaded(option: str) -> Any:
+    return json.loads(Path(PROFILES[option]).read_text())
+
+
+def changed(tmp_path: Path, option: str, content: Any) -> Options:
+    file = tmp_path / f"{option}.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return Options(**{**PROFILES, option: str(file)})
+
+
+def test_the_files_may_be_what_the_monitoring_api_answers(tmp_path: Path) -> None:
+    answer = {"status": {"code": "200"}, "data": [loaded("metric_profile")]}
+
+    found = inputs(changed(tmp_path, "metric_profile", answer))
+
+    assert found == inputs(Options(**PROFILES))
+    assert dict(found.rules.metrics)["webdav"] == ("ch.cern.WebDAV", "generic.tcp.connect")
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "reason"),
+    [
+        ("topology", "[{]", "JSON is malformed"),
+        ("topology", [{"group": "A", "service": "B"}], "missing required field `hostname` - at `$[0]`"),
+        ("topology", [{"group": "A", "service": "B", "hostname": 7}], "Expected `str`, got `int` - at `$[0].hostname`"),
+        ("metric_profile", [{}, {}], "one profile is needed, not 2"),
+        ("metric_profile", {"services": []}, "no service is both in the metric profile and in a group"),
+        (
+            "aggregation_profile",
+            {"groups": [{"name": "a", "operation": "XOR", "services": []}]},
+            "operation XOR is not",
+        ),
+        ("operations_profile", {"operations": [{"name": "AND", "truth_table": []}]}, "operation AND does not say what"),
+        (
+            "operations_profile",
+            {"available_states": ["FINE"]},
+            "Invalid enum value 'FINE' - at `$.available_states[0]`",
+        ),
+        (
+            "downtimes",
+            [{"hostname": "h", "service": "s", "start_time": "2024-03-05T00:00:00Z", "end_time": "soon"}],
+            "a time is written as 2024-03-05T10:20:30Z - at `$[0]`",
+        ),
+        (
+            "recomputations",
+            [{"start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-04T00:00:00Z"}],
+            "end_time lies before start_time - at `$[0]`",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_file_and_field(
+    tmp_path: Path, option: str, content: Any, reason: str
+) -> None:
+    with pytest.raises(WrongOption) as refused:
+        inputs(changed(tmp_path, option, content))
+
+    assert reason in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(WrongOption, match=r"option topology: /nowhere.json: No such file"):
+        inputs(Options(**{**PROFILES, "topology": "/nowhere.json"}))
+    with pytest.raises(WrongOption, match="option metric_profile: is needed"):
+        inputs(Options())
+
+
+def test_truth_tables_of_ones_own_take_the_place_of_the_usual_orders(tmp_path: Path) -> None:
+    usual = inputs(Options(**PROFILES)).rules.metric_operation
+    rows = [{"a": a, "b": b, "x": "OK" if "OK" in (a, b) else x} for (a, b), x in usual.table.items()]
+    profile = {"available_states": ["OK"], "operations": [{"name": "AND", "truth_table": rows}]}
+
+    found = inputs(changed(tmp_path, "operations_profile", profile)).rules
+
+    assert found.available == ("OK",)
+    assert found.metric_operation.over(["CRITICAL", "OK"]) == "OK"
+    assert found.metric_operation.over(["CRITICAL", "WARNING"]) == "CRITICAL"
+
+
+def test_the_items_of_one_date_hold_until_the_next_date() -> None:
+    items = [
+        EndpointItem("A", "webdav", "w1", "2024-03-01", tags=COUNTS),
+        EndpointItem("A", "webdav", "w2", "2024-03-05", tags=COUNTS),
+        EndpointItem("A", "webdav", "w3", "2024-03-05", tags=Tags(monitored="1")),
+    ]
+    topology = Topology(tuple(items))
+
+    held = {
+        day: [each.hostname for each in topology.sites(day)["A"]] for day in ("2024-02-01", "2024-03-04", "2024-03-05")
+    }
+
+    assert held == {"2024-02-01": ["w1"], "2024-03-04": ["w1"], "2024-03-05": ["w2"]}
+    assert Topology(()).sites("2024-03-05") == {}
+
+
+def test_a_downtime_of_days_covers_each_of_them() -> None:
+    down = Downtime("2024-03-04T12:00:00Z", "2024-03-06T06:00:00Z", hostname="w1", service="webdav")
+    exceptions = Exceptions.of([down], [], "Critical")
+
+    windows = exceptions.down("2024-03-05", Endpoint("webdav", "w1"))
+
+    assert windows == [Window(-43_200, 108_000)]
+    assert exceptions.down("2024-03-05", Endpoint("webdav", "w2")) == []
+    assert exceptions.about("2024-03-09") == Exceptions()
+
+
+@pytest.mark.parametrize("status", ["pending", "rejected"])
+def test_a_request_that_does_not_stand_changes_nothing(status: Any) -> None:
+    request = Request("2024-03-05T00:00:00Z", "2024-03-06T00:00:00Z", status=status, exclude=["A"])
+
+    assert Exceptions.of([], [request], "Critical").site_excluded("2024-03-05", "A") == []
+
+
+def test_what_holds_on_a_day_is_the_same_value_when_the_file_is_read_again() -> None:
+    options = Options(**PROFILES, recomputations=str(WORKED / "request_b.json"))
+
+    assert repr(inputs(options).on("2024-03-05", NOW)) == repr(inputs(options).on("2024-03-05", NOW + 5))

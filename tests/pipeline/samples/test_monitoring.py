@@ -1,0 +1,49 @@
+"""The made-up world of monitoring: the same for a seed, in the shape of the real one."""
+
+from collections import Counter
+from datetime import date
+from pathlib import Path
+
+from ams.pipeline.jobs.availability.inputs import inputs
+from ams.pipeline.jobs.availability.options import Options
+from ams.pipeline.jobs.availability.results import parse_as
+from ams.pipeline.parsing import Broken
+from ams.pipeline.samples.monitoring import files, messages
+
+DAY = date(2024, 3, 5)
+
+
+def test_a_seed_makes_the_same_messages_and_another_one_others() -> None:
+    made = list(messages(1, DAY, sites=1))
+
+    assert made == list(messages(1, DAY, sites=1))
+    assert made != list(messages(2, DAY, sites=1))
+
+
+def test_most_results_are_ok_and_some_are_late_doubled_or_broken() -> None:
+    parse = parse_as("current")
+    statuses: Counter[str] = Counter()
+    days: Counter[str] = Counter()
+    made = list(messages(1, DAY, sites=3, late=0.02, doubled=0.05, broken=0.01))
+    for sample in made:
+        try:
+            [found] = parse(sample.data, sample.attributes)
+        except Broken:
+            statuses["broken"] += 1
+            continue
+        statuses[found["status"]] += 1
+        days[found["date"]] += 1
+
+    assert 0.9 < statuses["OK"] / len(made) < 0.99
+    assert 0.005 < statuses["broken"] / len(made) < 0.02
+    assert set(days) == {"2024-03-04", "2024-03-05"}
+    assert 0.01 < days["2024-03-04"] / len(made) < 0.04
+    assert len({sample.data for sample in made}) < len(made)
+
+
+def test_the_files_fit_the_messages(tmp_path: Path) -> None:
+    found = inputs(Options(**files(1, DAY, tmp_path, sites=5)))
+
+    assert len(found.topology.sites("2024-03-05")) == 5
+    assert found.exceptions.downtimes
+    assert {each.service for each in found.exceptions.downtimes} <= set(found.rules.metrics)

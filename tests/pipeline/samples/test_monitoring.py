@@ -4,10 +4,10 @@ from collections import Counter
 from datetime import date
 from pathlib import Path
 
+from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.availability.inputs import inputs
 from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.jobs.availability.results import parse_as
-from ams.pipeline.parsing import Broken
 from ams.pipeline.samples.monitoring import files, messages
 
 DAY = date(2024, 3, 5)

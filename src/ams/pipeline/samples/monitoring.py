@@ -85,7 +85,7 @@ def messages(
         doubled: the part that is published twice.
         broken: how many messages are broken, in parts of the results.
     """
-    random = Random(f"messages of {seed} on {day}")
+    random = Random(f"messages of {seed} on {day}")  # noqa: S311  # made-up data, no cryptography
     left = [check for check in _checks(seed, day - timedelta(days=1), sites, late) if check.late]
     due = [check._replace(published=check.published + DAY) for check in left]
     on_time = (check for check in _checks(seed, day, sites, late) if not check.late)
@@ -115,7 +115,7 @@ def files(seed: int, day: date, folder: Path, *, sites: int = 20) -> dict[str, s
 
 
 def _hosts(seed: int, sites: int) -> Iterator[Host]:
-    random = Random(f"hosts of {seed}")
+    random = Random(f"hosts of {seed}")  # noqa: S311  # made-up data, no cryptography
     for number in range(sites):
         site, region = f"SITE-{number:03d}", f"NGI_{'ABCDE'[number % 5]}"
         for service in (service for group in GROUPS.values() for service in group):
@@ -128,7 +128,7 @@ def _hosts(seed: int, sites: int) -> Iterator[Host]:
 
 def _checks(seed: int, day: date, sites: int, late: float) -> Iterator[Check]:
     midnight = int(datetime.combine(day, time(), UTC).timestamp())
-    random = Random(f"checks of {seed} on {day}")
+    random = Random(f"checks of {seed} on {day}")  # noqa: S311  # made-up data, no cryptography
     for host in _hosts(seed, sites):
         outage = _outage(seed, day, host)
         for metric in () if host.silent else _metrics(host.service):
@@ -142,7 +142,7 @@ def _checks(seed: int, day: date, sites: int, late: float) -> Iterator[Check]:
 
 
 def _outage(seed: int, day: date, host: Host) -> Outage | None:
-    random = Random(f"outage of {seed} at {host.name} on {day}")
+    random = Random(f"outage of {seed} at {host.name} on {day}")  # noqa: S311  # made-up data, no cryptography
     if random.random() > 0.08:
         return None
     start = random.randrange(DAY)

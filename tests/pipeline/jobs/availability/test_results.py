@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.availability.results import Shape, parse_as, response_time
-from ams.pipeline.parsing import Broken
 from tests.pipeline.jobs.availability.support import datum, record
 
 RESULT = record(

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from fastavro import parse_schema, schemaless_reader
 
+from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.availability.documents import moment
 from ams.pipeline.jobs.availability.statuses import STATUSES
-from ams.pipeline.parsing import Broken
 
 Shape = Literal["current", "without_actual_data", "actual_data_last"]
 

@@ -9,6 +9,7 @@ from ams.pipeline.jobs.availability.inputs import inputs
 from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.jobs.availability.recomputing import Board, recompute
 from ams.pipeline.jobs.availability.results import parse_as
+from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import rows_of, split
 from ams.pipeline.running import Run
@@ -35,7 +36,11 @@ def follow(run: Run, options: Options, messages: DataFrame) -> None:
             rows.unpersist()
 
     def refresh() -> None:
-        days = recompute(board, stored, inputs(options), options, int(time.time()))
+        outbox = Outbox.of(run, options.events_topic) if options.events_topic else None
+        tell = outbox.put if outbox else None
+        days = recompute(board, stored, inputs(options), options, int(time.time()), tell)
+        if outbox:
+            outbox.send()
         run.say(f"computed {', '.join(days)}" if days else "nothing to compute")
 
     run.stream(messages, handle, refresh)

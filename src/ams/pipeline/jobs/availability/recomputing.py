@@ -7,7 +7,7 @@ request and after its withdrawal, and after a kill in the middle.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +91,14 @@ class Day:
         return self.inputs.day
 
 
-def recompute(board: Board, stored: Table, inputs: Inputs, options: Options, now: int) -> list[str]:
+def recompute(
+    board: Board,
+    stored: Table,
+    inputs: Inputs,
+    options: Options,
+    now: int,
+    tell: Callable[[DataFrame], None] | None = None,
+) -> list[str]:
     """Compute what is not as it should be, a few days at a time.
 
     Args:
@@ -100,13 +107,18 @@ def recompute(board: Board, stored: Table, inputs: Inputs, options: Options, now
         inputs: what the files say now.
         options: the job's options.
         now: seconds since 1970; a day that is not over is marked `partial`, and computed again each time.
+        tell: takes the events of the days computed, before these count as computed.
 
     Returns: the days computed.
     """
     known = {row["date"]: row["fingerprint"] for row in board.days.read().collect()}
     days = [day for day in days_of(stored.folders(), inputs, options, now) if known.get(day.date) != day.fingerprint]
     for start in range(0, len(days), AT_ONCE):
-        _compute(board, stored, days[start : start + AT_ONCE], options)
+        some = days[start : start + AT_ONCE]
+        _compute(board, stored, some, options)
+        if tell is not None:
+            tell(board.events.read().where(F.col("date").isin([day.date for day in some])))
+        board.days.replace(stored.spark.createDataFrame([(day.fingerprint, day.date) for day in some], DAYS))
     return [day.date for day in days]
 
 
@@ -147,7 +159,6 @@ def _compute(board: Board, stored: Table, days: Sequence[Day], options: Options)
         board.statuses.replace(statuses(rows, options.report), _partitions(dates))
         board.figures.replace(counted.unionByName(figures_of_groups(counted, _regions(days))), _partitions(dates))
         board.events.replace(events(rows), _partitions(dates))
-        board.days.replace(stored.spark.createDataFrame([(day.fingerprint, day.date) for day in days], DAYS))
     finally:
         rows.unpersist()
 

@@ -1,0 +1,160 @@
+"""A site's day and its events, as plain values: laws over any results, and what events say."""
+
+import json
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.pipeline.jobs.availability.daily import site_rows
+from ams.pipeline.jobs.availability.exceptions import Downtime, Exceptions
+from ams.pipeline.jobs.availability.profiles import Group, Rules
+from ams.pipeline.jobs.availability.sites import DayInputs, Measured, Result, site_day
+from ams.pipeline.jobs.availability.statuses import AND, OR, STATUSES
+from ams.pipeline.jobs.availability.timelines import DAY, Timeline
+from ams.pipeline.jobs.availability.topology import Endpoint
+
+EVE, TODAY = "2024-03-04", "2024-03-05"
+RULES = Rules(
+    metrics={"ce": ("jobs", "tcp"), "se": ("dav",)},
+    metric_operation=AND,
+    profile_operation=AND,
+    groups=(Group(OR, {"ce": OR}), Group(OR, {"se": OR})),
+)
+HOSTS = (Endpoint("ce", "c1"), Endpoint("ce", "c2"), Endpoint("se", "s1"))
+MEASURED = [Measured(*host, metric) for host in HOSTS for metric in RULES.metrics[host.service]]
+ONE = st.tuples(
+    st.sampled_from(MEASURED), st.integers(0, DAY - 1) | st.sampled_from([0, DAY - 1]), st.sampled_from(STATUSES)
+)
+
+NONE = Exceptions()
+
+
+def inputs(day: str = TODAY, exceptions: Exceptions = NONE, until: int = DAY) -> DayInputs:
+    return DayInputs(day, RULES, {"A": dict.fromkeys(HOSTS, "https://page.example/")}, exceptions, until=until)
+
+
+def collected(results: list[tuple[Measured, int, str]]) -> dict[Measured, list[Result]]:
+    held: dict[Measured, list[Result]] = {}
+    for measured, second, status in results:
+        held.setdefault(measured, []).append(Result(second, status, "mon1", f"{status} at {second}"))
+    return held
+
+
+def at(line: Timeline | None, second: int) -> str:
+    assert line is not None
+    return line.at(second)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(ONE, max_size=12), st.lists(ONE, max_size=4), st.randoms(use_true_random=False))
+def test_at_every_second_the_site_is_what_its_parts_come_to(
+    today: list[tuple[Measured, int, str]], eve: list[tuple[Measured, int, str]], random: Random
+) -> None:
+    shuffled = today * 2
+    random.shuffle(shuffled)
+    found = site_day(inputs(), "A", collected(today), collected(eve))
+
+    assert found == site_day(inputs(), "A", collected(shuffled), collected(eve))
+    for second in {0, DAY - 1, *(result[1] for result in today), *(max(result[1] - 1, 0) for result in today)}:
+        for host in HOSTS:
+            below = [found.metrics[each].at(second) for each in MEASURED if each.endpoint == host]
+            assert found.endpoints[host].at(second) == AND.over(below)
+        services = [found.services["ce"].at(second), found.services["se"].at(second)]
+        assert services[0] == OR.over(found.endpoints[host].at(second) for host in HOSTS[:2])
+        assert at(found.site, second) == AND.over(services)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(ONE, max_size=12), st.lists(ONE, max_size=4))
+def test_there_is_an_event_for_each_change_and_no_other(
+    today: list[tuple[Measured, int, str]], eve: list[tuple[Measured, int, str]]
+) -> None:
+    results = {TODAY: collected(today), EVE: collected(eve)}
+    rows = list(site_rows("A", results, [inputs()], {EVE: inputs(EVE)}, "Critical", 3600))
+    stretches = [row for row in rows if "event" not in row and row["type"] == "endpoint_group"]
+    events = [event for row in rows if (event := row.get("event")) and '"type":"endpoint_group"' in event]
+
+    inner = [row for row in stretches if row["start"] > 0]
+    changes = [event for event in events if '"repeat":"false"' in event]
+
+    assert stretches[0]["start"] == 0
+    assert stretches[-1]["end"] == DAY
+    assert len(changes) - len(inner) in (0, 1)  # one more when the day begins with another status than the one before
+
+
+def told(results: list[tuple[Measured, int, str]], here: DayInputs, kind: str) -> list[dict[str, object]]:
+    rows = site_rows("A", {TODAY: collected(results)}, [here], {}, "Critical", DAY)
+    return [event for row in rows if "event" in row and (event := json.loads(row["event"]))["type"] == kind]
+
+
+ALL_OK = [(measured, 0, "OK") for measured in MEASURED]
+
+
+def test_an_event_of_the_site_names_the_metric_that_caused_it_and_all_around_it() -> None:
+    results = [*ALL_OK, (MEASURED[4], 3600, "CRITICAL")]
+
+    [event] = told(results, inputs(), "endpoint_group")
+
+    four = ["CRITICAL", "OK", "2024-03-05T01:00:00Z", "2024-03-05T00:00:00Z"]
+    assert event == {
+        "report": "Critical",
+        "type": "endpoint_group",
+        "date": "20240305",
+        "endpoint_group": "A",
+        "service": "se",
+        "hostname": "s1",
+        "metric": "dav",
+        "status": "CRITICAL",
+        "prev_status": "OK",
+        "ts_monitored": "2024-03-05T01:00:00Z",
+        "prev_ts": "2024-03-05T00:00:00Z",
+        "monitoring_host": "mon1",
+        "summary": "CRITICAL at 3600",
+        "message": "",
+        "hostname_url": "https://page.example/",
+        "repeat": "false",
+        "reminder": "false",
+        "status_metric": four,
+        "status_endpoint": four,
+        "status_service": four,
+        "status_egroup": four,
+        "metric_names": ["dav"],
+        "metric_statuses": ["CRITICAL"],
+        "group_endpoints": ["c1", "c2", "s1"],
+        "group_services": ["ce", "ce", "se"],
+        "group_statuses": ["OK", "OK", "CRITICAL"],
+    }
+
+
+def test_a_service_that_another_endpoint_carries_does_not_change() -> None:
+    results = [*ALL_OK, (MEASURED[0], 3600, "CRITICAL")]
+
+    assert [event["hostname"] for event in told(results, inputs(), "endpoint")] == ["c1"]
+    assert told(results, inputs(), "service") == []
+
+
+def test_a_downtime_is_its_own_cause() -> None:
+    down = Downtime("2024-03-05T02:00:00Z", "2024-03-05T03:00:00Z", hostname="s1", service="se")
+
+    events = told(ALL_OK, inputs(exceptions=Exceptions((down,))), "endpoint_group")
+
+    assert [(event["status"], event["hostname"], event["metric"], event["summary"]) for event in events] == [
+        ("DOWNTIME", "s1", "", ""),
+        ("OK", "s1", "", ""),
+    ]
+
+
+def test_what_has_not_happened_yet_is_not_told() -> None:
+    down = Downtime("2024-03-05T02:00:00Z", "2024-03-05T03:00:00Z", hostname="s1", service="se")
+
+    events = told(ALL_OK, inputs(exceptions=Exceptions((down,)), until=7200), "endpoint_group")
+
+    assert [event["status"] for event in events] == ["DOWNTIME"]
+
+
+def test_a_site_without_anything_that_counts_has_no_timeline() -> None:
+    found = site_day(inputs(), "B", {}, {})
+
+    assert found.site is None
+    assert list(site_rows("B", {}, [inputs()], {}, "Critical", DAY)) == []

@@ -45,5 +45,5 @@ def test_the_files_fit_the_messages(tmp_path: Path) -> None:
     found = inputs(Options(**files(1, DAY, tmp_path, sites=5)))
 
     assert len(found.topology.sites("2024-03-05")) == 5
-    assert found.exceptions.downtimes
-    assert {each.service for each in found.exceptions.downtimes} <= set(found.rules.metrics)
+    assert found.downtimes[""]
+    assert {each.service for each in found.downtimes[""]} <= set(found.rules[""].metrics)

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from fastavro import schemaless_writer
 
 from ams.pipeline.jobs.availability.results import SCHEMAS
+from ams.pipeline.jobs.availability.synced import SCHEMAS as SYNC_SCHEMAS
 from ams.pipeline.samples import Sample
 
-TOPICS = ("metric_data",)
+TOPICS = ("metric_data", "sync_data")
 GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "compute": {
         "org.opensciencegrid.htcondorce": ("ch.cern.HTCondorCE-JobState", "generic.tcp.connect"),
@@ -112,6 +113,28 @@ def files(seed: int, day: date, folder: Path, *, sites: int = 20) -> dict[str, s
     for name, content in contents.items():
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
     return {name: str(folder / f"{name}.json") for name in contents}
+
+
+def sync_messages(seed: int, day: date, *, sites: int = 20, report: str = "Default") -> Iterator[Sample]:
+    """Make the messages that say what is monitored on a day: all records of a type packed into one message each."""
+    hosts = list(_hosts(seed, sites))
+    profile = [
+        {"profile": "ARGO_MON_CRITICAL", "service": each["service"], "metric": metric, "tags": None}
+        for each in _metric_profile()["services"]
+        for metric in each["metrics"]
+    ]
+    packed = {
+        "metric_profile": profile,
+        "group_endpoints": [_endpoint(host, day) for host in hosts],
+        "group_groups": _regions(hosts),
+        "downtimes": _downtimes(seed, day, hosts),
+    }
+    for kind, records in packed.items():
+        datums = io.BytesIO()
+        for record in records:
+            schemaless_writer(datums, SYNC_SCHEMAS[kind], record)
+        attributes = {"type": kind, "partition_date": day.isoformat(), "report": report}
+        yield Sample("sync_data", datums.getvalue(), attributes)
 
 
 def _hosts(seed: int, sites: int) -> Iterator[Host]:

@@ -14,6 +14,7 @@ from ams.pipeline.jobs.availability.job import follow
 from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.jobs.availability.results import SCHEMAS, Shape
 from ams.pipeline.running import Run
+from ams.pipeline.samples import Sample
 
 WORKED = Path(__file__).with_name("worked")
 PROFILES = {
@@ -40,12 +41,13 @@ def datum(fields: Mapping[str, Any], shape: Shape = "current") -> bytes:
     return stream.getvalue()
 
 
-def messages(spark: SparkSession, payloads: Iterable[bytes], first: int = 0) -> DataFrame:
-    """Make messages out of payloads, with consecutive offsets."""
+def messages(spark: SparkSession, samples: Iterable[bytes | Sample], first: int = 0) -> DataFrame:
+    """Make messages out of results or samples, with consecutive offsets."""
     at = datetime(2024, 3, 8, tzinfo=UTC)
+    whole = (each if isinstance(each, Sample) else Sample("metric_data", each) for each in samples)
     rows = [
-        ("demo", "metric_data", offset, str(offset), at, {"type": "metric_data"}, data)
-        for offset, data in enumerate(payloads, first)
+        ("demo", each.topic, offset, str(offset), at, dict(each.attributes), each.data)
+        for offset, each in enumerate(whole, first)
     ]
     return spark.createDataFrame(rows, MESSAGES)
 
@@ -56,9 +58,18 @@ def feed(batch: DataFrame, folder: Path) -> None:
 
 
 def catch_up(spark: SparkSession, work: Path, topic: Path, **options: Any) -> None:
-    """Run the job over a folder of messages until it has caught up."""
+    """Run the job with the worked profiles over a folder of messages until it has caught up."""
+    _run(spark, work, topic, Options(**{**PROFILES, **options}))
+
+
+def follow_topics(spark: SparkSession, work: Path, topic: Path, **options: Any) -> None:
+    """Run the job, told by messages what is monitored, until it has caught up."""
+    _run(spark, work, topic, Options(sync_topic="sync_data", **options))
+
+
+def _run(spark: SparkSession, work: Path, topic: Path, options: Options) -> None:
     stream = spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", "1").parquet(str(topic))
-    follow(Run(spark, work, {}), Options(**{**PROFILES, **options}), stream)
+    follow(Run(spark, work, {}), options, stream)
 
 
 def rows(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:

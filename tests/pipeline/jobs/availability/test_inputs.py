@@ -34,7 +34,7 @@ def test_the_files_may_be_what_the_monitoring_api_answers(tmp_path: Path) -> Non
     found = inputs(changed(tmp_path, "metric_profile", answer))
 
     assert found == inputs(Options(**PROFILES))
-    assert dict(found.rules.metrics)["webdav"] == ("ch.cern.WebDAV", "generic.tcp.connect")
+    assert dict(found.rules[""].metrics)["webdav"] == ("ch.cern.WebDAV", "generic.tcp.connect")
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 
 def test_truth_tables_of_ones_own_take_the_place_of_the_usual_orders(tmp_path: Path) -> None:
-    usual = inputs(Options(**PROFILES)).rules.metric_operation
+    usual = inputs(Options(**PROFILES)).rules[""].metric_operation
     rows = [{"a": a, "b": b, "x": "OK" if "OK" in (a, b) else x} for (a, b), x in usual.table.items()]
     profile = {"available_states": ["OK"], "operations": [{"name": "AND", "truth_table": rows}]}
 
-    found = inputs(changed(tmp_path, "operations_profile", profile)).rules
+    found = inputs(changed(tmp_path, "operations_profile", profile)).rules[""]
 
     assert found.available == ("OK",)
     assert found.metric_operation.over(["CRITICAL", "OK"]) == "OK"

@@ -7,7 +7,7 @@ from random import Random
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ams.pipeline.samples.monitoring import files, messages
+from ams.pipeline.samples.monitoring import files, messages, sync_messages
 from tests.pipeline.jobs.availability import oracle, support
 
 EVE, DAY = date(2024, 3, 4), date(2024, 3, 5)
@@ -15,23 +15,26 @@ FIGURES = ("type", "endpoint_group", "service", "hostname", "availability", "rel
 
 
 def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession, tmp_path: Path) -> None:
-    """Messages are shuffled over the days, a third comes twice and a day late: the second half of what is fed."""
+    """Messages are shuffled over the days, and a third comes twice or late: with the second half of what is fed.
+
+    What is monitored comes in messages too, and the profile of how it counts from a file.
+    """
     made = [sample for day in (EVE, DAY) for sample in messages(7, day, sites=2, late=0.05, doubled=0.1, broken=0.01)]
     paths = files(7, DAY, tmp_path / "files", sites=2)
     random = Random(7)
     random.shuffle(made)
     again = random.sample(made, len(made) // 3)
     late, early = made[: len(made) // 3], made[len(made) // 3 :]
-    options = {**paths, "report": "Critical"}
+    synced = list(sync_messages(7, DAY, sites=2))
+    work, topic = tmp_path / "work", tmp_path / "topic"
 
-    support.feed(support.messages(spark, [sample.data for sample in early]), tmp_path / "topic")
-    support.catch_up(spark, tmp_path / "work", tmp_path / "topic", **options)
-    support.feed(
-        support.messages(spark, [sample.data for sample in late + again], first=len(early)), tmp_path / "topic"
-    )
-    support.catch_up(spark, tmp_path / "work", tmp_path / "topic", **options)
+    support.feed(support.messages(spark, early), topic)
+    support.follow_topics(spark, work, topic, aggregation_profile=paths["aggregation_profile"])
+    assert not (work / "results").exists()
+    support.feed(support.messages(spark, [*late, *again, *synced, *synced], first=len(early)), topic)
+    support.follow_topics(spark, work, topic, aggregation_profile=paths["aggregation_profile"])
 
-    figures = spark.read.parquet(str(tmp_path / "work" / "results" / "figures")).where("type != 'group'")
+    figures = spark.read.parquet(str(work / "results" / "figures")).where("type != 'group'")
     for day in (EVE, DAY):
         expected = oracle.day_figures(made, paths, day)
         found = support.rows(figures.where(F.col("date") == day.isoformat()), *FIGURES)

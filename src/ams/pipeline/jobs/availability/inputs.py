@@ -1,52 +1,67 @@
-"""All that availability is computed from apart from results: profiles, topology, downtimes, requests, day by day."""
+"""All that availability is computed from apart from results: profiles, topology, downtimes, requests, day by day.
 
+It comes from files, and what is not in files from messages. A list of a date holds until the next date that has one;
+days before the first date have the first list.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ams.pipeline.jobs.availability.documents import listed, moment
+from ams.pipeline.jobs.availability.documents import listed, moment, single
 from ams.pipeline.jobs.availability.exceptions import Downtime, Exceptions, Request
 from ams.pipeline.jobs.availability.options import Options
-from ams.pipeline.jobs.availability.profiles import Rules, rules
+from ams.pipeline.jobs.availability.profiles import MetricProfile, Operations, Rules
 from ams.pipeline.jobs.availability.sites import DayInputs
+from ams.pipeline.jobs.availability.synced import Lists
 from ams.pipeline.jobs.availability.timelines import DAY
-from ams.pipeline.jobs.availability.topology import EndpointItem, GroupItem, Topology
+from ams.pipeline.jobs.availability.topology import EndpointItem, GroupItem, Topology, in_force
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the files say."""
+    """What is known. With no rules at all, nothing can be computed yet."""
 
-    rules: Rules
+    rules: Mapping[str, Rules]
+    """By date; of a profile in a file the date is empty."""
     topology: Topology
-    exceptions: Exceptions
+    downtimes: Mapping[str, tuple[Downtime, ...]]
+    """By date, as the rules."""
+    requests: tuple[Request, ...]
+    report: str
 
     def on(self, day: str, now: int) -> DayInputs:
         """Return what holds on a day, looked at at a time in seconds since 1970."""
         over = now - moment(f"{day}T00:00:00Z")
+        downtimes = self.downtimes.get(in_force(self.downtimes, day), ())
         return DayInputs(
             day,
-            self.rules,
+            self.rules[in_force(self.rules, day)],
             self.topology.sites(day),
-            self.exceptions.about(day),
+            Exceptions.of(downtimes, self.requests, self.report).about(day),
             self.topology.regions(day),
             until=min(max(over, 0), DAY),
         )
 
 
-def inputs(options: Options) -> Inputs:
-    """Read the files that the options name.
+def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # a value that never changes
+    """Read the files that the options name, and take what they do not say from what came in messages.
 
     Raises:
         WrongOption: a file cannot be used; names the option, the file and the field.
     """
+    profiles: Mapping[str, MetricProfile] = came.profiles
+    if options.metric_profile or not options.sync_topic:
+        profiles = {"": single("metric_profile", options.metric_profile, MetricProfile)}
+    operations = Operations.read(options)
+    endpoints = tuple(listed("topology", options.topology, EndpointItem)) or came.endpoints
+    groups = tuple(listed("groups", options.groups, GroupItem)) or came.groups
+    downtimes: Mapping[str, tuple[Downtime, ...]] = came.downtimes
+    if options.downtimes:
+        downtimes = {"": tuple(listed("downtimes", options.downtimes, Downtime))}
     return Inputs(
-        rules(options.metric_profile, options.aggregation_profile, options.operations_profile),
-        Topology(
-            tuple(listed("topology", options.topology, EndpointItem)),
-            tuple(listed("groups", options.groups, GroupItem)),
-        ),
-        Exceptions.of(
-            listed("downtimes", options.downtimes, Downtime),
-            listed("recomputations", options.recomputations, Request),
-            options.report,
-        ),
+        {day: operations.rules(profile) for day, profile in profiles.items()},
+        Topology(endpoints, groups),
+        downtimes,
+        tuple(listed("recomputations", options.recomputations, Request)),
+        options.report,
     )

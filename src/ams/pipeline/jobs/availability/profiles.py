@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import msgspec
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.availability.documents import single
+from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.jobs.availability.statuses import AND, OR, STATUSES, Operation
 
 Status = Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL"]
@@ -131,22 +132,33 @@ class Rules:
         )
 
 
-def rules(metric_profile: str, aggregation_profile: str, operations_profile: str) -> Rules:
-    """Read the profiles from their files; without an operations profile the usual statuses and orders hold.
+class Operations(NamedTuple):
+    """How statuses come together, as two files say."""
 
-    Raises:
-        WrongOption: a file cannot be used; names the file and the field.
-    """
-    metrics = single("metric_profile", metric_profile, MetricProfile)
-    aggregation = single("aggregation_profile", aggregation_profile, AggregationProfile)
-    operations = OperationsProfile()
-    if operations_profile:
-        operations = single("operations_profile", operations_profile, OperationsProfile)
-    try:
-        return Rules.of(metrics, aggregation, operations)
-    except ValueError as error:
-        option = "operations_profile" if operations_profile else "aggregation_profile"
-        raise WrongOption(option, str(error)) from error
+    aggregation: AggregationProfile
+    operations: OperationsProfile
+    option: str
+    """The option to name when the two do not fit."""
+
+    @classmethod
+    def read(cls, options: Options) -> Self:
+        """Read the files; without an operations profile the usual statuses and orders hold.
+
+        Raises:
+            WrongOption: a file cannot be used; names the file and the field.
+        """
+        aggregation = single("aggregation_profile", options.aggregation_profile, AggregationProfile)
+        if not options.operations_profile:
+            return cls(aggregation, OperationsProfile(), "aggregation_profile")
+        operations = single("operations_profile", options.operations_profile, OperationsProfile)
+        return cls(aggregation, operations, "operations_profile")
+
+    def rules(self, metrics: MetricProfile) -> Rules:
+        """Put a metric profile to it; raises `WrongOption` if they do not fit."""
+        try:
+            return Rules.of(metrics, self.aggregation, self.operations)
+        except ValueError as error:
+            raise WrongOption(self.option, str(error)) from error
 
 
 def _operation(table: TruthTable) -> Operation:

@@ -67,14 +67,14 @@ class Topology:
 
     def sites(self, day: str) -> Sites:
         """Return the endpoints that count on a day."""
-        date = _in_force((item.date for item in self.endpoints), day)
+        date = in_force((item.date for item in self.endpoints), day)
         if date not in self._known:
             self._known[date] = _sites(item for item in self.endpoints if item.date == date and item.counts)
         return self._known[date]
 
     def regions(self, day: str) -> Mapping[str, tuple[str, ...]]:
         """Return the sites of each larger group on a day, sorted."""
-        date = _in_force((item.date for item in self.groups), day)
+        date = in_force((item.date for item in self.groups), day)
         held: dict[str, set[str]] = {}
         for item in self.groups:
             if item.date == date:
@@ -82,7 +82,8 @@ class Topology:
         return {group: tuple(sorted(sites)) for group, sites in sorted(held.items())}
 
 
-def _in_force(dates: Iterable[str], day: str) -> str:
+def in_force(dates: Iterable[str], day: str) -> str:
+    """Return the last of the dates that is not after a day, else the first of them; empty if there is none."""
     known = sorted(set(dates))
     place = bisect_right(known, day)
     return known[max(place - 1, 0)] if known else ""

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from argo_ams_library import AmsException
 
-from demo import report, service
+from demo import report, service, usage
 from demo.job import Job
 from demo.message import Message
 from demo.service import Service
@@ -54,10 +54,10 @@ def _run(job: Job, running: Service) -> int:
     job.run(running.endpoint, running.token_file.read_text().strip(), progress)
     progress.end()
     print(report.summary(job), flush=True)
-    if not job.findings():
-        return OK
-    print(report.findings(job), file=sys.stderr)
-    return FAILED
+    if job.findings():
+        print(report.findings(job), file=sys.stderr)
+        return FAILED
+    return OK if usage.report(running) else FAILED
 
 
 def _keep_serving(running: Service) -> None:

@@ -1,0 +1,43 @@
+"""The last step of the main job: one small job on Spark reads what the topics hold and says who used how much."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from demo.service import Service
+from demo.tenancy import PROJECT
+
+MISSING = "Who used how much is computed on Spark, which needs {}; left out."
+
+
+def report(service: Service) -> bool:
+    """Run `ams pipeline run metrics` and let it print its table; return whether it did what it should.
+
+    Where there is no Java, or this environment was made before there was one, say so; that is well too.
+    """
+    lacking = _lacking()
+    if lacking:
+        print(MISSING.format(lacking), flush=True)
+        return True
+    print("Now one small job on Spark reads the topics and says who used how much:\n", flush=True)
+    return _run(service, service.data.absolute().parent / "ams-pipeline" / "metrics") == 0
+
+
+def _lacking() -> str:
+    if shutil.which("java") is None:
+        return "Java 17 or newer"
+    return "" if importlib.util.find_spec("pyspark") else "PySpark (make clean, then again)"
+
+
+def _run(service: Service, work: Path) -> int:
+    connection = {
+        "AMS_ENDPOINT": service.url,
+        "AMS_TOKEN_FILE": str(service.token_file.absolute()),
+        "AMS_CA": str(service.ca.absolute()),
+        "AMS_PROJECT": PROJECT,
+    }
+    command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "metrics", "--work", str(work)]
+    return subprocess.run(command, env={**os.environ, **connection}, check=False).returncode  # noqa: S603  # our own

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from ams.client import Client, Message
 from ams.client.wire.projects import create_project
+from ams.client.wire.users import create_user
+from ams.client.wire.values import Membership, UserDetails
 from tests.support.served import Served
 
 
@@ -44,6 +46,11 @@ class Garden:
     def cursor(self, subscription: str) -> int:
         """Return where a subscription stands."""
         return self.client.project(self.name).subscription(subscription).offsets().current
+
+    def user(self, role: str) -> str:
+        """Make a user with a role in the project; return the token."""
+        details = UserDetails(projects=[Membership(project=self.name, roles=[role])])
+        return str(self.client.call(create_user(f"{role}-of-{self.name}", details)).token)
 
 
 def make_garden(served: Served, client: Client, name: str) -> Garden:

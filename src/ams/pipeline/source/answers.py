@@ -20,6 +20,9 @@ ACCEPT = f"{ARROW}, {LINES};q=0.5"
 
 SCHEMA = to_arrow_schema(MESSAGES, timezone="UTC")
 """The columns exactly as Spark wants them."""
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""What ends a stream (Arrow columnar format, IPC streaming format)."""
+
 _decode_lines = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
@@ -36,21 +39,26 @@ def batches(answer: httpx.Response, topic: Name) -> Iterator[pa.RecordBatch]:
 
 
 def _arrow(chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    body = _Body(chunks)
     try:
-        with pa.ipc.open_stream(pa.PythonFile(_Reader(chunks), mode="r")) as stream:
+        with pa.ipc.open_stream(pa.PythonFile(body, mode="r")) as stream:
             yield from stream
     except (pa.ArrowInvalid, OSError) as error:
         raise Unreachable(f"an answer was cut off: {error}") from None
+    if body.last != END:  # which pyarrow takes for an end all the same
+        raise Unreachable("an answer was cut off between two batches")
 
 
-class _Reader:
-    """What pyarrow reads from, over the chunks of a body."""
+class _Body:
+    """What pyarrow reads from, over the chunks of an answer."""
 
     closed = False
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._kept = b""
+        self.last = b""
+        """The last bytes that were read, as many as mark the end."""
 
     def read(self, size: int = -1) -> bytes:
         """Return so many bytes, fewer only at the end."""
@@ -59,7 +67,9 @@ class _Reader:
             parts.append(chunk[:missing])
             self._kept = chunk[missing:]
             missing -= len(parts[-1])
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        found = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.last = (self.last + found[-len(END) :])[-len(END) :]
+        return found
 
     def close(self) -> None:
         """Do nothing: the answer is closed by whoever opened it."""

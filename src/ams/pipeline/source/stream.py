@@ -125,17 +125,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises `DataLoss` for a topic that was made again since: its offsets began anew.
         """
-        found = {topic: start.get(topic, end + 1) for topic, end in ends.items()}
-        if all(found[topic] <= end for topic, end in ends.items()):
-            return found
-        if start == self._initial:  # the first batch again, and its topics have grown meanwhile
-            return {topic: min(offset, ends[topic]) for topic, offset in found.items()}
-        for topic in ends:
-            if topic in start and start[topic] > ends[topic]:
+        new_or_remade = {topic for topic, end in ends.items() if topic not in start or start[topic] > end}
+        if not new_or_remade:
+            return {topic: start[topic] for topic in ends}
+        oldest = {str(topic): bounds.oldest for topic, bounds in self._places.bounds().items()}
+        found = {topic: start.get(topic, end) for topic, end in ends.items()}
+        for topic in new_or_remade:
+            if topic in start and start == self._initial:  # the first batch again, and the topic has grown meanwhile
+                found[topic] = ends[topic]
+                continue
+            if topic in start:
                 what = f"messages {ends[topic]} to {start[topic] - 1} of topic {topic}"
                 lost(what, fail=self.reading.fail_on_data_loss)
-        oldest = {str(topic): bounds.oldest for topic, bounds in self._places.bounds().items()}
-        return {
-            topic: offset if offset <= ends[topic] else oldest.get(topic, ends[topic])
-            for topic, offset in found.items()
-        }
+            found[topic] = min(oldest.get(topic, ends[topic]), ends[topic])
+        return found

@@ -1,0 +1,172 @@
+"""A range is read whole, in order and once, whatever the service does meanwhile."""
+
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pytest
+
+from ams.client.errors import NotAllowed, NotAms, NotFound, Unreachable
+from ams.clock import Milliseconds
+from ams.http import arrow
+from ams.messages import Stored, message
+from ams.names import Offset
+from ams.pipeline.errors import DataLoss
+from ams.pipeline.options import Access, Name
+from ams.pipeline.service import Service
+from ams.pipeline.source.answers import SCHEMA
+from ams.pipeline.source.fetching import Fetch
+from ams.pipeline.source.losses import LostMessages
+from ams.pipeline.source.parts import Part
+from tests.client.stub import CUT, Reply, Stub, stub_server
+
+TOPIC = Name("garden", "plants")
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    with stub_server() as stub:
+        yield stub
+
+
+def stored(offset: int) -> Stored:
+    return Stored(Offset(offset), Milliseconds(offset), message(f"{offset:04}", {"n": str(offset)}).fragment)
+
+
+def headers(first: int, stop: int, end: int) -> dict[str, str]:
+    return {
+        "content-type": "application/vnd.apache.arrow.stream",
+        "ams-first-offset": str(first),
+        "ams-next-offset": str(stop),
+        "ams-end-offset": str(end),
+    }
+
+
+def stream(*pieces: Sequence[int]) -> bytes:
+    """Return an answer in Arrow with a record batch for each piece."""
+    batches = [arrow.batch([stored(offset) for offset in piece]) for piece in pieces]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, arrow.SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def answer(*pieces: Sequence[int], stop: int | None = None, end: int = 10, first: int | None = None) -> Reply:
+    offsets = list(itertools.chain(*pieces))
+    began = offsets[0] if first is None else first
+    return Reply(200, stream(*pieces), headers(began, offsets[-1] + 1 if stop is None else stop, end))
+
+
+def fetch(stub: Stub, start: int = 0, stop: int = 10, *, fail: bool = True, seconds: float = 5.0) -> list[int]:
+    access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)
+    with Service(access) as service:
+        batches = list(Fetch(service, Part(TOPIC, start, stop), fail_on_data_loss=fail).batches())
+    assert all(batch.schema == SCHEMA for batch in batches)
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def asked(stub: Stub) -> list[str]:
+    return [path.partition("?")[2] for _, path, _, _ in stub.requests]
+
+
+ALL = list(range(10))
+
+
+def test_an_answer_in_parts_is_asked_for_until_the_range_is_read(stub: Stub) -> None:
+    stub.script = [answer([0, 1], [2, 3]), answer(range(4, 10))]
+
+    assert fetch(stub) == ALL
+    assert asked(stub) == ["from=0&to=10&max=10", "from=4&to=10&max=6"]
+
+
+def test_after_a_cut_reading_goes_on_behind_the_last_whole_batch(stub: Stub) -> None:
+    whole = answer(range(3), range(3, 10))
+    stub.script = [
+        CUT,
+        whole._replace(body=whole.body[:-300]),
+        Reply(503, b"", {"retry-after": "0"}),
+        answer(range(3, 10)),
+    ]
+
+    assert fetch(stub) == ALL
+    assert asked(stub)[-1] == "from=3&to=10&max=7"
+
+
+def test_an_end_without_its_marker_is_a_cut(stub: Stub) -> None:
+    whole = answer(range(3), stop=10)
+    stub.script = [whole._replace(body=whole.body[:-8]), answer(range(3, 10))]
+
+    assert fetch(stub) == ALL
+
+
+def test_lines_are_read_where_there_is_no_arrow(stub: Stub) -> None:
+    lines = [
+        b'{"offset":%d,"messageId":"%d","publishTime":"2024-03-05T10:20:30.12Z","data":"eA=="}' % (n, n) for n in ALL
+    ]
+    plain = headers(0, 10, 10) | {"content-type": "application/x-ndjson"}
+    cut = b"\n".join(lines[:4])[:-5]
+    stub.script = [
+        Reply(200, cut, plain),
+        Reply(200, b"\n".join(lines[3:]) + b"\n", plain | {"ams-first-offset": "3"}),
+    ]
+
+    assert fetch(stub) == ALL
+    assert asked(stub)[-1] == "from=3&to=10&max=7"
+
+
+def test_a_service_that_stays_away_is_one_error(stub: Stub) -> None:
+    stub.script = [CUT] * 50
+
+    with pytest.raises(Unreachable, match=f"cannot reach {stub.url}"):
+        fetch(stub, seconds=0.3)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(403, NotAllowed), (404, NotFound)])
+def test_a_refusal_is_not_asked_again(stub: Stub, status: int, kind: type[Exception]) -> None:
+    stub.script = [Reply(status, b'{"error":{"code":%d,"message":"no","status":""}}' % status)]
+
+    with pytest.raises(kind):
+        fetch(stub)
+    assert len(stub.requests) == 1
+
+
+def test_something_that_is_no_ams_is_told(stub: Stub) -> None:
+    with pytest.raises(NotAms, match="does not answer as AMS"):
+        fetch(stub)
+
+
+def bounds(oldest: int) -> Reply:
+    return Reply(200, b'{"min":%d,"max":10}' % oldest)
+
+
+@pytest.mark.parametrize(
+    ("script", "lost"),
+    [
+        ([answer(range(4, 10))], "messages 0 to 3 of topic garden/plants"),
+        ([answer(range(3)), answer(range(6, 10)), bounds(6)], "messages 3 to 5"),
+        ([answer(range(3), range(6, 10), first=0), bounds(6)], "messages from 3 on"),
+        ([answer(range(3), first=0, stop=10), bounds(9)], "messages from 3 on"),
+        ([answer(range(3), end=3), Reply(200, stream(), headers(3, 3, 3))], "messages 3 to 9"),
+        ([Reply(400, b'{"error":{"code":400,"message":"Offset out of bounds","status":""}}')], "messages 0 to 9"),
+        ([Reply(200, stream(), headers(12, 12, 20))], "messages 0 to 9"),
+    ],
+)
+def test_what_is_kept_no_longer_fails_the_reading_or_is_warned_of(stub: Stub, script: list[Reply], lost: str) -> None:
+    stub.script = list(script)
+    with pytest.raises(DataLoss, match=f"{lost}.* are kept no longer; with failOnDataLoss=false"):
+        fetch(stub)
+
+    stub.script = list(script)
+    with pytest.warns(LostMessages, match=lost):
+        found = fetch(stub, fail=False)
+    assert found == sorted(set(found))
+
+
+def test_ids_that_never_were_messages_are_no_loss(stub: Stub) -> None:
+    stub.script = [answer([0, 1, 5], [6, 9]), bounds(0)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fetch(stub) == [0, 1, 5, 6, 9]

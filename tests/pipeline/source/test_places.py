@@ -1,0 +1,211 @@
+"""Where reading begins and ends, and what Spark is told between batches; against a service, without Spark."""
+
+import contextlib
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from ams.client.errors import NotAllowed, NotFound
+from ams.pipeline.errors import DataLoss, WrongOption
+from ams.pipeline.service import Service
+from ams.pipeline.source.losses import LostMessages
+from ams.pipeline.source.options import EARLIEST, LATEST, reading
+from ams.pipeline.source.places import Places, bisected
+from ams.pipeline.source.stream import StreamReader
+from tests.pipeline.garden import Garden, numbered
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def three(garden: Garden) -> Garden:
+    """A garden with three messages on plants, published seconds apart, and one on birds."""
+    garden.topic("plants", numbered(1), numbered(1, 1), numbered(1, 2))
+    garden.topic("birds", numbered(1))
+    return garden
+
+
+def starts(garden: Garden, default: int = EARLIEST, **options: str) -> list[int]:
+    asked = reading(garden.options | options)
+    with Service(asked.access) as service:
+        return list(Places(service, asked).starts(default).values())
+
+
+def now(garden: Garden) -> datetime:
+    return datetime.fromtimestamp(garden.served.clock.now / 1000, UTC)
+
+
+def test_reading_begins_where_it_is_asked_to(three: Garden) -> None:
+    assert starts(three, topic="plants,birds") == [0, 0]
+    assert starts(three, LATEST, topic="plants,birds") == [3, 1]
+    assert starts(three, topic="plants", startingOffsets="2") == [2]
+    assert starts(three, topic="plants,birds", startingOffsets='{"plants": 1, "birds": -1}') == [1, 1]
+    with pytest.raises(
+        WrongOption, match=r"option startingOffsets: 4 is beyond the end of topic .*/plants, which is 3"
+    ):
+        starts(three, topic="plants", startingOffsets="4")
+
+
+def test_reading_begins_at_a_time(three: Garden) -> None:
+    second = now(three) - timedelta(seconds=3)
+
+    assert starts(three, topic="plants", startingTimestamp=second.isoformat()) == [1]
+    assert starts(three, topic="plants", startingTimestamp=(second + timedelta(seconds=1.5)).isoformat()) == [3]
+    assert starts(three, topic="plants", startingTimestamp="0") == [0]
+
+
+def test_a_subscription_is_read_from_where_it_stands(three: Garden) -> None:
+    three.subscription("spark", "plants")
+
+    assert starts(three, subscription="spark") == [3]
+    assert starts(three, subscription="spark", startingOffsets="earliest") == [0]
+
+
+def test_what_is_missing_or_forbidden_is_told(three: Garden) -> None:
+    with pytest.raises(NotFound, match="Topic doesn't exist"):
+        starts(three, topic="bees")
+    with pytest.raises(NotFound, match="Subscription doesn't exist"):
+        starts(three, subscription="bees")
+    consumer = three.user("consumer")
+    with pytest.raises(NotAllowed):
+        starts(three, topic="plants", token=consumer)
+
+
+@given(st.lists(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(0, 31))
+def test_the_first_message_of_a_time_is_found_among_holes(times: list[int], holes: set[int], asked: int) -> None:
+    epoch = datetime(2024, 3, 5, tzinfo=UTC)
+    sorted_times = [epoch + timedelta(seconds=each) for each in sorted(times)]
+    kept = [number for number in range(len(times)) if number not in holes]
+    moment = epoch + timedelta(seconds=asked)
+
+    def published(low: int, high: int) -> tuple[int, datetime] | None:
+        return next(((number, sorted_times[number]) for number in kept if low <= number < high), None)
+
+    found = bisected(0, len(times), published, moment)
+
+    assert all((sorted_times[number] >= moment) == (number >= found) for number in kept)
+
+
+class Open(Protocol):
+    """Opens a reader of a garden."""
+
+    def __call__(self, garden: Garden, **options: str) -> StreamReader: ...
+
+
+@pytest.fixture
+def stream() -> Iterator[Open]:
+    with contextlib.ExitStack() as opened:
+
+        def make(garden: Garden, **options: str) -> StreamReader:
+            reader = StreamReader(reading(garden.options | options))
+            opened.callback(reader.stop)
+            return reader
+
+        yield make
+
+
+def at(garden: Garden, **offsets: int) -> dict[str, int]:
+    return {f"{garden.name}/{topic}": offset for topic, offset in offsets.items()}
+
+
+def ranges(reader: StreamReader, start: dict[str, int], end: dict[str, int]) -> list[tuple[str, int, int]]:
+    return [(each.value.topic.name, each.value.start, each.value.stop) for each in reader.partitions(start, end)]
+
+
+def test_a_stream_begins_at_the_end_with_a_batch_of_nothing_that_may_come_again(three: Garden, stream: Open) -> None:
+    reader = stream(three, topic="plants")
+    begin = reader.initialOffset()
+    assert begin == at(three, plants=3)
+    assert reader.latestOffset(begin, ALL) == begin
+    three.publish("plants", numbered(2))
+
+    again = stream(three, topic="plants")  # after a kill, before the first batch was done
+    assert ranges(again, again.initialOffset(), begin) == []
+    assert ranges(again, begin, again.latestOffset(begin, ALL)) == [("plants", 3, 5)]
+
+
+def test_batches_are_limited_and_lag_is_reported(three: Garden, stream: Open) -> None:
+    reader = stream(three, topic="plants,birds", startingOffsets="earliest", maxOffsetsPerTrigger="2")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(2)
+
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
+
+    assert sum(end.values()) == 2
+    assert reader.reportLatestOffset() == at(three, plants=3, birds=1)
+
+
+def test_what_is_available_ends_where_the_topics_ended(three: Garden, stream: Open) -> None:
+    reader = stream(three, topic="plants", startingOffsets="earliest")
+    reader.prepareForTriggerAvailableNow()
+    three.publish("plants", numbered(2))
+
+    assert reader.latestOffset(reader.initialOffset(), ALL) == at(three, plants=3)
+    assert reader.latestOffset(at(three, plants=3), ALL) == at(three, plants=3)
+
+
+def test_a_topic_that_is_read_too_from_now_on_is_read_from_its_oldest_message(three: Garden, stream: Open) -> None:
+    reader = stream(three, topic="plants,birds")
+
+    end = reader.latestOffset(at(three, plants=3), ALL)
+
+    assert ranges(reader, at(three, plants=3), end) == [("birds", 0, 1)]
+    with pytest.raises(WrongOption, match=r"the checkpoint stands in .*/bees too"):
+        reader.latestOffset(at(three, plants=3, bees=1), ALL)
+
+
+def test_a_topic_that_was_made_again_is_lost_messages(three: Garden, stream: Open) -> None:
+    topic = three.client.project(three.name).topic("plants")
+    topic.delete()
+    three.topic("plants", numbered(1))
+    start = at(three, plants=3)
+
+    with pytest.raises(DataLoss, match="messages 1 to 2 of topic .*/plants are kept no longer"):
+        stream(three, topic="plants").latestOffset(start, ALL)
+    careless = stream(three, topic="plants", failOnDataLoss="false")
+    with pytest.warns(LostMessages):
+        end = careless.latestOffset(start, ReadMaxRows(10))
+    with pytest.warns(LostMessages):
+        assert ranges(careless, start, end) == [("plants", 0, 1)]
+
+
+def test_a_cursor_follows_what_is_in_the_checkpoint_and_never_goes_back(three: Garden, stream: Open) -> None:
+    three.subscription("spark", "birds")
+    three.publish("birds", numbered(9))
+    reader = stream(three, subscription="spark")
+    begin = reader.initialOffset()
+    assert begin == at(three, birds=1)
+
+    assert reader.latestOffset(begin, ReadMaxRows(4)) == at(three, birds=5)
+    assert three.cursor("spark") == 1
+    reader.latestOffset(at(three, birds=5), ALL)
+    assert three.cursor("spark") == 5
+
+    by_hand = three.client.project(three.name).subscription("spark")
+    by_hand.acknowledge(by_hand.pull(3)[-1])
+    reader.latestOffset(at(three, birds=6), ALL)
+    assert three.cursor("spark") == 8
+
+
+def test_a_cursor_is_not_moved_to_where_a_query_begins(three: Garden, stream: Open) -> None:
+    three.subscription("spark", "birds")
+    three.publish("birds", numbered(9))
+    reader = stream(three, subscription="spark", startingOffsets="5")
+
+    reader.latestOffset(reader.initialOffset(), ALL)
+
+    assert three.cursor("spark") == 1
+
+
+def test_a_reader_travels_without_its_connections(three: Garden, stream: Open) -> None:
+    reader = stream(three, topic="plants")
+    reader.initialOffset()
+
+    copy = pickle.loads(pickle.dumps(reader))
+
+    assert vars(copy) == vars(StreamReader(reader.reading))

@@ -61,7 +61,7 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; repeatable.")
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Let Spark talk, and show where a failure came from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Let Spark talk, and show where failures came from.")] = False,
 ) -> None:
     """Run a job or a definition until it has caught up, or with --every until it is stopped.
 
@@ -83,6 +83,7 @@ def run(
             master=master,
             memory=memory,
             settings={**(_TALKATIVE if debug else {}), **_pairs(conf)},
+            debug=debug,
         )
         ended = start(plan, setup)
     emit(document(ended) if session.for_programs else str(ended))

@@ -1,8 +1,9 @@
 """What a definition comes to: messages through steps into a sink, as a run does it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -37,28 +38,32 @@ class Flow:
         """Read, make, and hand over, until it has caught up."""
         messages = run.topic(*self.topics, **self.options)
         if not self.whole:
-            run.stream(messages, lambda batch, number: self._batch(run, batch, number))
+            run.stream(
+                messages,
+                lambda batch, number: self._batch(run, batch, number, lambda rows: self.sink.add(run, rows, number)),
+            )
             return
         table = run.table(ROWS, struct(self.row_columns))
+        run.stream(
+            messages,
+            lambda batch, number: self._batch(run, batch, number, lambda rows: run.append(table, rows, number)),
+            lambda: self.sink.replace(run, applied(self.whole, table.read())),
+        )
 
-        def keep(batch: DataFrame, number: int) -> None:
-            made = self._made(run, batch, number)
-            run.append(table, made, number)
-
-        run.stream(messages, keep, lambda: self.sink.replace(run, applied(self.whole, table.read())))
-
-    def _batch(self, run: Run, batch: DataFrame, number: int) -> None:
-        self.sink.add(run, self._made(run, batch, number), number)
-
-    def _made(self, run: Run, batch: DataFrame, number: int) -> DataFrame:
-        """Return the rows of a batch, after setting aside what could not be read."""
-        messages = applied(self.before, _with_source(batch))
+    def _batch(self, run: Run, batch: DataFrame, number: int, take: Callable[[DataFrame], None]) -> None:
+        """Set aside what of a batch cannot be read, and hand over the rows of the rest."""
+        messages = applied(self.before, batch.withColumn(SOURCE, F.struct(*PLACE.names)))
         if self.parse is None:
-            return applied(self.rows, messages)
+            take(applied(self.rows, messages))
+            return
         schema = struct(self.parsed)
-        read = split(rows_of(messages, self.parse, schema), schema)
-        run.quarantine(read.broken, number)
-        return applied(self.rows, read.records)
+        parsed = rows_of(messages, self.parse, schema).persist(StorageLevel.DISK_ONLY)  # it is gone through twice
+        try:
+            read = split(parsed, schema)
+            run.quarantine(read.broken, number)
+            take(applied(self.rows, read.records))
+        finally:
+            parsed.unpersist()
 
 
 def applied(steps: Sequence[Step], rows: DataFrame) -> DataFrame:
@@ -66,7 +71,3 @@ def applied(steps: Sequence[Step], rows: DataFrame) -> DataFrame:
     for step in steps:
         rows = step.apply(rows)
     return rows
-
-
-def _with_source(messages: DataFrame) -> DataFrame:
-    return messages.withColumn(SOURCE, F.struct(*PLACE.names))

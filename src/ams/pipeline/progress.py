@@ -24,20 +24,20 @@ class Batch:
     """Messages that were there and not read; None when the source does not tell."""
 
 
-def batch_of(told: Mapping[str, Any]) -> Batch:
-    """Read one progress report of Spark."""
+def batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:
+    """Read one progress report of Spark; `begin` is where a first batch begins, which Spark does not tell."""
     sources: Sequence[Mapping[str, Any]] = told.get("sources") or ()
     return Batch(
         number=int(told.get("batchId", 0)),
-        messages=_read(told, sources),
+        messages=_read(told, sources, begin),
         rate=float(told.get("processedRowsPerSecond") or 0.0),
         lag=_lag(sources),
     )
 
 
-def _read(told: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> int:
-    """Count by the offsets: Spark counts rows as often as a batch is gone through."""
-    spans = [_behind(each.get("startOffset"), each.get("endOffset")) for each in sources]
+def _read(told: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], begin: Mapping[str, int]) -> int:
+    """Count by the offsets: Spark counts rows as often as a batch is gone through, and cached ones never."""
+    spans = [_behind(each.get("startOffset") or begin or None, each.get("endOffset")) for each in sources]
     known = [each for each in spans if each is not None]
     return sum(known) if known and len(known) == len(spans) else int(told.get("numInputRows", 0))
 
@@ -73,6 +73,8 @@ class Progress:
 
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
+    begin: dict[str, int] = field(default_factory=dict)
+    """Where topics begin that were never read, by `PROJECT/TOPIC`."""
     batches: int = 0
     messages: int = 0
     last: Batch | None = None
@@ -90,7 +92,11 @@ class Progress:
     def take(self, reports: Sequence[Mapping[str, Any]]) -> bool:
         """Count the batches that are new and not empty; return whether there were any."""
         seen = self.last.number if self.last else -1
-        new = [each for each in map(batch_of, reports) if each.number > seen and each.messages]
+        new = [
+            each
+            for each in (batch_of(report, self.begin) for report in reports)
+            if each.number > seen and each.messages
+        ]
         for each in new:
             self.batches += 1
             self.messages += each.messages

@@ -3,8 +3,8 @@
 import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from ams.pipeline.checkpoint import CHECKPOINT, PROGRESS, Standing, read_standing, write
 from ams.pipeline.columns import BROKEN
 from ams.pipeline.failures import explained
-from ams.pipeline.options import Given
+from ams.pipeline.options import Given, Name
 from ams.pipeline.progress import Progress, now
 from ams.pipeline.service import Service
 from ams.pipeline.tables import Result, Table
@@ -76,9 +76,8 @@ class Run:
 
     def topics(self) -> list[str]:
         """Return the names of all topics of the project; raise a `ClientError` when the service does not tell."""
-        access, project = Given(self.source).access(os.environ)
-        with Service(access) as service:
-            return [each.name for each in service.topics(project or "")]
+        with self._service() as (service, project):
+            return [each.name for each in service.topics(project)]
 
     def topic(self, *names: str, **options: str) -> DataFrame:
         """Return topics of the project as one stream of `columns.MESSAGES`, from their oldest message on.
@@ -91,6 +90,20 @@ class Run:
         if names:
             given["topicPattern" if _WILD & set("".join(names)) else "topic"] = ",".join(names)
         return self.spark.readStream.format("ams").options(**given).load()
+
+    def _note_beginning(self, names: Sequence[str], given: Mapping[str, str]) -> None:
+        """Find out where a first batch begins, so that it can be counted."""
+        if given.get("startingOffsets") != "earliest" or (self.work / CHECKPOINT).exists():
+            return
+        with self._service() as (service, project):
+            for topic in (Name(project, name) for name in names if "/" not in name):
+                self.progress.begin[str(topic)] = service.bounds(topic).oldest
+
+    @contextmanager
+    def _service(self) -> Iterator[tuple[Service, str]]:
+        access, project = Given(self.source).access(os.environ)
+        with Service(access) as service:
+            yield service, project or ""
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table:
         """Return a table of this run that batches are added to."""

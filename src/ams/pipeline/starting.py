@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ from ams.pipeline.plan import Plan
 from ams.pipeline.running import Run, Source, Stopped, to_stderr
 from ams.pipeline.session import local_session
 
-QUIET: Mapping[str, str] = {"spark.log.level": "OFF", "spark.ui.showConsoleProgress": "false"}
-"""What of Spark's own talk is left out: the progress and the cause of a failure are told in lines of ours."""
+SPARK_LOG = "spark.log"
+"""In the folder of the run: what Spark itself says, and its processes."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -36,6 +37,8 @@ class Setup:
     memory: str = "1g"
     settings: Mapping[str, str]
     """Spark's own, which win over the house's."""
+    debug: bool = False
+    """Whether Spark talks on stderr instead of into a file."""
     say: Callable[[str], None] = to_stderr
 
 
@@ -96,14 +99,33 @@ def _work(plan: Plan, run: Run) -> Ended:
 
 @contextmanager
 def _session(plan: Plan, setup: Setup) -> Iterator[SparkSession]:
-    settings = {**QUIET, **plan.settings, **setup.settings}
+    settings = {**plan.settings, **setup.settings}
     if setup.master:
         settings["spark.master"] = setup.master
-    spark = local_session(f"ams {plan.name}", memory=setup.memory, settings=settings)
+    with _stderr_in(None if setup.debug else setup.work / SPARK_LOG):
+        spark = local_session(f"ams {plan.name}", memory=setup.memory, settings=settings)
     try:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _stderr_in(file: Path | None) -> Iterator[None]:
+    """Give what is started here a file for its stderr, so that on ours there are lines of ours alone."""
+    if file is None:
+        yield
+        return
+    sys.stderr.flush()
+    ours = os.dup(2)
+    log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(log, 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+        os.close(log)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from bench.cases.publish import publish
 from bench.cases.pull import pull
 from bench.cases.read import read
 from bench.cases.schemas import schemas
+from bench.cases.spark_archive import spark_archive
 from bench.cases.start import start
 from bench.cases.tenants import tenants
 from bench.cases.tls import tls
@@ -42,6 +43,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "backlog": backlog,
     "tenants": tenants,
     "open": open_loop,
+    "spark-archive": spark_archive,
     "cluster-publish": cluster_publish,
     "cluster-pull": cluster_pull,
     "cluster-ack": cluster_ack,

@@ -14,6 +14,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Files are looked for in so many tasks; as many as there are folders is far too many.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.log.level": "ERROR",

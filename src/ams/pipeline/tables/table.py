@@ -111,8 +111,8 @@ class Table:
         )
 
     def _frame(self, state: State, partitions: Iterable[Partition] | None) -> DataFrame:
-        wanted = None if partitions is None else [dict(each) for each in partitions]
-        folders = [each for each in state.all() if wanted is None or dict(each.values) in wanted]
+        wanted = None if partitions is None else {frozenset(each.items()) for each in partitions}
+        folders = [each for each in state.all() if wanted is None or frozenset(each.values.items()) in wanted]
         return frame(self.spark, self.root, self.schema, folders)
 
 

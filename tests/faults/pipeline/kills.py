@@ -66,6 +66,19 @@ def run_through_kills(
     return Killed(done, log.read_text())
 
 
+def batch_begins(checkpoint: Path) -> Callable[[], bool]:
+    """Return what tells whether a batch began in a checkpoint since it was asked last: for `working`."""
+    known: set[str] = set()
+
+    def begins() -> bool:
+        batches = {path.name for path in (checkpoint / "offsets").glob("[0-9]*")}
+        new = bool(batches - known)
+        known.update(batches)
+        return new
+
+    return begins
+
+
 class _Driver:
     """A driver in a session of its own; whatever is left of it at the end of the block is killed."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ams.client import Message, wire
-from tests.faults.pipeline.kills import run_through_kills
+from tests.faults.pipeline.kills import batch_begins, run_through_kills
 from tests.pipeline.garden import Garden
 
 COUNT, SITES = 2000, 4
@@ -17,15 +17,7 @@ COUNT, SITES = 2000, 4
 def test_republishing_through_kills_loses_and_doubles_nothing(garden: Garden, tmp_path: Path) -> None:
     _told(garden, tmp_path / "told.json", tmp_path / "work")
     garden.topic("in", [Message(b"%d" % number, {"site": str(number % SITES)}) for number in range(COUNT)])
-    begun: set[str] = set()
-
-    def working() -> bool:
-        """Whether a batch was begun that was not there before: the moment to kill is near."""
-        batches = {path.name for path in (tmp_path / "work/checkpoint/offsets").glob("[0-9]*")}
-        new = bool(batches - begun)
-        begun.update(batches)
-        return new
-
+    working = batch_begins(tmp_path / "work" / "checkpoint")
     command = [sys.executable, "-m", "tests.faults.pipeline.driver", str(tmp_path / "told.json")]
     killed = run_through_kills(command, kills=1, working=working, log=tmp_path / "log", spread=1.5)
 

@@ -17,6 +17,8 @@ JOBS: Mapping[str, str] = {
     "cloud-info": "ams.pipeline.jobs.cloud.job:JOB",
     "federation": "ams.pipeline.jobs.federation.job:JOB",
     "metrics": "ams.pipeline.jobs.usage.job:JOB",
+    "replay": "ams.pipeline.jobs.replay.job:JOB",
+    "republish": "ams.pipeline.jobs.republish.job:JOB",
     "schema-check": "ams.pipeline.jobs.schema_check.job:JOB",
 }
 """Name to `module:JOB`."""

@@ -1,8 +1,8 @@
 """Rules as people write them."""
 
-import msgspec
 import pytest
 
+from ams.pipeline.jobs.options import read_options
 from ams.pipeline.jobs.republish.job import Options
 from ams.pipeline.jobs.republish.rules import Part, parts
 
@@ -16,18 +16,20 @@ def test_a_name_is_texts_and_attributes() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"topics": []}, "topics: at least one is read"),
-        ({"topics": ["a"]}, "rules: there are none and no default"),
+        ({"topics": []}, "option topics: at least one is read"),
+        ({"topics": ["a"]}, "option rules: there are none and no default"),
         ({"topics": ["a"], "default": ["a"]}, "a is read and written"),
         ({"topics": ["a"], "default": ["b.c"]}, "'b.c' is no name of a topic"),
         ({"topics": ["a"], "default": ["b", "b"]}, "stands there twice"),
         ({"topics": ["a"], "default": [""]}, "a topic has a name"),
         ({"topics": ["a"], "rules": [{"attribute": "x", "to": ["S_{x"]}]}, "is no name of a topic"),
         ({"topics": ["a"], "rules": [{"values": ["x"], "to": ["b"]}]}, "values without an attribute"),
-        ({"topics": ["a"], "rules": [{"atribute": "x"}]}, "unknown field `atribute`"),
-        ({"topics": ["a"], "default": ["b"], "batch": 0}, "batch: at least one message"),
+        ({"topics": ["a"], "rules": [{"atribute": "x"}]}, "unknown field atribute"),
+        ({"topics": ["a"], "default": ["b"], "batch": 0}, "option batch: at least one message"),
     ],
 )
 def test_rules_that_cannot_be_are_told(options: dict[str, object], said: str) -> None:
-    with pytest.raises(msgspec.ValidationError, match=said):
-        msgspec.convert(options, Options)
+    read, wrong = read_options(Options, options)
+
+    assert read is None
+    assert [each for each in wrong if said in str(each)]

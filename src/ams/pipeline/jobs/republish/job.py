@@ -3,6 +3,7 @@
 import msgspec
 from pyspark.sql import DataFrame
 
+from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.republish.routing import ORDER, routed, set_aside, to_publish
 from ams.pipeline.jobs.republish.rules import Rule, check_names
@@ -14,7 +15,7 @@ from ams.pipeline.tables.files import files_of
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is read, and where each message goes."""
 
-    topics: tuple[str, ...] = ()
+    topics: tuple[str, ...]
     """Topics that are read, each a name or PROJECT/NAME."""
     rules: tuple[Rule, ...] = ()
     """Rules; the first one that holds for a message decides."""
@@ -33,15 +34,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         if not self.topics:
-            raise ValueError("topics: at least one is read")
+            raise WrongOption("topics", "at least one is read")
         if self.batch < 1:
-            raise ValueError("batch: at least one message is read at once")
-        check_names(self.default)
+            raise WrongOption("batch", "at least one message is read at once")
         if not self.rules and not self.default:
-            raise ValueError("rules: there are none and no default, so that nothing would go anywhere")
+            raise WrongOption("rules", "there are none and no default, so that nothing would go anywhere")
+        try:
+            check_names(self.default)
+        except ValueError as error:
+            raise WrongOption("default", str(error)) from None
         for name in (*self.default, *(name for rule in self.rules for name in rule.to)):
             if not self.project and name in self.topics:
-                raise ValueError(f"{name} is read and written, so that its messages would come again and again")
+                raise WrongOption("topics", f"{name} is read and written; its messages would come again and again")
 
 
 def run(run: Run, options: Options) -> None:
@@ -75,4 +79,5 @@ JOB = Job(
     "Publish messages on: to topics by attribute and value, to several, or under another name",
     Options,
     run,
+    harmless=frozenset({"create_topics", "batch", "key_window"}),
 )

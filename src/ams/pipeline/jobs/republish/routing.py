@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ams.pipeline.columns import BROKEN, MESSAGES
+from ams.pipeline.jobs.marking import marked
 from ams.pipeline.jobs.republish.rules import SOURCE_TOPIC, Part, Rule, parts
 
 ORDER = ("source", "offset", "copy")
@@ -36,7 +37,8 @@ def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], b
 def to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
     """Return the copies that go somewhere, with the columns of the sink and those of `ORDER`."""
     source = F.concat_ws("/", "project", "topic")
-    attributes = _with_origin(source) if origin else F.col("attributes")
+    marks = {ORIGIN_TOPIC: source, ORIGIN_OFFSET: F.col("offset").cast("string")}
+    attributes = marked(marks) if origin else F.col("attributes")
     going = copies.where(F.col("to").isNotNull())
     return going.select(
         F.col("to").alias("topic"), "data", attributes.alias("attributes"), source.alias("source"), "offset", "copy"
@@ -77,9 +79,3 @@ def _reason(name: Column, topic: Column, barred: Sequence[str]) -> Column:
         .when(~topic.rlike(_NAME), F.concat(F.lit("its attributes make no name of a topic for "), name))
         .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
     )
-
-
-def _with_origin(source: Column) -> Column:
-    kept = F.map_filter("attributes", lambda name, _: ~name.isin(ORIGIN_TOPIC, ORIGIN_OFFSET))
-    origin = F.create_map(F.lit(ORIGIN_TOPIC), source, F.lit(ORIGIN_OFFSET), F.col("offset").cast("string"))
-    return F.map_concat(kept, origin)

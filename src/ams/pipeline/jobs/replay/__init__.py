@@ -1,0 +1,1 @@
+"""Archived messages published again, also those that the service keeps no longer."""

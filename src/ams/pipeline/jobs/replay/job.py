@@ -1,0 +1,156 @@
+"""The job `replay`."""
+
+import hashlib
+import time
+from datetime import UTC, datetime
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ams.names import is_name
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.jobs.archive.table import Selection, archived
+from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.marking import marked
+from ams.pipeline.jobs.replay.progress import Progress, keep, read_progress, refuse_stale
+from ams.pipeline.running import Run, Stopped
+from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish
+
+FROM, OFFSET, TIME = "ams-replayed-from", "ams-replayed-offset", "ams-replayed-time"
+"""Attributes of a replayed message: where it was (PROJECT/TOPIC), its offset there, and when it was published."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which archived messages are published again, and where."""
+
+    archive: str
+    """Folder of the archive."""
+    topic: str
+    """PROJECT/TOPIC the messages were archived from."""
+    to: str
+    """Topic they are published to, of the project in use."""
+    start: str = ""
+    """Publish time of the first, such as 2024-03-05T10:00:00Z; empty: from the oldest on."""
+    stop: str = ""
+    """Publish time before which they end; empty: to the newest."""
+    from_offset: int = 0
+    """Offset of the first."""
+    to_offset: int = 2**63 - 1
+    """Offset before which they end."""
+    name: str = "replay"
+    """Name of this replay; under another name the same messages are published once more."""
+    slice: int = 50_000
+    """Offsets that are published between two notes of how far it is."""
+    create_topics: bool = False
+    """Make the topic if it does not exist, instead of failing."""
+    key_window: float = KEY_WINDOW_SECONDS
+    """Seconds the service knows idempotency keys: at most its `idempotency_window` and the time messages are kept."""
+
+    def __post_init__(self) -> None:
+        if not all(is_name(each) for each in self.place) or len(self.place) != 2:
+            raise WrongOption("topic", f"{self.topic!r} is no PROJECT/TOPIC")
+        for option in ("to", "name"):
+            if not is_name(getattr(self, option)) or len(self.name) > 64:
+                raise WrongOption(option, f"{getattr(self, option)!r} is no name")
+        if self.slice < 1:
+            raise WrongOption("slice", "at least one offset is published at once")
+        _moment("start", self.start)
+        _moment("stop", self.stop)
+
+    @property
+    def place(self) -> list[str]:
+        """The project and the topic that were archived."""
+        return self.topic.split("/")
+
+
+HARMLESS = frozenset({"create_topics", "key_window"})
+
+
+def run(run: Run, options: Options) -> None:
+    """Publish archived messages again, each once, in their order, marked with where they were."""
+    progress = _begun(run, options)
+    refuse_stale(progress, options.key_window)
+    while not progress.done:
+        if run.stopping.is_set():
+            raise Stopped
+        end = min(progress.next + options.slice, progress.stop)
+        _publish(run, options, progress, end)
+        progress = progress.behind(end)
+        keep(run.work, progress)
+        run.say(f"replay: offset {end} of {progress.start} to {progress.stop}")
+    run.say(f"replay: messages {progress.messages} of {options.topic} in {options.to}")
+
+
+def selected(spark: SparkSession, options: Options) -> DataFrame:
+    """Return the archived messages that are meant."""
+    project, topic = options.place
+    start, stop = _moment("start", options.start), _moment("stop", options.stop)
+    days = Selection(project=project, topics=(topic,), first=_day(start), last=_day(stop))
+    rows = archived(spark, options.archive, days)
+    rows = rows.where(F.col("offset").between(options.from_offset, options.to_offset - 1))
+    if start is not None:
+        rows = rows.where(F.col("publish_time") >= F.lit(start))
+    return rows if stop is None else rows.where(F.col("publish_time") < F.lit(stop))
+
+
+def replayed(messages: DataFrame) -> DataFrame:
+    """Return messages as they are published again: `data`, `attributes` and, to order them by, `offset`."""
+    utc = F.to_utc_timestamp("publish_time", F.current_timezone())
+    marks = {
+        FROM: F.concat_ws("/", "project", "topic"),
+        OFFSET: F.col("offset").cast("string"),
+        TIME: F.date_format(utc, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
+    }
+    return messages.select("data", marked(marks).alias("attributes"), "offset")
+
+
+def _begun(run: Run, options: Options) -> Progress:
+    """Return how far the replay is; the first time, settle what it is."""
+    known = read_progress(run.work, _identity(options))
+    if known is not None:
+        return known
+    bounds = selected(run.spark, options).agg(F.min("offset"), F.max("offset"), F.count(F.lit(1))).collect()
+    [(first, last, count)] = bounds
+    if not count:
+        first, last = 0, -1
+    progress = Progress(
+        replay=_identity(options), messages=count, start=first, stop=last + 1, next=first, begun=time.time()
+    )
+    keep(run.work, progress)
+    return progress
+
+
+def _publish(run: Run, options: Options, progress: Progress, end: int) -> None:
+    rows = selected(run.spark, options).where(F.col("offset").between(progress.next, end - 1))
+    told = {
+        "topic": options.to,
+        "idempotencyKey": f"{progress.replay}/{progress.next}",
+        "createTopics": str(options.create_topics),
+    }
+    publish(replayed(rows), {**run.source, **told}, ["offset"])
+
+
+def _identity(options: Options) -> str:
+    """Return what the keys of a replay begin with: others for whatever makes it another replay."""
+    told = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in HARMLESS}
+    return f"{options.name}/{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]}"
+
+
+def _moment(option: str, text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = datetime.min
+    if found.tzinfo is None:
+        raise WrongOption(option, f"{text!r} is no time such as 2024-03-05T10:20:30Z")
+    return found.astimezone(UTC)
+
+
+def _day(moment: datetime | None) -> str:
+    return moment.date().isoformat() if moment else ""
+
+
+JOB = Job("replay", "Publish archived messages again, marked, also beyond retention", Options, run, harmless=HARMLESS)

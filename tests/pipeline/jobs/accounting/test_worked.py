@@ -3,24 +3,18 @@
 import random
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from ams.pipeline.columns import BROKEN, MESSAGES
-from ams.pipeline.jobs.accounting.columns import RECORD
+from ams.pipeline.columns import BROKEN
 from ams.pipeline.jobs.accounting.job import Results
-from ams.pipeline.jobs.accounting.reader import Reader
-from ams.pipeline.parsing import rows_of, split
-from ams.pipeline.running import Run
 from ams.pipeline.tables import Table
-from tests.pipeline.jobs.accounting.texts import NOW
+from tests.pipeline.jobs.accounting.working import work_through
 
 WORKED = Path(__file__).with_name("worked.md").read_text()
 TEXTS = re.findall(r"^```\n(.*?)^```$", WORKED, re.MULTILINE | re.DOTALL)
-PUBLISHED = datetime(2024, 4, 1, tzinfo=UTC)
 
 Line = tuple[str, ...]
 
@@ -45,29 +39,6 @@ def lines(frame: DataFrame, head: Sequence[str]) -> list[Line]:
     return sorted(tuple(shown(row[name]) for name in head) for row in frame.select(*head).collect())
 
 
-def messages(spark: SparkSession, texts: Sequence[str], first: int) -> DataFrame:
-    rows = [
-        Row("accounting", "gLite-APEL", place, str(place), PUBLISHED, {"empaid": "1"}, text.encode())
-        for place, text in enumerate(texts, first)
-    ]
-    return spark.createDataFrame(rows, MESSAGES)
-
-
-def work_through(spark: SparkSession, folder: Path, batches: Sequence[Sequence[str]]) -> Results:
-    """Do what the job does with its batches, and bring the results up to date after each."""
-    run = Run(spark, folder, {})
-    run._query = "0" * 36
-    results = Results(run, "")
-    first = 0
-    for number, texts in enumerate(batches):
-        parsed = split(rows_of(messages(spark, texts, first), Reader(now=NOW), RECORD), RECORD)
-        run.append(results.records, parsed.records, number)
-        run.quarantine(parsed.broken, number)
-        results.refresh()
-        first += len(texts)
-    return results
-
-
 def check(results: Results) -> None:
     run = results.run
     for name in ("job_summaries", "site_summaries", "sync", "vm_summaries", "storage_summaries"):
@@ -76,25 +47,23 @@ def check(results: Results) -> None:
         assert lines(found, head) == rows, name
 
 
-def test_the_worked_example_comes_out_as_by_hand(spark: SparkSession, tmp_path: Path) -> None:
-    results = work_through(spark, tmp_path, [TEXTS])
-
-    check(results)
-    broken = Table(spark, str(tmp_path / "quarantine"), BROKEN).read().collect()
-    assert [(row.reason,) for row in broken] == expected("reasons")[1]
-    assert [row.data.decode() for row in broken] == [text for text in TEXTS if "WallDuration: -7200" in text]
-
-    written = times_of(tmp_path)
-    results.refresh()  # nothing came since
-    assert times_of(tmp_path) == written
-
-
-def test_messages_that_come_twice_late_and_in_any_order_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in_any_order(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     doubled = [*TEXTS, *TEXTS]
     random.Random(1).shuffle(doubled)
     late = len(doubled) // 3
 
-    check(work_through(spark, tmp_path, [doubled[late:], doubled[:late]]))
+    results = work_through(spark, tmp_path, [doubled[late:], doubled[:late]])
+
+    check(results)
+    broken = Table(spark, str(tmp_path / "quarantine"), BROKEN).read().collect()
+    assert [(row.reason,) for row in broken] == 2 * expected("reasons")[1]
+    assert [row.data.decode() for row in broken] == 2 * [text for text in TEXTS if "WallDuration: -7200" in text]
+
+    written = times_of(tmp_path)
+    results.refresh()  # nothing came since
+    assert times_of(tmp_path) == written
 
 
 def times_of(folder: Path) -> dict[Path, int]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ams.pipeline.jobs.base import Job
 
 JOBS: Mapping[str, str] = {
+    "accounting": "ams.pipeline.jobs.accounting.job:JOB",
     "alarms": "ams.pipeline.jobs.alarms.job:JOB",
     "archive": "ams.pipeline.jobs.archive.job:JOB",
     "archive-check": "ams.pipeline.jobs.archive.job:CHECK",

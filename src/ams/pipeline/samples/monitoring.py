@@ -76,11 +76,19 @@ class Check(NamedTuple):
 def messages(
     seed: int, day: date, *, sites: int = 20, late: float = 0.003, doubled: float = 0.01, broken: float = 0.001
 ) -> Iterator[Sample]:
-    """Make the messages published on a day, always the same for the same arguments.
+    """Make the messages published on a day: what is monitored (`sync_messages`), then what was found (`results`)."""
+    yield from sync_messages(seed, day, sites=sites)
+    yield from results(seed, day, sites=sites, late=late, doubled=doubled, broken=broken)
+
+
+def results(
+    seed: int, day: date, *, sites: int = 20, late: float = 0.003, doubled: float = 0.01, broken: float = 0.001
+) -> Iterator[Sample]:
+    """Make the results published on a day, always the same for the same arguments.
 
     Args:
         seed: chooses the world.
-        day: whose messages to make; results that were late on the day before are among them.
+        day: whose results to make; results that were late on the day before are among them.
         sites: how many sites there are; each brings some 2,000 messages a day.
         late: the part of the results that is published a day late.
         doubled: the part that is published twice.

@@ -80,8 +80,8 @@ def test_what_is_wrong_in_a_file_is_said_with_file_and_field(
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(WrongOption, match=r"option topology: /nowhere.json: No such file"):
         inputs(Options(**{**PROFILES, "topology": "/nowhere.json"}))
-    with pytest.raises(WrongOption, match="option metric_profile: is needed"):
-        inputs(Options())
+    with pytest.raises(WrongOption, match="option metric_profile: is needed where no sync_topic tells it"):
+        Options(aggregation_profile="aggregation_profile.json")
 
 
 def test_truth_tables_of_ones_own_take_the_place_of_the_usual_orders(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from random import Random
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ams.pipeline.samples.monitoring import files, messages, sync_messages
+from ams.pipeline.samples.monitoring import files, results, sync_messages
 from tests.pipeline.jobs.availability import oracle, support
 
 EVE, DAY = date(2024, 3, 4), date(2024, 3, 5)
@@ -19,7 +19,7 @@ def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession
 
     What is monitored comes in messages too, and the profile of how it counts from a file.
     """
-    made = [sample for day in (EVE, DAY) for sample in messages(7, day, sites=2, late=0.05, doubled=0.1, broken=0.01)]
+    made = [sample for day in (EVE, DAY) for sample in results(7, day, sites=2, late=0.05, doubled=0.1, broken=0.01)]
     paths = files(7, DAY, tmp_path / "files", sites=2)
     random = Random(7)
     random.shuffle(made)

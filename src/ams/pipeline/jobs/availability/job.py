@@ -7,10 +7,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from ams.pipeline.jobs.availability.board import as_page, board
 from ams.pipeline.jobs.availability.daily import RESULTS
 from ams.pipeline.jobs.availability.inputs import inputs
 from ams.pipeline.jobs.availability.options import Options
-from ams.pipeline.jobs.availability.recomputing import Board, recompute
+from ams.pipeline.jobs.availability.recomputing import Tables, recompute
 from ams.pipeline.jobs.availability.results import parse_as
 from ams.pipeline.jobs.availability.synced import Lists, lists, parse_for
 from ams.pipeline.jobs.availability.telling import Outbox
@@ -68,10 +69,13 @@ class Availability:
             self.run.say(f"no metric profile has come in {self.options.sync_topic} yet: nothing to compute")
             return
         outbox = Outbox.of(self.run, self.options.events_topic) if self.options.events_topic else None
-        board, tell = Board.of(self.run), outbox.put if outbox else None
-        days = recompute(board, self._stored, known, self.options, int(time.time()), tell)
+        tables, tell = Tables.of(self.run), outbox.put if outbox else None
+        days = recompute(tables, self._stored, known, self.options, int(time.time()), tell)
         if outbox:
             outbox.send()
+        if days and self.run.every is None:
+            shown = board(tables.figures.read(), tables.statuses.read())
+            (self.run.work / "board.html").write_text(as_page(shown))
         self.run.say(f"computed {', '.join(days)}" if days else "nothing to compute")
 
     @property
@@ -93,4 +97,11 @@ JOB = Job(
     summary="daily availability and reliability of sites, services and endpoints, from monitoring results",
     options=Options,
     run=run,
+    # Days are computed again when one of these says something else; so they may say it from another file, too.
+    harmless=frozenset(
+        {
+            *("metric_profile", "aggregation_profile", "operations_profile", "topology", "groups"),
+            *("downtimes", "recomputations", "repeat_hours"),
+        }
+    ),
 )

@@ -4,12 +4,15 @@ from typing import Annotated
 
 import msgspec
 
+from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.availability.results import Shape
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the availability job; paths are of JSON files."""
 
+    aggregation_profile: str
+    """The aggregation profile: how metrics, endpoints, services and groups come together."""
     topic: str = "metric_data"
     """The topic with monitoring results."""
     shape: Shape = "current"
@@ -20,12 +23,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The report's name: it stands in every figure and event, and recomputation requests may be about it."""
     metric_profile: str = ""
     """The metric profile: which metrics of which services count. Needed without `sync_topic`."""
-    aggregation_profile: str = ""
-    """The aggregation profile: how metrics, endpoints, services and groups come together. Needed."""
     operations_profile: str = ""
     """The operations profile; without one, AND is the worst and OR the best status in the usual orders."""
     topology: str = ""
-    """The endpoints of the sites."""
+    """The endpoints of the sites. Needed without `sync_topic`."""
     groups: str = ""
     """Which sites belong to which larger group; without it there are no figures of larger groups."""
     downtimes: str = ""
@@ -36,3 +37,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """After how many hours of a bad status an event is repeated."""
     events_topic: str = ""
     """A topic that status events are published to, each once; without it they are only written to the table."""
+
+    def __post_init__(self) -> None:
+        """Refuse options that leave open what is monitored."""
+        for name in ("metric_profile", "topology"):
+            if not getattr(self, name) and not self.sync_topic:
+                raise WrongOption(name, "is needed where no sync_topic tells it")

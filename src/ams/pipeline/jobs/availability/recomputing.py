@@ -55,7 +55,7 @@ AT_ONCE = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class Tables:
     """The tables that the job writes: one partition a day, replaced whole."""
 
     statuses: Result
@@ -65,7 +65,7 @@ class Board:
     """The fingerprints of the days that are computed."""
 
     @classmethod
-    def of(cls, run: Run) -> "Board":
+    def of(cls, run: Run) -> "Tables":
         """Name the tables of a run."""
         by_day = ("date",)
         return cls(
@@ -92,7 +92,7 @@ class Day:
 
 
 def recompute(
-    board: Board,
+    tables: Tables,
     stored: Table,
     inputs: Inputs,
     options: Options,
@@ -102,7 +102,7 @@ def recompute(
     """Compute what is not as it should be, a few days at a time.
 
     Args:
-        board: the tables to bring up to date.
+        tables: the tables to bring up to date.
         stored: the results received so far (`daily.RESULTS`, by `date`).
         inputs: what the files say now.
         options: the job's options.
@@ -111,14 +111,14 @@ def recompute(
 
     Returns: the days computed.
     """
-    known = {row["date"]: row["fingerprint"] for row in board.days.read().collect()}
+    known = {row["date"]: row["fingerprint"] for row in tables.days.read().collect()}
     days = [day for day in days_of(stored.folders(), inputs, options, now) if known.get(day.date) != day.fingerprint]
     for start in range(0, len(days), AT_ONCE):
         some = days[start : start + AT_ONCE]
-        _compute(board, stored, some, options)
+        _compute(tables, stored, some, options)
         if tell is not None:
-            tell(board.events.read().where(F.col("date").isin([day.date for day in some])))
-        board.days.replace(stored.spark.createDataFrame([(day.fingerprint, day.date) for day in some], DAYS))
+            tell(tables.events.read().where(F.col("date").isin([day.date for day in some])))
+        tables.days.replace(stored.spark.createDataFrame([(day.fingerprint, day.date) for day in some], DAYS))
     return [day.date for day in days]
 
 
@@ -147,7 +147,7 @@ def _extent(folders: Iterable[Folder]) -> tuple[int, int]:
     return sum(each.rows for each in held), max((each.batch for each in held), default=-1)
 
 
-def _compute(board: Board, stored: Table, days: Sequence[Day], options: Options) -> None:
+def _compute(tables: Tables, stored: Table, days: Sequence[Day], options: Options) -> None:
     needed = sorted({day_before(day.date, back) for day in days for back in range(3)})
     results = stored.read([{"date": date} for date in needed])
     eves = {day.eve.day: day.eve for day in days if day.eve}
@@ -156,9 +156,9 @@ def _compute(board: Board, stored: Table, days: Sequence[Day], options: Options)
     try:
         rows.count()  # fills the cache with all cores; each result below is written by one task
         counted = figures(rows, _states(rows.sparkSession, days), options.report)
-        board.statuses.replace(statuses(rows, options.report), _partitions(dates))
-        board.figures.replace(counted.unionByName(figures_of_groups(counted, _regions(days))), _partitions(dates))
-        board.events.replace(events(rows), _partitions(dates))
+        tables.statuses.replace(statuses(rows, options.report), _partitions(dates))
+        tables.figures.replace(counted.unionByName(figures_of_groups(counted, _regions(days))), _partitions(dates))
+        tables.events.replace(events(rows), _partitions(dates))
     finally:
         rows.unpersist()
 

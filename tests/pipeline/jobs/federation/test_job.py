@@ -97,27 +97,27 @@ def readable(file: Path) -> bytes:
 
 def versions_of(told: list[Message]) -> list[tuple[Any, ...]]:
     """Tell the versions of all services, by going through the messages as a deployer would."""
-    services: dict[int, list[dict[str, Any]]] = {}
+    services: dict[int, dict[int, dict[str, Any]]] = {}
     order = sorted(told, key=lambda each: (each["publish_time"], each["topic"] == ANSWERS))
     for message in order:
         record = plainly(message["data"])
         if record is not None:
-            _take(services.setdefault(record["id"], []), record, message["publish_time"])
-    return sorted(
-        _row(number, place, each) for number, found in services.items() for place, each in enumerate(found, 1)
-    )
+            _take(services.setdefault(record["id"], {}), record, message["publish_time"])
+    rows = (_row(number, version, each) for number, found in services.items() for version, each in found.items())
+    return sorted(rows, key=lambda row: row[:2])
 
 
-def _take(versions: list[dict[str, Any]], record: dict[str, Any], at: Any) -> None:
+def _take(versions: dict[int, dict[str, Any]], record: dict[str, Any], at: Any) -> None:
+    last = max(versions, default=0)
     if "deployment_type" in record:
         said = {name: value for name, value in record.items() if name != "client_secret"}
-        if not versions or versions[-1]["said"] != said:
-            versions.append({"said": said, "since": at, "answer": None, "answered": None})
+        if last == 0 or versions[last]["said"] != said:
+            versions[last + 1] = {"said": said, "since": at, "answer": None}
         return
-    last = versions[-1]  # no answer of this day comes before its configuration
+    version = versions.setdefault(last, {"said": {"deployment_type": None}, "since": None, "answer": None})
     answer = (record["state"], record["deployer_name"], record["status_code"], record.get("error_description"))
-    if last["answer"] != answer:
-        last |= {"answer": answer, "answered": at}
+    if version["answer"] != answer:
+        version |= {"answer": answer, "answered": at}
 
 
 def _row(number: int, place: int, version: dict[str, Any]) -> tuple[Any, ...]:
@@ -125,6 +125,8 @@ def _row(number: int, place: int, version: dict[str, Any]) -> tuple[Any, ...]:
     if version["answer"] is None:
         return (number, place, kind, "pending", since, since, None, None, None, None)
     state, *told = version["answer"]
+    if since is None:
+        return (number, place, kind, "unknown", None, version["answered"], None, *told)
     state = "deleted" if (state, kind) == ("deployed", "delete") else state
     seconds = int(version["answered"].timestamp()) - int(since.timestamp())
     return (number, place, kind, state, since, version["answered"], seconds, *told)

@@ -27,7 +27,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What can be said to the job."""
 
     topics: tuple[str, ...] = ("alarms",)
-    """Topics with alarms, status events or alerts, in any mixture."""
+    """Topics, or patterns of them, with alarms, status events or alerts, in any mixture."""
     database: str = ""
     """`postgresql://USER@HOST:PORT/DATABASE` without a password; empty takes `AMS_PIPELINE_DATABASE`."""
 
@@ -45,7 +45,7 @@ def run(run: Run, options: Options) -> None:
         run.quarantine(broken, batch_id)
         rows.unpersist()
 
-    run.stream(run.topic(*options.topics), handle)
+    run.stream(run.topic(topicPattern=",".join(options.topics)), handle)
 
 
 def identified(reports: DataFrame) -> DataFrame:

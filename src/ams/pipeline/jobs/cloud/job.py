@@ -24,18 +24,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What can be said to the job."""
 
     topics: tuple[str, ...] = ("SITE_*_ENDPOINT_*",)
-    """Topics or patterns of them; each topic is one site's endpoint. New ones are found when the job starts."""
+    """Topics or patterns of them; each topic is one site's endpoint. New ones are found by themselves."""
     stale_hours: float = 12.0
     """A site that was silent for longer is stale."""
     now: str = ""
     """The time to tell stale sites by, such as `2024-03-05T12:00:00Z`; empty is the time of the run."""
 
+    def __post_init__(self) -> None:
+        """Raise `WrongOption` for what cannot be."""
+        if self.stale_hours <= 0:
+            raise WrongOption("stale_hours", "is no number of hours above 0")
+        moment_of(self)
+
 
 def run(run: Run, options: Options) -> None:
     """Keep the latest description of each topic, and make the catalogue of all."""
     moment = moment_of(options)
-    if options.stale_hours <= 0:
-        raise WrongOption("stale_hours", "is no number of hours above 0")
     kept = run.result("descriptions", catalogue.LATEST, ("project", "topic"))
 
     def handle(messages: DataFrame, batch_id: int) -> None:

@@ -19,7 +19,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What can be said to the job."""
 
     configurations: tuple[str, ...] = ("*_*_service_*_*",)
-    """Topics the registries configure by, or patterns of them. New ones are found when the job starts."""
+    """Topics the registries configure by, or patterns of them. New ones are found by themselves."""
     answers: tuple[str, ...] = ("*_deployment_results",)
     """Topics the deployers answer by, or patterns of them."""
 

@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo kafka cluster cluster-demo setup system test check fmt openapi docs faults faults-cluster fuzz mutants bench soak dist clean
+.PHONY: help run demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi docs faults faults-cluster fuzz mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -19,6 +19,9 @@ run: .venv/core ## Start the service, run the main job against it, keep serving 
 
 demo: .venv/core ## The same, but end by itself; the exit code tells whether all went well
 	@$(BIN)/python -m demo --port $(PORT) --data $(DATA)
+
+pipeline-demo: .venv/dev ## Feed a day of five worlds to the service, run the jobs on Spark, write a page with plots
+	@$(BIN)/python -m demo.pipeline
 
 kafka: .venv/dev ## Start one Kafka broker for developers and say where it is; Ctrl-C stops it
 	@$(BIN)/python -m cluster kafka

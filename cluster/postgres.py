@@ -295,6 +295,14 @@ def _unprivileged() -> str | None:
         raise DidNotStart("PostgreSQL refuses to run as root, and there is no user postgres") from None
 
 
+def is_installed() -> bool:
+    """Whether this machine has PostgreSQL's programs."""
+    try:
+        return bool(_program("initdb"))
+    except DidNotStart:
+        return False
+
+
 def _program(name: str) -> str:
     """Return the path of one of PostgreSQL's programs, of the newest version there is; Debian keeps them off PATH."""
     versions: Sequence[Path] = sorted(DEBIAN.glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)

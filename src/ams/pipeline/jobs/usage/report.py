@@ -82,12 +82,16 @@ def as_page(month: Month) -> str:
     """Return the page."""
     messages, size = sum(each.messages for each in month.totals), sum(each.bytes for each in month.totals)
     lead = f"{messages:,} messages with {size / 2**20:,.1f} MiB of data were published in {month.name}."
-    sections = [_section(month, "Topics", lambda each: f"{each.project}/{each.topic}")]
+    return page(f"Usage in {month.name}", lead, sections(month))
+
+
+def sections(month: Month) -> list[Section]:
+    """Return the sections of a page that show a month."""
+    found = [_section(month, "Topics", lambda each: f"{each.project}/{each.topic}")]
     if month.by_publisher:
-        sections.append(_section(month, "Publishers", lambda each: each.publisher or "(not named)"))
+        found.append(_section(month, "Publishers", lambda each: each.publisher or "(not named)"))
     head, rows = _rows(month)
-    sections.append(Section("Figures", content=[Rows([each.capitalize() for each in head], rows)]))
-    return page(f"Usage in {month.name}", lead, sections)
+    return [*found, Section("Figures of usage", content=[Rows([each.capitalize() for each in head], rows)])]
 
 
 def following(first_day: datetime.date) -> datetime.date:

@@ -1,0 +1,44 @@
+"""One job after the other, in this process: the same as `ams pipeline run`, with Java started only once."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ams.pipeline.definition import read_plan
+from ams.pipeline.starting import Ended, Setup, start
+from cluster.postgres import Postgres, is_installed
+from demo.pipeline.worlds import PROJECT, Task
+from demo.service import Service
+
+
+def work(task: Task, service: Service, folder: Path) -> Ended:
+    """Run a job in its folder; raises what a run raises."""
+    source = {"endpoint": service.url, "project": PROJECT, "ca": str(service.ca.absolute())}
+    plan = read_plan(task.job, [f"{name}={value}" for name, value in task.options.items()])
+    return start(plan, Setup(work=folder, project=PROJECT, source=source, settings={}, say=_quiet))
+
+
+def _quiet(_text: str) -> None:
+    """Say nothing of progress: each job here is done in seconds."""
+
+
+@contextmanager
+def database(folder: Path) -> Iterator[str]:
+    """Start a PostgreSQL for the alarms; yields its URL, and an empty one where none is installed."""
+    if not is_installed():
+        yield ""
+        return
+    postgres = Postgres(folder / "postgresql", careless=True)
+    postgres.start()
+    try:
+        yield postgres.url()
+    finally:
+        postgres.stop()
+
+
+def hand_over(service: Service, url: str) -> None:
+    """Let the jobs, which take secrets from the environment only, find them there."""
+    os.environ["AMS_TOKEN"] = service.token_file.read_text().strip()
+    if url:
+        os.environ["AMS_PIPELINE_DATABASE"] = url

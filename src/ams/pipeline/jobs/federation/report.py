@@ -1,0 +1,41 @@
+"""Where the deployments stand, for a page."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from ams.pipeline.report.page import Figure, Rows, Section
+from ams.pipeline.report.plots import stacked_bars
+
+_HEAD = ("Registry", "Service", "Environment", "State", "Since", "Deployer", "Error")
+
+
+def section(results: Path) -> Section:
+    """Return the section of a page that shows what a run of the job found, from its folder `results`."""
+    path = results / "deployments" / "data.parquet"
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist() if path.exists() else []
+    states = Counter(row["state"] for row in rows)
+    bars = stacked_bars({"deployments": [float(count) for count in states.values()]}, list(states), "deployments")
+    waiting = sorted(
+        (row for row in rows if row["state"] not in ("deployed", "deleted")),
+        key=lambda row: (row["registry"], row["id"]),
+    )
+    body = [
+        (
+            row["registry"],
+            row["service_name"],
+            row["environment"],
+            row["state"],
+            f"{row['state_since']:%Y-%m-%d %H:%M}" if row["state_since"] else None,
+            row["deployer"],
+            row["error"],
+        )
+        for row in waiting
+    ]
+    return Section(
+        "Federation",
+        f"{len(rows)} services, {len(waiting)} of which are not as their registry wants them.",
+        [Figure(bars, "Deployments by state"), Rows(_HEAD, body, "What is still to be done")],
+    )

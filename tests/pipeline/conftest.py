@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.client import Client
+from cluster.jars import CannotFetch, connector_jars
 from tests.pipeline.garden import Garden, make_garden
 from tests.support.served import Served, served
 
@@ -20,7 +21,8 @@ def spark() -> Iterator[SparkSession]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = local_session("tests", memory="512m", settings={"spark.sql.shuffle.partitions": "1"})
+        settings = {"spark.sql.shuffle.partitions": "1", "spark.jars": _connector()}
+        session = local_session("tests", memory="512m", settings=settings)
     yield session
     session.stop()
 
@@ -37,3 +39,11 @@ def garden(service: Served) -> Iterator[Garden]:
     """A project of its own on that service."""
     with Client(service.run.base_url, service.token) as client:
         yield make_garden(service, client, f"garden-{next(_numbers)}")
+
+
+def _connector() -> str:
+    """Return the jars by which Spark reads Kafka; only tests that do so miss them where they are not to be had."""
+    try:
+        return ",".join(map(str, connector_jars()))
+    except CannotFetch:
+        return ""

@@ -17,7 +17,7 @@ from tests.support import shape
 
 SERVICE_TOKEN = "the-service-token"
 WORKER_TOKEN = "the-token-of-the-push-worker"
-START_SECONDS = 20
+START_SECONDS = 60
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Name
 
@@ -62,7 +61,10 @@ def pattern(prefix: str, topic: Name) -> str:
 
 
 def messages(records: DataFrame, topic: Name) -> DataFrame:
-    """Return records of Spark's Kafka source in the columns of a message."""
+    """Return records of Spark's Kafka source in the columns of a message.
+
+    None of them is ever null, though Spark, which cannot know it, says that they may be.
+    """
     headers = F.coalesce("headers", F.array())
     named = records.select(
         "value",
@@ -80,7 +82,7 @@ def messages(records: DataFrame, topic: Name) -> DataFrame:
         _time("timestamp").alias("publish_time"),
         _attributes().alias("attributes"),
         _data().alias("data"),
-    ).to(MESSAGES)
+    )
 
 
 def _first(topic: str) -> Column:

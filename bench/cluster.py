@@ -73,8 +73,23 @@ def parts(bench: Bench) -> Iterator[Parts]:
     """Run a broker and a PostgreSQL; raises `Failed` with the reason when this machine cannot."""
     with bench.data_folder() as folder, contextlib.ExitStack() as stack:
         try:
-            brokers = stack.enter_context(Brokers(Path(folder) / "kafka", heap_mb=HEAP_MB))
+            brokers = stack.enter_context(_brokers(folder))
             postgres = stack.enter_context(Postgres(Path(folder) / "postgres"))
         except (CannotFetch, DidNotStart) as error:
             raise Failed(str(error)) from error
         yield Parts(brokers, postgres, bench)
+
+
+@contextlib.contextmanager
+def broker(bench: Bench) -> Iterator[str]:
+    """Run a broker alone; yield its address. Raises `Failed` with the reason when this machine cannot."""
+    with bench.data_folder() as folder, contextlib.ExitStack() as stack:
+        try:
+            brokers = stack.enter_context(_brokers(folder))
+        except (CannotFetch, DidNotStart) as error:
+            raise Failed(str(error)) from error
+        yield brokers.servers
+
+
+def _brokers(folder: Path) -> Brokers:
+    return Brokers(folder / "kafka", heap_mb=HEAP_MB)

@@ -1,6 +1,7 @@
 """Processes of the bench: servers started and stopped by their pid, loads, and what the kernel tells about them."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -57,6 +58,11 @@ class Server:
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
         raise Failed("the kernel does not tell RssAnon")
+
+    def processor_seconds(self) -> float:
+        """Return what it has taken of processors until now."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _ready(self) -> str:
         assert self._process.stdout is not None

@@ -18,6 +18,7 @@ from bench.cases.pull import pull
 from bench.cases.read import read
 from bench.cases.schemas import schemas
 from bench.cases.spark_archive import spark_archive
+from bench.cases.spark_read import spark_read
 from bench.cases.start import start
 from bench.cases.tenants import tenants
 from bench.cases.tls import tls
@@ -43,6 +44,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "backlog": backlog,
     "tenants": tenants,
     "open": open_loop,
+    "spark-read": spark_read,
     "spark-archive": spark_archive,
     "cluster-publish": cluster_publish,
     "cluster-pull": cluster_pull,

@@ -68,7 +68,7 @@ def publish_text(garden: Garden, topic: str, texts: list[str]) -> None:
 async def write_as_others_do(kafka: Kafka, name: str) -> None:
     async with AIOKafkaProducer(bootstrap_servers=kafka.servers) as producer:
         for value, headers in OF_OTHERS:
-            await producer.send_and_wait(name, value, headers=headers)
+            await producer.send_and_wait(name, value, key=b"of others", headers=headers)
 
 
 def types(schema: StructType) -> list[tuple[str, str]]:

@@ -87,7 +87,7 @@ def messages(records: DataFrame, topic: Name) -> DataFrame:
 
 def _first(topic: str) -> Column:
     """Return what the first offset of a topic on Kafka is called here: the number at the end of its name, if any."""
-    return F.coalesce(F.try_to_number(F.regexp_extract(topic, "-([0-9]+)$", 1), F.lit("9" * 18)), F.lit(0))
+    return F.coalesce(F.regexp_extract(topic, "-([0-9]+)$", 1).try_cast("long"), F.lit(0))
 
 
 def _time(timestamp: str) -> Column:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ams.pipeline.session import SETTINGS
+from ams.pipeline.java import archive_options, java
+from ams.pipeline.session import JAVA_OPTIONS, SETTINGS
 
 BATCH = "40"
 
 
 def main(master: str, folder: Path) -> None:
-    sizes = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
+    sizes = {"spark.driver.memory": "512m", "spark.executor.memory": "512m", JAVA_OPTIONS: archive_options(java())}
     builder = SparkSession.builder.master(master)
     for name, value in {**SETTINGS, **sizes, "spark.log.level": "INFO"}.items():
         builder = builder.config(name, value)

@@ -16,19 +16,20 @@ from tests.pipeline.garden import Garden, numbered
 from tests.pipeline.source import driver
 
 MESSAGES = 400
-MASTER = "local-cluster[1,2,512]"
+APART, HERE = "local-cluster[1,2,512]", "local[2,3]"
+"""Executors in processes of their own, and in the driver's."""
 GIVE_UP = 300
 """Seconds."""
 
 
 @contextmanager
-def driven(garden: Garden, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def driven(garden: Garden, folder: Path, master: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the driver with all its children in a process group of their own; kill the group at the end."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_") and name != "SPARK_HOME"}
     named = {"AMS_ENDPOINT": garden.options["endpoint"], "AMS_PROJECT": garden.name, "TOKEN": garden.served.token}
     with (folder / "output").open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, driver.__file__, MASTER, str(folder)],
+            [sys.executable, driver.__file__, master, str(folder)],
             env=own | named, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
     try:
@@ -64,11 +65,11 @@ def test_a_killed_driver_misses_nothing_and_its_cursor_was_never_ahead(garden: G
     garden.subscription("spark", "plants")
     garden.publish("plants", numbered(MESSAGES))
 
-    with driven(garden, tmp_path) as process:
+    with driven(garden, tmp_path, APART) as process:
         watch(garden, tmp_path, process, until=MESSAGES // 4)
         assert process.poll() is None, (tmp_path / "output").read_text()[-5000:]
     assert 0 < garden.cursor("spark") <= finished(tmp_path / "checkpoint") < MESSAGES
-    with driven(garden, tmp_path) as process:
+    with driven(garden, tmp_path, HERE) as process:
         watch(garden, tmp_path, process, until=MESSAGES + 1)
         assert process.wait(GIVE_UP) == 0, (tmp_path / "output").read_text()[-5000:]
 

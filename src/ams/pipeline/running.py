@@ -89,6 +89,8 @@ class Run:
         given = {**begin, **self.source, **options}
         if names:
             given["topicPattern" if _WILD & set("".join(names)) else "topic"] = ",".join(names)
+        if "topic" in given:
+            self._note_beginning(names, given)
         return self.spark.readStream.format("ams").options(**given).load()
 
     def _note_beginning(self, names: Sequence[str], given: Mapping[str, str]) -> None:

@@ -1,0 +1,274 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.pipeline.definition import read_plan
+from ams.pipeline.errors import PipelineError, WrongDefinition, WrongOption
+from ams.pipeline.plan import Plan
+from ams.yaml_tree import MAX_BYTES
+
+GOOD = """\
+source:
+  topic: jobs
+  from: 2024-03-05T10:00:00+01:00
+  max_messages: 1000
+steps:
+  - filter: attributes['type'] == 'job'
+  - parse:
+      format: json
+      fields: {site: text, wall: number, tags: [text], at: time}
+      required: site
+  - derive:
+      day: day(at)
+  - explode: {column: tags, as: tag}
+  - join: {file: sites.csv, by: site, fields: {site: text, country: text}}
+  - deduplicate: {by: [site, day]}
+  - aggregate:
+      by: [country, day]
+      values: {rows: count(), wall: sum(wall), p95: p95(wall)}
+  - filter: rows > 1
+sink:
+  parquet: walls
+  partition_by: day
+"""
+
+
+def plan(folder: Path, text: str, *settings: str) -> Plan:
+    (folder / "sites.csv").write_text("site,country\nA,NL\nB,FR\n")
+    file = folder / "walls.yaml"
+    file.write_text(text)
+    return read_plan(str(file), settings)
+
+
+def mistakes(folder: Path, text: str) -> list[tuple[int, str]]:
+    with pytest.raises(WrongDefinition) as raised:
+        plan(folder, text)
+    return [(each.line, each.reason) for each in raised.value.findings]
+
+
+def test_a_definition_becomes_a_plan_that_says_what_it_does(tmp_path: Path) -> None:
+    made = plan(tmp_path, GOOD)
+
+    assert made.name == "walls"
+    assert made.rows["source"] == ("topic jobs maxOffsetsPerTrigger=1000 startingTimestamp=2024-03-05T09:00:00.000Z")
+    assert [line.split()[0] for line in made.lines] == [
+        *("source", "filter", "parse", "derive", "explode", "join", "deduplicate", "aggregate", "filter", "sink")
+    ]
+    assert [line.split()[0] for line in made.rows["steps"]] == ["filter", "parse", "derive", "explode", "join"]
+    assert list(made.rows["files"]) == ["sites.csv"]
+
+
+def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None:
+    text = """\
+source:
+  topic: no name
+  colour: red
+steps:
+  - parse:
+      format: json
+      fields:
+        site: texxt
+        wall: number
+        source: text
+  - derive:
+      a: reflect('java.lang.Runtime', 'x')
+      b: wal
+  - explod: {}
+  - filter: wall
+  - aggregate: {by: [nowhere], values: {x: wall, y: sum(site), z: count(wall)}}
+sink:
+  parquet: ../../etc
+  key: [x]
+"""
+    assert mistakes(tmp_path, text) == [
+        (2, "'no name' is no name: letters, digits, - and _"),
+        (
+            3,
+            "unknown key 'colour'; there are topic, topics, subscription, from, max_messages, partitions,"
+            " fail_on_data_loss",
+        ),
+        (8, "no type 'texxt'; did you mean text?, [TYPE], or names with types"),
+        (10, "'source' is taken: every row has it"),
+        (
+            12,
+            "at character 1: no function 'reflect'; there are abs, ceil, coalesce, concat, contains, day, ends_with,"
+            " floor, greatest, has, hour, if, ...",
+        ),
+        (13, "at character 1: no column 'wal'; did you mean wall?"),
+        (14, "no step 'explod'; did you mean explode?"),
+        (15, "filter needs what is true or false, not number"),
+        (16, "no column 'nowhere'; there are attributes, site, source, wall"),
+        (
+            16,
+            "one of count, count_distinct, sum, average, min, max, median, p95 is expected here, such as sum(name)",
+        ),
+        (16, "count() counts rows, and takes nothing in its brackets"),
+        (18, "a name in the folder of the run is expected, such as sites, and not rows"),
+        (19, "key is not of a sink parquet"),
+    ]
+
+
+START = "source: {topic: jobs}\n"
+JSON = "steps: [{parse: {format: json, fields: {site: text, wall: number, tags: [text], m: map}}}, %s]\n"
+END = "sink: {console: 5}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{}", "'source' must be said"),
+        ("[1]", "names with values are expected here, not a list"),
+        (START, "'sink' must be said"),
+        ("source: {}\n" + END, "one of topic, topics, subscription must be said, and only one"),
+        (
+            "source: {topic: a, subscription: b}\n" + END,
+            "one of topic, topics, subscription must be said, and only one",
+        ),
+        ("source: {subscription: [a, b]}\n" + END, "only one subscription can be read"),
+        ("source: {topics: []}\n" + END, "at least one name is expected here"),
+        ("source: {topic: a, from: yesterday}\n" + END, "'yesterday' is neither earliest, latest nor a time"),
+        ("source: {topic: a, max_messages: 0}\n" + END, "a whole number from 1 to 1000000000 is expected here"),
+        ("source: {topic: a, token: secret}\n" + END, "unknown key 'token'"),
+        (START + "job: archive\n" + END, "unknown key 'source'; there are name, job, options"),
+        ("name: a b\n" + START + END, "'a b' is no name"),
+        (START + "sink: {}\n", "one of parquet, postgres, topic, console must be said"),
+        (
+            START + "sink: {console: 1, topic: x}\n",
+            "one of parquet, postgres, topic, console must be said, not several",
+        ),
+        (START + "sink: {parquet: rows}\n", "a name in the folder of the run is expected"),
+        (START + "sink: {parquet: a, partition_by: data}\n", "data is bytes, which would make too many folders"),
+        (START + "sink: {postgres: 'postgresql://u:p@h/d', key: topic}\n", "the name of a table is expected"),
+        (START + "sink: {postgres: t}\n", "key must be said"),
+        (START + "sink: {postgres: t, key: topic}\n", "attributes is a map: select what goes into the table"),
+        (START + "sink: {topic: out, data: offset}\n", "a message holds text or bytes, not whole"),
+        (START + "sink: {topic: out, attributes: {n: offset}}\n", "attribute n is whole; text(...) makes text of it"),
+        (START + JSON % "{deduplicate: {by: site}}" + "sink: {topic: out}\n", "it cannot be published"),
+        (START + JSON % "{parse: {format: json, fields: {a: text}}}" + END, "messages are parsed once"),
+        (START + "steps: [{derive: {a: '1'}}, {parse: {format: json}}]\n" + END, "only filter can stand before parse"),
+        (START + "steps: [{parse: {format: xml}}]\n" + END, "no format 'xml'; there are json, avro, text"),
+        (START + "steps: [{parse: {format: json}}]\n" + END, "fields must be said"),
+        (START + "steps: [{parse: {format: avro}}]\n" + END, "schema must be said"),
+        (
+            START + "steps: [{parse: {format: text, fields: {a: text, b: text}}}]\n" + END,
+            "several fields need a separator",
+        ),
+        (START + "steps: [{parse: {format: text, fields: {a: [text]}}}]\n" + END, "text holds no list"),
+        (START + "steps: [{parse: {format: avro, schema: none.avsc}}]\n" + END, "No such file or directory"),
+        (START + JSON % "{select: [site, nowhere]}" + END, "no column 'nowhere'"),
+        (START + JSON % "{select: [site, site]}" + END, "'site' is said twice"),
+        (START + JSON % "{derive: {source: site}}" + END, "'source' is taken"),
+        (START + JSON % "{derive: {'a b': site}}" + END, "'a b' is no name of a column"),
+        (START + JSON % "{explode: {column: site}}" + END, "site is no list but text"),
+        (START + JSON % "{deduplicate: {by: m}}" + END, "m is a map, which cannot be a key"),
+        (START + JSON % "{deduplicate: {by: site, keep: best}}" + END, "first or last can be kept, not 'best'"),
+        (START + JSON % "{aggregate: {values: {}}}" + END, "at least one name with a figure is expected here"),
+        (START + JSON % "{filter: {a: b}}" + END, "text is expected here, not names with values"),
+        (START + JSON % "{filter: 'true', select: [site]}" + END, "a step is one word with what it needs"),
+        (
+            START + JSON % "{join: {file: sites.csv, by: site, fields: {site: text, town: text}}}" + END,
+            "has no column town",
+        ),
+        (START + JSON % "{join: {file: sites.csv, by: site, fields: {site: whole}}}" + END, "site is text in the rows"),
+        (
+            START + JSON % "{join: {file: sites.csv, by: site, fields: {site: text, wall: text}}}" + END,
+            "a column wall already",
+        ),
+    ],
+)
+def test_each_mistake_has_its_reason(tmp_path: Path, text: str, reason: str) -> None:
+    assert any(reason in told for _, told in mistakes(tmp_path, text)), mistakes(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("x", "the schema is not JSON"),
+        ('"string"', "the schema must be of a record"),
+        ({"type": "record", "name": "r", "fields": [{"name": "a"}]}, "not an Avro schema"),
+        ({"type": "record", "name": "r", "fields": [{"name": "a", "type": ["string", "int"]}]}, "a union of several"),
+        ({"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "r"]}]}, "record r holds itself"),
+        (
+            {"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}]},
+            "null has no column type",
+        ),
+        ({"type": "record", "name": "r", "fields": [{"name": "source", "type": "int"}]}, "'source' is taken"),
+    ],
+)
+def test_avro_schemas_that_no_columns_can_be_made_of_are_refused(tmp_path: Path, schema: Any, reason: str) -> None:
+    (tmp_path / "s.avsc").write_text(schema if isinstance(schema, str) else json.dumps(schema))
+    text = START + "steps: [{parse: {format: avro, schema: s.avsc}}]\n" + END
+
+    assert reason in mistakes(tmp_path, text)[0][1]
+
+
+def test_an_avro_schema_gives_the_columns(tmp_path: Path) -> None:
+    fields = [
+        {"name": "timestamp", "type": "string"},
+        {"name": "message", "type": ["null", "string"], "default": None},
+        {"name": "tags", "type": ["null", {"type": "map", "values": ["null", "string"]}]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ]
+    (tmp_path / "s.avsc").write_text(json.dumps({"type": "record", "name": "m", "fields": fields}))
+    steps = (
+        "steps: [{parse: {format: avro, schema: s.avsc}}, {filter: \"tags['vo'] == 'x' and day(at) is not null\"}]\n"
+    )
+
+    assert plan(tmp_path, START + steps + END).name == "walls"
+
+
+def test_a_file_that_says_nothing_or_too_much_is_refused(tmp_path: Path) -> None:
+    assert mistakes(tmp_path, "") == [(1, "it says nothing")]
+    with pytest.raises(Exception, match=f"larger than {MAX_BYTES} bytes"):
+        plan(tmp_path, "#" * (MAX_BYTES + 1))
+
+
+def test_a_file_may_name_a_job_whose_options_settings_win_over(tmp_path: Path) -> None:
+    text = "job: archive\noptions: {topics: [jobs], closed_after: 3}\n"
+
+    made = plan(tmp_path, text, "closed_after=5", "path=2024")
+
+    assert (made.name, made.options["topics"], made.options["closed_after"]) == ("archive", ["jobs"], 5)
+    assert made.options["path"] == "2024"
+
+
+def test_wrong_options_of_a_job_are_told_with_their_lines(tmp_path: Path) -> None:
+    text = "job: archive\noptions:\n  closed_after: [1]\n  merge: perhaps\n  colour: red\n"
+
+    assert [(line, reason.partition(";")[0]) for line, reason in mistakes(tmp_path, text)] == [
+        (3, "option closed_after: Expected int, got array"),
+        (4, "option merge: Expected bool, got str"),
+        (5, "option colour: there is no such option"),
+    ]
+    assert "there is no job 'nothing'" in mistakes(tmp_path, "job: nothing\n")[0][1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (("closed_after=x",), "option closed_after: Expected int, got str"),
+        (("closed_after=-1",), "option closed_after: -1 is less than 0"),
+        (("nothing",), "'nothing' must look like KEY=VALUE"),
+        (("closed_after=[",), "not YAML"),
+    ],
+)
+def test_wrong_settings_name_their_option(settings: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(WrongOption, match=reason):
+        read_plan("archive", settings)
+
+
+@settings(max_examples=60)
+@given(st.text(alphabet="aeps:{}[],'- \n\"()=1", max_size=80))
+def test_any_text_is_a_definition_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file.write_text(START + "steps:\n  - filter: " + text + "\n" + END)
+    try:
+        read_plan(str(file))
+    except (PipelineError, ValueError) as error:
+        assert str(error)
+    except Exception as error:
+        assert type(error).__name__ == "BadDocument"

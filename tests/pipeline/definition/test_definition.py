@@ -230,10 +230,10 @@ def test_a_file_that_says_nothing_or_too_much_is_refused(tmp_path: Path) -> None
 def test_a_file_may_name_a_job_whose_options_settings_win_over(tmp_path: Path) -> None:
     text = "job: archive\noptions: {topics: [jobs], closed_after: 3}\n"
 
-    made = plan(tmp_path, text, "closed_after=5", "path=2024")
+    made = plan(tmp_path, text, "closed_after=5", "path=2024")  # a path is text, whatever it looks like
 
-    assert (made.name, made.options["topics"], made.options["closed_after"]) == ("archive", ["jobs"], 5)
-    assert made.options["path"] == "2024"
+    assert made.name == "archive"
+    assert {'option   topics = ["jobs"]', "option   closed_after = 5", 'option   path = "2024"'} <= set(made.lines)
 
 
 def test_wrong_options_of_a_job_are_told_with_their_lines(tmp_path: Path) -> None:

@@ -1,0 +1,153 @@
+import io
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.pipeline.errors import Broken
+from ams.pipeline.expressions import types
+from ams.pipeline.payloads import Avro, Json, Text
+
+FIELDS = {
+    "site": types.TEXT,
+    "jobs": types.WHOLE,
+    "wall": types.NUMBER,
+    "ok": types.BOOLEAN,
+    "at": types.TIME,
+    "day": types.DAY,
+    "data": types.BYTES,
+    "tags": types.list_of(types.TEXT),
+    "more": types.map_of(types.TEXT),
+    "place": types.record({"lat": types.NUMBER}),
+}
+ATTRIBUTES: Mapping[str, str] = {"vo": "ops"}
+NONE = dict.fromkeys(FIELDS)
+
+
+def read(parse: Any, data: bytes) -> list[Any]:
+    """Return records, and of what is broken the reasons."""
+    try:
+        return [str(each) if isinstance(each, Broken) else each for each in parse(data, ATTRIBUTES)]
+    except Broken as error:
+        return [str(error)]
+
+
+def test_json_is_read_into_the_types_that_are_asked_for() -> None:
+    data = b"""{"site": "A", "jobs": 7, "wall": 2, "ok": true, "at": "2024-03-05T10:20:30+01:00", "day": "2024-03-05",
+                "data": "aGk=", "tags": ["x"], "more": {"k": "v"}, "place": {"lat": 1.5, "odd": 1}, "other": 1}"""
+
+    [record] = read(Json(FIELDS), data)
+
+    assert record == {
+        "site": "A",
+        "jobs": 7,
+        "wall": 2.0,
+        "ok": True,
+        "at": datetime(2024, 3, 5, 9, 20, 30, tzinfo=UTC),
+        "day": date(2024, 3, 5),
+        "data": b"hi",
+        "tags": ["x"],
+        "more": {"k": "v"},
+        "place": {"lat": 1.5},
+        "attributes": ATTRIBUTES,
+    }
+
+
+def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() -> None:
+    found = read(Json(FIELDS, frozenset({"site"})), b'[{"site": "A"}, {"jobs": 1}, 7, {"site": "B", "at": 1709634030}]')
+
+    assert found[0] == {**NONE, "site": "A", "attributes": ATTRIBUTES}
+    assert found[1:3] == ["field site is missing", "a JSON object is expected"]
+    assert found[3]["at"] == datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "not JSON: Input data was truncated"),
+        (b"{", "not JSON: Input data was truncated"),
+        (b"\xff", "not JSON: JSON is malformed: invalid character (byte 0)"),
+        (b"[" * 100_000, "not JSON: nested too deeply"),
+        (b'{"site": 1}', "field site: text is expected, not a number"),
+        (b'{"jobs": "1"}', "field jobs: whole is expected, not text"),
+        (b'{"jobs": 1.5}', "field jobs: whole is expected, not a number"),
+        (b'{"jobs": true}', "field jobs: whole is expected, not boolean"),
+        (b'{"jobs": 9223372036854775808}', "field jobs: whole is expected, not a number"),
+        (b'{"at": "soon"}', "field at: time is expected, not text"),
+        (b'{"at": 1e300}', "field at: time is expected, not a number"),
+        (b'{"day": "2024-02-30"}', "field day: day is expected, not text"),
+        (b'{"data": "%"}', "field data: bytes is expected, not text"),
+        (b'{"tags": ["x", 1]}', "field tags[1]: text is expected, not a number"),
+        (b'{"tags": {}}', "field tags: list is expected, not an object"),
+        (b'{"place": {"lat": "x"}}', "field place.lat: number is expected, not text"),
+    ],
+)
+def test_other_json_is_broken_and_names_the_field(data: bytes, reason: str) -> None:
+    assert read(Json(FIELDS), data) == [reason]
+
+
+LINE = {"site": types.TEXT, "jobs": types.WHOLE, "ok": types.BOOLEAN, "at": types.TIME}
+
+
+def test_lines_are_split_at_a_separator() -> None:
+    parse = Text(LINE, frozenset({"jobs"}), ";")
+
+    found = read(parse, b'A;1;true;2024-03-05T10:00:00Z\n\n"B;C";;;\nA;1\nA;x;;\n"A"x;1;;\n')
+
+    assert found[0] == {
+        "site": "A",
+        "jobs": 1,
+        "ok": True,
+        "at": datetime(2024, 3, 5, 10, tzinfo=UTC),
+        "attributes": ATTRIBUTES,
+    }
+    assert found[1:] == [
+        "field jobs is missing",
+        "4 fields are expected in a line, not 2",
+        "field jobs: whole is expected",
+        "not separated text: ';' expected after '\"'",
+    ]
+
+
+def test_a_line_can_be_a_record_as_it_is() -> None:
+    assert read(Text({"line": types.TEXT}), b"a;b\nc") == [
+        {"line": "a;b", "attributes": ATTRIBUTES},
+        {"line": "c", "attributes": ATTRIBUTES},
+    ]
+    assert read(Text({"line": types.TEXT}), b"\xff") == ["not text in UTF-8"]
+
+
+SCHEMA = {
+    "type": "record",
+    "name": "m",
+    "fields": [{"name": "site", "type": "string"}, {"name": "wall", "type": ["null", "double"]}],
+}
+AVRO = {"site": types.TEXT, "wall": types.NUMBER}
+
+
+def encoded(*records: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    for each in records:
+        fastavro.schemaless_writer(out, fastavro.parse_schema(dict(SCHEMA)), each)
+    return out.getvalue()
+
+
+def test_avro_is_read_one_datum_a_message_or_several() -> None:
+    one = {"site": "A", "wall": 1.5}
+    both = encoded(one, {"site": "B", "wall": None})
+
+    assert read(Avro(SCHEMA, AVRO), encoded(one)) == [{**one, "attributes": ATTRIBUTES}]
+    assert [each["site"] for each in read(Avro(SCHEMA, AVRO, packed=True), both)] == ["A", "B"]
+    assert read(Avro(SCHEMA, AVRO), both) == ["not Avro of this schema: bytes are left over"]
+    assert read(Avro(SCHEMA, AVRO), b"") == ["not Avro of this schema: EOFError"]
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_records_or_broken(data: bytes) -> None:
+    for parse in (Json(FIELDS), Text(LINE, separator=","), Avro(SCHEMA, AVRO), Avro(SCHEMA, AVRO, packed=True)):
+        for each in read(parse, data):
+            assert isinstance(each, str | dict)

@@ -98,13 +98,8 @@ def test_lines_are_split_at_a_separator() -> None:
 
     found = read(parse, b'A;1;true;2024-03-05T10:00:00Z\n\n"B;C";;;\nA;1\nA;x;;\n"A"x;1;;\n')
 
-    assert found[0] == {
-        "site": "A",
-        "jobs": 1,
-        "ok": True,
-        "at": datetime(2024, 3, 5, 10, tzinfo=UTC),
-        "attributes": ATTRIBUTES,
-    }
+    at = datetime(2024, 3, 5, 10, tzinfo=UTC)
+    assert found[0] == {"site": "A", "jobs": 1, "ok": True, "at": at, "attributes": ATTRIBUTES}
     assert found[1:] == [
         "field jobs is missing",
         "4 fields are expected in a line, not 2",

@@ -162,12 +162,20 @@ def time(given: Arguments) -> Column:
     if given.types[0] == WHOLE:
         possible = given.first.between(_FIRST_SECOND, _LAST_SECOND)
         return F.when(possible, F.timestamp_seconds(given.first))
-    return given.first if given.types[0] == TIME else given.first.try_cast("timestamp")
+    return given.first if given.types[0] == TIME else _cast(given, "timestamp")
 
 
 def day(given: Arguments) -> Column:
     """Read a day from text, or cut a time to it."""
-    return given.first if given.types[0] == DAY else given.first.try_cast("date")
+    return given.first if given.types[0] == DAY else _cast(given, "date")
+
+
+def _cast(given: Arguments, kind: str) -> Column:
+    """Cast text; words such as `now`, which Spark would take where they are written down, are no time."""
+    written = given.written(0)
+    if isinstance(written, str) and not any(map(str.isdigit, written)):
+        return F.lit(None).cast(kind)
+    return given.first.try_cast(kind)
 
 
 def month(given: Arguments) -> Column:

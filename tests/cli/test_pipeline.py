@@ -1,0 +1,129 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from ams.pipeline.checkpoint import Identity, Standing, locked, write
+from ams.pipeline.jobs import JOBS
+from tests.cli.conftest import Ams
+
+GOOD = """\
+source: {topic: walls}
+steps:
+  - parse: {format: json, fields: {site: text, wall: number}}
+  - filter: wall > 10
+sink: {parquet: walls}
+"""
+
+
+@pytest.fixture
+def walls(tmp_path: Path) -> str:
+    (tmp_path / "walls.yaml").write_text(GOOD)
+    return "walls.yaml"
+
+
+def test_a_definition_is_checked_without_starting_anything(ams: Ams, walls: str) -> None:
+    ran = ams("pipeline", "check", walls)
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "walls.yaml: walls can be run\n")
+
+
+@pytest.mark.parametrize("command", ["check", "run", "show"])
+def test_every_mistake_is_a_line_before_the_error(ams: Ams, tmp_path: Path, command: str) -> None:
+    (tmp_path / "wrong.yaml").write_text(GOOD.replace("wall > 10", "wal > 10").replace("topic:", "subject:"))
+
+    ran = ams("pipeline", command, "wrong.yaml")
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines() == [
+        "wrong.yaml:1: unknown key 'subject'; there are topic, topics, subscription, from, max_messages, partitions,"
+        " fail_on_data_loss",
+        "wrong.yaml:1: one of topic, topics, subscription must be said, and only one",
+        "wrong.yaml:4: at character 1: no column 'wal'; did you mean wall?",
+        "ams: wrong.yaml: 3 mistakes; nothing was started",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["run", "nothing"], 2, "option job: there is no job 'nothing'; there are "),
+        (["run", "nowhere.yaml"], 2, "nowhere.yaml: No such file or directory"),
+        (["run", "archive", "--set", "closed_after=x"], 2, "option closed_after: Expected `int`, got `str`"),
+        (["run", "archive", "--set", "colour=red"], 2, "option colour: there is no such option; there are "),
+        (["run", "archive", "--set", "topics"], 2, "option --set: 'topics' must look like KEY=VALUE"),
+        (["run", "walls.yaml", "--set", "a=b"], 2, "walls.yaml: 1 mistake; nothing was started"),
+        (["run", "walls.yaml", "--every", "often"], 2, "--every 'often' is no time such as 10s or 5m"),
+        (["run", "walls.yaml", "--every", "0s"], 2, "--every must be longer than nothing"),
+        (["run", "walls.yaml", "--conf", "x"], 2, "--conf 'x' must look like KEY=VALUE"),
+        (["list", "nothing"], 2, "option job: there is no job 'nothing'; there are "),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_spark_starts(
+    ams: Ams, walls: str, arguments: list[str], code: int, reason: str
+) -> None:
+    ran = ams("pipeline", *arguments)
+
+    assert (ran.returncode, ran.stdout) == (code, "")
+    assert ran.stderr.splitlines()[-1].startswith(f"ams: {reason.replace('`', '')}")
+
+
+def test_a_folder_of_another_definition_or_of_another_run_is_refused(ams: Ams, walls: str, tmp_path: Path) -> None:
+    work = tmp_path / "ams-pipeline" / "walls"
+    with locked(work):
+        busy = ams("pipeline", "run", walls)
+    write(work / "definition.json", Identity(name="walls", project="other", rows={}, options={}))
+    other = ams("pipeline", "run", walls)
+
+    assert (busy.returncode, other.returncode) == (5, 5)
+    assert busy.stderr.startswith(f"ams: another run works in {work}; wait for its end")
+    assert other.stderr == (
+        f"ams: {work} was made by another definition (project changed): give another folder with --work to begin anew\n"
+    )
+
+
+def test_it_is_shown_what_would_be_done_and_never_the_token(
+    ams: Ams, walls: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    work = tmp_path / "w"
+    work.mkdir()
+    write(work / "progress.json", Standing(batch=3, time="2024-03-05T10:20:30Z", messages=7000, lag=2))
+
+    ran = ams("pipeline", "show", walls, "--work", "w")
+    as_json = json.loads(ams("pipeline", "show", "archive", "--set", "topics=[jobs]", "-o", "json").stdout)
+
+    assert [" ".join(line.split()) for line in ran.stdout.splitlines()] == [
+        "name walls",
+        f"service {environment['AMS_ENDPOINT']}",
+        f"project {environment['AMS_PROJECT']}",
+        f"work {work}",
+        "source topic walls",
+        "parse format: json, fields: site: text, wall: number",
+        "filter wall > 10",
+        "sink parquet: walls",
+        "last batch 3, at 2024-03-05T10:20:30Z",
+        "messages 7,000",
+        "behind 2",
+    ]
+    assert environment["AMS_TOKEN"] not in ran.stdout + json.dumps(as_json)
+    assert as_json["name"] == "archive"
+
+
+def test_jobs_and_their_options_are_listed(ams: Ams) -> None:
+    jobs = json.loads(ams("pipeline", "list", "-o", "json").stdout)
+
+    assert [each["job"] for each in jobs] == sorted(JOBS)
+    for name in JOBS:
+        options = json.loads(ams("pipeline", "list", name, "-o", "json").stdout)
+        assert all(each["meaning"] for each in options), f"an option of {name} says nothing of itself"
+    table = ams("pipeline", "list").stdout
+    assert table.startswith("JOB")
+
+
+def test_what_is_not_installed_is_named(ams: Ams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    ran = ams("pipeline", "list")
+
+    assert ran.returncode == 1
+    assert ran.stderr.endswith("not installed; pip install 'argo-messaging[spark]' brings all it needs\n")

@@ -1,0 +1,154 @@
+"""Runs on Spark, in this process, over a real service."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from ams.client import Message
+from ams.client.errors import NotFound
+from ams.pipeline.columns import MESSAGES
+from ams.pipeline.definition import read_plan
+from ams.pipeline.errors import WrongTable
+from ams.pipeline.running import Run, Stopped
+from tests.pipeline.garden import Garden, numbered
+
+NewRun = Callable[[], Run]
+
+PLAN = """\
+source: {topic: walls, max_messages: 6}
+steps:
+  - filter: attributes['type'] is null or attributes['type'] != 'test'
+  - parse:
+      format: json
+      fields: {site: text, job: whole, wall: number, tags: [text]}
+      required: [site, job]
+  - derive:
+      long: wall >= 10
+      kind: coalesce(attributes['type'], 'none')
+  - join: {file: sites.csv, by: site, fields: {site: text, country: text}}
+%s
+"""
+WHOLE = """\
+  - deduplicate: {by: [site, job], keep: last}
+  - aggregate: {by: [country], values: {jobs: count(), wall: sum(wall), tags: sum(size(tags))}}
+sink: {parquet: countries}
+"""
+
+
+@pytest.fixture
+def new_run(spark: SparkSession, garden: Garden, tmp_path: Path) -> NewRun:
+    """Begin a run in the test's folder, again and again; what it says is forgotten."""
+    return lambda: Run(spark, tmp_path / "work", garden.options, say=lambda _: None)
+
+
+def walls(*rows: Any, **attributes: str) -> list[Message]:
+    return [Message(json.dumps(row).encode() if not isinstance(row, bytes) else row, attributes) for row in rows]
+
+
+def wall(site: str, job: int, wall: float, *tags: str) -> dict[str, Any]:
+    return {"site": site, "job": job, "wall": wall, "tags": list(tags)}
+
+
+def definition(folder: Path, end: str) -> Callable[[Run], None]:
+    (folder / "sites.csv").write_text("site,country\nA,NL\nB,FR\n")
+    (folder / "walls.yaml").write_text(PLAN % end.rstrip())
+    return read_plan(str(folder / "walls.yaml")).run
+
+
+def test_doubled_and_late_messages_change_nothing_and_broken_ones_are_set_aside(
+    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
+) -> None:
+    first = walls(wall("A", 1, 5, "x"), wall("B", 1, 7), wall("A", 2, 10), b"broken", {"site": "A"}, wall("C", 1, 1))
+    garden.topic("walls", first, walls(wall("A", 9, 99), type="test"))
+    run = definition(tmp_path, WHOLE)
+
+    begun = new_run()
+    run(begun)
+    garden.publish("walls", [*first, *walls(wall("A", 1, 6, "x", "y"))])
+    again = new_run()
+    run(again)
+
+    found = {
+        row["country"]: row.asDict() for row in spark.read.parquet(str(tmp_path / "work/results/countries")).collect()
+    }
+    assert found == {
+        "NL": {"country": "NL", "jobs": 2, "wall": 16.0, "tags": 2},
+        "FR": {"country": "FR", "jobs": 1, "wall": 7.0, "tags": 0},
+        None: {"country": None, "jobs": 1, "wall": 1.0, "tags": 0},
+    }
+    assert (begun.progress.messages, begun.counts()) == (7, (4, 2))
+    assert (again.progress.messages, again.counts()) == (7, (5, 2))
+    broken = spark.read.parquet(str(tmp_path / "work/quarantine")).orderBy("offset").collect()
+    assert [(row["offset"], row["data"], row["reason"].partition(":")[0]) for row in broken] == [
+        (3, b"broken", "not JSON"),
+        (4, b'{"site": "A"}', "field job is missing"),
+        (10, b"broken", "not JSON"),
+        (11, b'{"site": "A"}', "field job is missing"),
+    ]
+
+
+def test_rows_are_published_as_messages(garden: Garden, new_run: NewRun, tmp_path: Path) -> None:
+    garden.topic("walls", walls(wall("A", 1, 5), wall("B", 2, 70)))
+    garden.topic("long")
+    garden.subscription("reader", "long")
+    sink = "  - filter: long\n  - select: {place: site, job: job}\nsink: {topic: long, attributes: {site: place}}\n"
+
+    definition(tmp_path, sink)(new_run())
+
+    [got] = garden.client.project(garden.name).subscription("reader").pull(10, wait=False)
+    assert (json.loads(got.data), got.attributes) == ({"place": "B", "job": 2}, {"site": "B"})
+
+
+def test_a_run_that_is_told_to_stop_ends_behind_its_batch_and_the_next_goes_on(garden: Garden, new_run: NewRun) -> None:
+    garden.topic("plants", numbered(5))
+
+    def keep(run: Run, stop: bool) -> None:
+        table = run.table("all", MESSAGES)
+
+        def handle(batch: DataFrame, number: int) -> None:
+            run.append(table, batch, number)
+            if stop:
+                run.stopping.set()
+
+        run.stream(run.topic("plants", maxOffsetsPerTrigger="2"), handle)
+
+    stopped = new_run()
+    with pytest.raises(Stopped):
+        keep(stopped, stop=True)
+    first = stopped.counts()[0]
+    rest = new_run()
+    keep(rest, stop=False)
+
+    assert (first, rest.counts()[0]) == (2, 3)
+    rows = rest.table("all", MESSAGES).read().orderBy("offset").collect()
+    assert [bytes(row["data"]) for row in rows] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def failing(error: Exception) -> Callable[[DataFrame, int], None]:
+    def handle(batch: DataFrame, number: int) -> None:
+        raise error
+
+    return handle
+
+
+def test_what_ends_a_run_is_its_root_cause(garden: Garden, new_run: NewRun) -> None:
+    garden.topic("plants", numbered(1))
+    run = new_run()
+
+    with pytest.raises(NotFound, match="Topic"):
+        run.topic("nowhere")
+    with pytest.raises(WrongTable, match="other columns"):
+        run.stream(run.topic("plants"), failing(WrongTable("other columns")))
+    with pytest.raises(ZeroDivisionError):
+        run.stream(run.topic("plants"), failing(ZeroDivisionError("a fault")))
+
+
+def test_the_topics_of_the_project_are_known(garden: Garden, new_run: NewRun) -> None:
+    garden.topic("plants")
+    garden.topic("animals")
+
+    assert sorted(new_run().topics()) == ["animals", "plants"]

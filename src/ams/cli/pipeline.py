@@ -6,8 +6,10 @@ Spark is loaded when a job is; `check` of a definition that is wrong never start
 import importlib.util
 import os
 import traceback
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +19,7 @@ from ams.cli.arguments import Output
 from ams.cli.command import Session, examples, with_session
 from ams.cli.exits import Exit, Usage
 from ams.cli.output import Format, columns, document, emit, fields, note, printable
+from ams.client.errors import AlreadyExists
 from ams.pipeline.errors import PipelineError, Unavailable, WrongDefinition
 
 if TYPE_CHECKING:
@@ -133,6 +136,40 @@ def list_jobs(
     emit(document(found) if output is Format.JSON else columns(headers, rows))
 
 
+@app.command(epilog=examples("ams pipeline sample monitoring -p demo", "ams pipeline sample alarms --size outages=5"))
+@with_session
+def sample(
+    session: Session,
+    world: Annotated[str, typer.Argument(metavar="WORLD", help="What is made up; see the list in the reference.")],
+    seed: Annotated[int, typer.Option(help="The same seed makes the same messages.")] = 1,
+    day: Annotated[str | None, typer.Option(metavar="DAY", help="YYYY-MM-DD; default today, UTC.")] = None,
+    size: Annotated[
+        list[str] | None, typer.Option("--size", metavar="KEY=VALUE", help="How much of what; repeatable.")
+    ] = None,
+) -> None:
+    """Publish a made-up day of one of EGI's services, to try jobs on; topics that are not there are made."""
+    from ams.pipeline.samples.worlds import requests, samples
+
+    made = samples(world, seed, _day(day), _pairs(size, "--size"))
+    counts: Counter[str] = Counter()
+    for topic, messages in requests(made):
+        resource = session.patient.project(session.project).topic(topic)
+        if topic not in counts:
+            with suppress(AlreadyExists):
+                resource.create()
+        resource.publish(messages)
+        counts[topic] += len(messages)
+    rows = [(topic, f"{count}") for topic, count in sorted(counts.items())]
+    emit(document(dict(counts)) if session.for_programs else columns(("TOPIC", "MESSAGES"), rows))
+
+
+def _day(day: str | None) -> date:
+    try:
+        return date.fromisoformat(day) if day else datetime.now(UTC).date()
+    except ValueError:
+        raise Usage(f"--day {day!r} is no day such as 2024-03-05") from None
+
+
 def _plan(target: str, settings: list[str] | None) -> "Plan":
     """Read what is to be run; of a file that is wrong, tell each finding before the error."""
     _need_spark()
@@ -199,10 +236,10 @@ def _interval(every: str | None) -> str | None:
     return f"{round(seconds * 1000)} milliseconds"
 
 
-def _pairs(settings: list[str] | None) -> dict[str, str]:
+def _pairs(settings: list[str] | None, option: str = "--conf") -> dict[str, str]:
     for each in settings or ():
         if "=" not in each:
-            raise Usage(f"--conf {each!r} must look like KEY=VALUE")
+            raise Usage(f"{option} {each!r} must look like KEY=VALUE")
     return dict(each.split("=", 1) for each in settings or ())
 
 

@@ -67,6 +67,24 @@ def test_every_reader_sees_every_row_once(spark: SparkSession, tmp_path: Path) -
     assert [(folder.batch, folder.rows, folder.files) for folder in table.folders()] == [(1, 3, 1), (0, 1, 1)]
 
 
+def test_a_partition_of_many_batches_is_merged(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.pipeline.tables.table._CROWDED", 1)
+    table = Table(spark, str(tmp_path / "table"), SCHEMA, ("day",))
+
+    for number in range(3):
+        table.append(rows(spark, (5, "a", number), (6 + number, "b", number)), number, QUERY)
+
+    assert [(each.partition, each.batch, each.rows) for each in table.folders()] == [
+        ("day=2024-03-05", 2, 3),
+        ("day=2024-03-06", 0, 1),
+        ("day=2024-03-07", 1, 1),
+        ("day=2024-03-08", 2, 1),
+    ]
+    assert len(by_duckdb(tmp_path / "table")) == 6
+
+
 def test_another_process_reads_what_is_settled(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,8 +49,8 @@ class Commits:
         """The table's manifest."""
         return Manifest(self.files, self.root)
 
-    def append(self, shape: Shape, query: str, batch: int, write: Write) -> None:
-        """Add a batch of a streaming query, unless it is there.
+    def append(self, shape: Shape, query: str, batch: int, write: Write) -> State:
+        """Add a batch of a streaming query, unless it is there; return what the table is then.
 
         Raises `WrongTable`, and changes nothing, if the table was written by another query, knows later batches, or has
         another shape.
@@ -58,7 +58,7 @@ class Commits:
         state = self.recover()
         self._check(state, shape, query, batch)
         if batch == state.batch:
-            return
+            return state
         work = uuid.uuid4().hex
         write(self._rows(work))
         folders = self._written(shape, work, f"batch-{query[:8]}-{batch:06d}", batch)
@@ -66,6 +66,7 @@ class Commits:
         self._commit(
             state, Commit(state.number + 1, query, batch, work, shape.columns, shape.partition_by, tuple(folders))
         )
+        return state
 
     def merge(self, state: State, shape: Shape, partitions: Sequence[str], write: Write) -> None:
         """Put what `write` writes in the place of all there is in some partitions; it must be the same rows.

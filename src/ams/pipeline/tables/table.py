@@ -14,6 +14,8 @@ from ams.pipeline.tables.files import files_of
 from ams.pipeline.tables.manifest import Folder, Partition, State, values
 
 _PATIENCE_SECONDS = 5.0
+_CROWDED = 200
+"""Folders of a partition from which on it is merged."""
 _ROW_GROUP_BYTES = 32 * 2**20
 """Of Parquet: what a task keeps in memory of the file it writes."""
 
@@ -49,11 +51,15 @@ class Table:
 
         Raises `WrongTable`, and changes nothing, if the table was written by another query, whose batches have the same
         numbers; if it knows later batches, so that the checkpoint is older than the table; or if it has other columns.
+        Partitions of very many batches are merged, so that runs that go on for months can still read them.
         """
         rows = batch.select(*self.schema.names)
         if self.order:
             rows = rows.sortWithinPartitions(*self.partition_by, *self.order)
-        self._commits().append(self._shape(), query_id, batch_id, lambda path: self._write(rows, path))
+        state = self._commits().append(self._shape(), query_id, batch_id, lambda path: self._write(rows, path))
+        crowded = [partition for partition, folders in state.folders.items() if len(folders) > _CROWDED]
+        if self.partition_by and crowded:
+            self.merge(crowded)
 
     def read(self, partitions: Iterable[Partition] | None = None) -> DataFrame:
         """Return all rows, or those of some partitions; for the run that writes the table, between two batches."""

@@ -18,6 +18,7 @@ from bench.cases.pull import pull
 from bench.cases.read import read
 from bench.cases.schemas import schemas
 from bench.cases.spark_archive import spark_archive
+from bench.cases.spark_publish import spark_publish
 from bench.cases.spark_read import spark_read
 from bench.cases.start import start
 from bench.cases.tenants import tenants
@@ -51,4 +52,5 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "cluster-ack": cluster_ack,
     "cluster-wake": cluster_wake,
     "cluster-topics": cluster_topics,
+    "spark-publish": spark_publish,
 }

@@ -57,6 +57,7 @@ _CODES: dict[type[BaseException], Exit] = {
     pipeline.WrongOption: Exit.USAGE,
     pipeline.WrongDefinition: Exit.USAGE,
     pipeline.ChangedDefinition: Exit.CONFLICT,
+    pipeline.StaleCheckpoint: Exit.CONFLICT,
     pipeline.WrongTable: Exit.CONFLICT,
     pipeline.Busy: Exit.CONFLICT,
     BaseException: Exit.FAULT,

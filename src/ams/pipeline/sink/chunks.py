@@ -16,6 +16,7 @@ MAX_OPEN_BYTES = 32 * 1024 * 1024
 """Bytes of all requests that are not full yet; beyond them all are closed, lest many topics fill the memory."""
 
 _HEAD, _TAIL = b'{"messages":[', b"]}"
+_EMPTY = len(_HEAD) + len(_TAIL)
 
 
 class Lane(NamedTuple):
@@ -42,7 +43,7 @@ class Chunk:
     number: int
     """From 0 in its lane."""
     messages: list[Encoded] = field(default_factory=list)
-    size: int = len(_HEAD) + len(_TAIL)
+    size: int = _EMPTY
     """Bytes of the body."""
 
     def body(self) -> bytes:
@@ -102,5 +103,5 @@ class Chunker:
 
     def _close(self, chunk: Chunk) -> Chunk:
         del self._open[chunk.lane]
-        self._bytes -= sum(len(each.body) + 1 for each in chunk.messages)
+        self._bytes -= chunk.size - _EMPTY
         return chunk

@@ -12,7 +12,7 @@ messages can be published as they were read. Any other column is refused: it wou
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pyarrow as pa
@@ -100,8 +100,11 @@ class Rows:
 
     def name(self, order: tuple[Any, ...]) -> str:
         """Say which row is at hand, by its place and the columns it is ordered by."""
+        row = f"row {self._row} of partition {self._partition}"
+        if not order:
+            return row
         values = ", ".join(f"{name}={value}" for name, value in zip(self._layout.order_by, order, strict=False))
-        return f"row {self._row} of partition {self._partition}" + (f" ({values[:200]})" if values else "")
+        return f"{row} ({values[:200]})"
 
     def _columns(self, batch: pa.RecordBatch) -> list[Any]:
         given = self._layout
@@ -131,12 +134,15 @@ class Rows:
 
     def _encoded(self, data: bytes | str | None, attributes: list[tuple[str, str]] | None) -> bytes:
         given = data.encode() if isinstance(data, str) else data or b""
-        named = dict(attributes or ())
-        if not given and not named:
-            raise self._wrong("has neither data nor attributes")
+        if not attributes:
+            return _encode(_Message(given)) if given else self._no_content()
+        named = dict(attributes)
         if None in named.values():
             raise self._wrong("has an attribute without a value")
         return _encode(_Message(given, named))
+
+    def _no_content(self) -> NoReturn:
+        raise self._wrong("has neither data nor attributes")
 
     def _wrong(self, reason: str) -> WrongRow:
         return WrongRow(f"{self.name(())} {reason}")

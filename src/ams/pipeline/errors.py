@@ -9,7 +9,6 @@
     ├── DataLoss              messages that were to be read are kept no longer
     ├── CheckFailed           what was to be checked is not as it should be; the findings were told before
     ├── WrongRow              a row that was to be published is no message
-    ├── NotPublished          the service did not store messages, and trying again is of no use
     ├── StaleCheckpoint       a batch was begun so long ago that the service may have forgotten what came of it
     ├── Busy                  another run works in the same folder
     └── Failed                Spark gave up; the message is the root cause in one line
@@ -81,10 +80,6 @@ class CheckFailed(PipelineError):
 
 class WrongRow(PipelineError):
     """A row that was to be published is no message: no topic, no content, or out of order."""
-
-
-class NotPublished(PipelineError):
-    """The service did not store messages, and trying again is of no use; the message names topic and rows."""
 
 
 class StaleCheckpoint(PipelineError):

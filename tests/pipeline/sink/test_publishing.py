@@ -94,7 +94,11 @@ def test_rows_that_come_differently_each_time_are_written_down_first(
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ({"data": "'x'"}, {"topic": "none"}, "topic .*/none does not exist .createTopics=true makes it"),
+        (
+            {"data": "'x'"},
+            {"topic": "none"},
+            "NotFound: topic .*/none: Topic doesn't exist .createTopics=true makes it",
+        ),
         (
             {"data": "repeat('x', 1200000)"},
             {},
@@ -103,7 +107,7 @@ def test_rows_that_come_differently_each_time_are_written_down_first(
         ({"data": "''"}, {}, "row 0 of partition 0 has neither data nor attributes"),
         ({"data": "1"}, {}, "option columns: data is int; it must be binary or string"),
         ({"data": "'x'"}, {"topics": "out"}, "option topics: there is no such option; topic is meant"),
-        ({"data": "'x'"}, {"token": "none"}, "topic .*/out: Unauthorized"),
+        ({"data": "'x'"}, {"token": "none"}, "NotAuthenticated: topic .*/out: Unauthorized"),
         ({"data": "'x'"}, {"maxRequestBytes": "0"}, "option maxRequestBytes: '0' is no whole number of at least 1"),
         ({"data": "'x'"}, {"idempotencyKey": "a b"}, "option idempotencyKey: has 1 to 128 visible ASCII characters"),
         ({"data": "'x'"}, {"endpoint": "http://localhost:9"}, "topic .*/out: cannot reach http://localhost:9"),

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from ams.pipeline.options import Given
 from ams.pipeline.sink.arranging import arranged, written_down
 from ams.pipeline.sink.options import KEY_WINDOW_SECONDS
 from ams.pipeline.sink.window import refuse_stale
@@ -49,7 +50,7 @@ def publish_stream(
     With `write_down`, batches are kept in the checkpoint until they are published: for rows that come differently each
     time they are computed. Raises `StaleCheckpoint` for a checkpoint that is too old to go on from.
     """
-    window = float({name.lower(): value for name, value in options.items()}.get("keywindow", KEY_WINDOW_SECONDS))
+    window = Given(options).seconds("keyWindow", KEY_WINDOW_SECONDS)
     refuse_stale(files_of(rows.sparkSession, checkpoint), checkpoint, window)
 
     def batch(each: DataFrame, batch_id: int) -> None:

@@ -1,10 +1,10 @@
 """Sending a request to the service, and saying what it means when it is not stored."""
 
 import contextlib
+from dataclasses import replace
 
 from ams.client import wire
 from ams.client.errors import AlreadyExists, ClientError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
-from ams.pipeline.errors import NotPublished
 from ams.pipeline.service import Service
 from ams.pipeline.sink.chunks import Chunk
 from ams.pipeline.sink.keys import Keys
@@ -23,36 +23,31 @@ class Publisher:
         self._keys = keys
 
     def send(self, chunk: Chunk) -> None:
-        """Store the messages of a request; raise `NotPublished` when the service does not store them."""
+        """Store the messages of a request; raise a `ClientError` that names topic and rows when they are not stored."""
+        try:
+            self._publish_or_create(chunk)
+        except ClientError as error:
+            # Of the same class, so that whoever gets it knows as much as from the service.
+            text = f"topic {self._writing.project}/{chunk.lane.topic}: {_reason(chunk, error)}"
+            raise type(error)(text) from None
+
+    def _publish_or_create(self, chunk: Chunk) -> None:
         try:
             self._publish(chunk)
-        except NotFound:
+        except NotFound as error:
             if not self._writing.create_topics:
-                raise NotPublished(f"{self._topic(chunk)} does not exist (createTopics=true makes it)") from None
-            self._create_and_publish(chunk)
-        except ClientError as error:
-            raise self._not_published(chunk, error) from None
+                raise NotFound(f"{error.message} (createTopics=true makes it)") from None
+            self._create(chunk.lane.topic)
+            self._publish(chunk)
 
     def _publish(self, chunk: Chunk) -> None:
         call = wire.publish_encoded(self._writing.project, chunk.lane.topic, chunk.body(), key=self._keys.key(chunk))
         self._service.call(call)
 
-    def _create_and_publish(self, chunk: Chunk) -> None:
-        try:
-            self._create(chunk.lane.topic)
-            self._publish(chunk)
-        except ClientError as error:
-            raise self._not_published(chunk, error) from None
-
     def _create(self, topic: str) -> None:
-        with contextlib.suppress(AlreadyExists):  # another task made it meanwhile
-            self._service.call(wire.create_topic(self._writing.project, topic))
-
-    def _not_published(self, chunk: Chunk, error: ClientError) -> NotPublished:
-        return NotPublished(f"{self._topic(chunk)}: {_reason(chunk, error)}")
-
-    def _topic(self, chunk: Chunk) -> str:
-        return f"topic {self._writing.project}/{chunk.lane.topic}"
+        """Make a topic, unless it is there: made by another task meanwhile, or by a call whose answer was lost."""
+        with contextlib.suppress(AlreadyExists):
+            self._service.call(replace(wire.create_topic(self._writing.project, topic), repeatable=True))
 
 
 def _reason(chunk: Chunk, error: ClientError) -> str:

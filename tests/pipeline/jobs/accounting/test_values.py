@@ -21,10 +21,16 @@ def test_what_is_no_whole_number_is_refused(value: object) -> None:
         values.whole(value)
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "1e", "1e999", ".5", "1_0.5", True, float("nan"), {}, 10**400])
+@pytest.mark.parametrize("value", ["nan", "inf", "1e", "1e999", "1e99", ".5", "1_0.5", True, float("nan"), {}, 10**400])
 def test_what_is_no_number_is_refused(value: object) -> None:
     with pytest.raises(ValueError):
         values.number(value)
+
+
+@pytest.mark.parametrize("value", ["x" * 256, "a\0b", 3, None])
+def test_what_is_no_name_is_refused(value: object) -> None:
+    with pytest.raises(ValueError):
+        values.text(value)
 
 
 def test_a_duration_longer_than_can_be_is_refused() -> None:
@@ -54,7 +60,9 @@ def test_times_are_utc_however_they_are_written() -> None:
     assert values.any_moment("2024-03-05T10:20:30") == expected
 
 
-@pytest.mark.parametrize("value", ["yesterday", "9999-12-31T23:59:59-12:00", str(values.LAST_SECOND + 1)])
+@pytest.mark.parametrize(
+    "value", ["yesterday", "9999-12-31T23:59:59-12:00", "1969-12-31T23:59:59Z", str(values.LAST_SECOND + 1)]
+)
 def test_times_beyond_the_calendar_are_refused(value: str) -> None:
     with pytest.raises(ValueError, match="not a time"):
         values.any_moment(value)

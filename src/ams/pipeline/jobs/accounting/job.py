@@ -4,6 +4,7 @@ Every record is kept, by kind and month; results are computed from them for the 
 replace what stood there. So a record that comes twice, late or out of turn changes nothing but what it should.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from ams.pipeline.jobs.accounting.envelope import Trust
 from ams.pipeline.jobs.accounting.reader import Reader
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import rows_of, split
+from ams.pipeline.postgres import VARIABLE
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Result, Table
 
@@ -40,7 +42,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     signed_only: bool = False
     """Whether messages without a signature are set aside."""
     database: str = ""
-    """A PostgreSQL database for the results too, `postgresql://USER@HOST:PORT/DATABASE`, without the password."""
+    """`postgresql://USER@HOST:PORT/DATABASE` without a password, where results go too; empty takes
+    `AMS_PIPELINE_DATABASE`, and where that is not set either they stay in files."""
 
 
 def run(run: Run, options: Options) -> None:
@@ -48,7 +51,7 @@ def run(run: Run, options: Options) -> None:
     trust = Trust(ca=options.ca, key=options.key, certificate=options.certificate)
     trust.check()
     reader = Reader(trust, options.signed_only)
-    to = database.prepared(options.database) if options.database else ""
+    to = database.prepared(options.database) if options.database or VARIABLE in os.environ else ""
     results = Results(run, to)
 
     def handle(batch: DataFrame, batch_id: int) -> None:

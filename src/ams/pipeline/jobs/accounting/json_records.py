@@ -9,14 +9,14 @@ import msgspec
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting import values
 from ams.pipeline.jobs.accounting.forms import Form, Key, Row, month_at, record, take_apart_fqan, take_month
-from ams.pipeline.jobs.accounting.values import any_moment, duration, moment, number, text, whole
+from ams.pipeline.jobs.accounting.values import any_moment, duration, long_text, moment, number, text, whole
 
 OWNER: Final[Mapping[str, Key]] = {
     "SiteName": ("site", text),
     "CloudType": ("cloud_type", text),
     "CloudComputeService": ("cloud_service", text),
     "GlobalUserName": ("user", text),
-    "FQAN": ("fqan", text),
+    "FQAN": ("fqan", long_text),
 }
 
 

@@ -16,12 +16,22 @@ from ams.pipeline.jobs.accounting.forms import (
     take_level,
     take_month,
 )
-from ams.pipeline.jobs.accounting.values import amounts, duration, level, moment, moment_or_none, month_of, text, whole
+from ams.pipeline.jobs.accounting.values import (
+    amounts,
+    duration,
+    level,
+    long_text,
+    moment,
+    moment_or_none,
+    month_of,
+    text,
+    whole,
+)
 
 OWNER: Final[Mapping[str, Key]] = {
     "LocalUserId": ("local_user", text),
     "GlobalUserName": ("user", text),
-    "FQAN": ("fqan", text),
+    "FQAN": ("fqan", long_text),
     "VO": ("vo", text),
     "VOGroup": ("vo_group", text),
     "VORole": ("vo_role", text),
@@ -29,7 +39,7 @@ OWNER: Final[Mapping[str, Key]] = {
 MONTH: Final[Mapping[str, Key]] = {"Month": ("month_number", whole), "Year": ("year", whole)}
 LEVEL: Final[Mapping[str, Key]] = {
     "ServiceLevelType": ("benchmark_name", text),
-    "ServiceLevel": ("service_level", text),
+    "ServiceLevel": ("service_level", long_text),
 }
 WORK: Final[Mapping[str, Key]] = {
     "Site": ("site", text),
@@ -46,7 +56,7 @@ MACHINE: Final[Mapping[str, Key]] = {
     "LocalUserId": ("local_user", text),
     "LocalGroupId": ("local_group", text),
     "GlobalUserName": ("user", text),
-    "FQAN": ("fqan", text),
+    "FQAN": ("fqan", long_text),
     "VO": ("vo", text),
     "VOGroup": ("vo_group", text),
     "VORole": ("vo_role", text),

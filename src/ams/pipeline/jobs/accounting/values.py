@@ -15,6 +15,7 @@ LONGEST_DURATION: Final = 10**12
 """In seconds: a million cores for eleven days; what is longer is a mistake, and would drown a month."""
 LARGEST: Final = 10**17
 """The largest whole number a record may hold: a hundred petabytes."""
+LONGEST_TEXT: Final = 255
 LAST_SECOND: Final = 253_402_300_799
 """The last second of the year 9999."""
 
@@ -28,9 +29,19 @@ Levels = list[dict[str, Any]]
 
 
 def text(value: object) -> str:
-    """Return a text as it is."""
+    """Return a text as it is, of a length that names have."""
+    found = long_text(value)
+    if len(found) > LONGEST_TEXT:
+        raise ValueError(f"is longer than {LONGEST_TEXT} characters")
+    return found
+
+
+def long_text(value: object) -> str:
+    """Return a text as it is, of any length; nothing that keeps texts takes the character 0."""
     if not isinstance(value, str):
         raise ValueError("is not a text")
+    if "\0" in value:
+        raise ValueError("holds the character 0")
     return value
 
 
@@ -83,9 +94,12 @@ def iso_moment(value: object) -> datetime:
     """Return a time given in ISO 8601, UTC where it names no zone."""
     try:
         found = datetime.fromisoformat(text(value))
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(f"is not a time: {_shown(value)}") from None
+    if found.year < 1970:
+        raise ValueError(f"is not a time: {_shown(value)}")
+    return found
 
 
 def any_moment(value: object) -> datetime:
@@ -96,7 +110,7 @@ def any_moment(value: object) -> datetime:
 def number(value: object) -> float:
     """Return a number, which may have a fraction and be negative."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
-        return float(value)
+        value = float(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18:
         return float(value)
     raise ValueError(f"is not a number: {_shown(value)}")

@@ -15,7 +15,7 @@ from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting import values
 from ams.pipeline.jobs.accounting.forms import Form, Key, Row, check_span, month_at, record, take_apart_fqan, take_level
 from ams.pipeline.jobs.accounting.kinds import JOB
-from ams.pipeline.jobs.accounting.values import any_moment, iso_duration, iso_moment, text, whole
+from ams.pipeline.jobs.accounting.values import any_moment, iso_duration, iso_moment, long_text, text, whole
 
 STAR: Final = "{http://eu-emi.eu/namespaces/2011/02/storagerecord}"
 CAR: Final = "{http://eu-emi.eu/namespaces/2012/11/computerecord}"
@@ -36,7 +36,7 @@ STORAGE_KEYS: Final[Mapping[str, Key]] = {
     "StorageMedia": ("media", text),
     "StorageClass": ("storage_class", text),
     "FileCount": ("files", whole),
-    "DirectoryPath": ("path", text),
+    "DirectoryPath": ("path", long_text),
     "SubjectIdentity/LocalUser": ("local_user", text),
     "SubjectIdentity/LocalGroup": ("local_group", text),
     "SubjectIdentity/UserIdentity": ("user", text),

@@ -117,12 +117,9 @@ def test_generated_days_come_out_as_duckdb_computes_them(spark: SparkSession, da
     sent = published(messages(7, DAY, **size, encrypted=0.1, keys=str(tmp_path / "keys"), mishaps=NONE_LOST))
     keys = {name: str(tmp_path / "keys" / f"{name}.pem") for name in ("ca", "service")}
     options = Options(ca=keys["ca"], certificate=keys["service"], key=str(tmp_path / "keys" / "service.key"))
-    half = len(sent) // 2
     results = f"{tmp_path}/work/results"
 
-    job = recorded_run(spark, tmp_path / "work", sent[:half])
-    run(job, options)
-    job.record(sent[half:])
+    job = recorded_run(spark, tmp_path / "work", sent)
     run(job, options)
 
     with duckdb.connect(config={"threads": 1}) as oracle:

@@ -1,5 +1,6 @@
 """The columns of usage records and of all that is computed from them: the contract of each table."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql.types import (
@@ -120,3 +121,14 @@ SYNC: Final = StructType(
     [*_of("month", "site", "submit_host"), *_columns(LongType(), "told arrived summarised missing surplus")]
 )
 """What sites believe they sent beside what came."""
+
+RESULTS: Final[Mapping[str, StructType]] = {
+    "job_summaries": JOB_SUMMARIES,
+    "site_summaries": JOB_SUMMARIES,
+    "sync": SYNC,
+    "machines": VM_KEPT,
+    "vm_summaries": VM_SUMMARIES,
+    "site_vm_summaries": VM_SUMMARIES,
+    "storage_summaries": STORAGE_SUMMARIES,
+}
+"""The results, each by month."""

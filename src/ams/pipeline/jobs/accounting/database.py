@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
 TABLES: Final[Mapping[str, StructType]] = {
-    "job_summaries": columns.JOB_SUMMARIES,
-    "site_summaries": columns.JOB_SUMMARIES,
-    "vm_summaries": columns.VM_SUMMARIES,
-    "site_vm_summaries": columns.VM_SUMMARIES,
-    "storage_summaries": columns.STORAGE_SUMMARIES,
-    "sync": columns.SYNC,
+    name: schema for name, schema in columns.RESULTS.items() if name != "machines"
 }
 """The results that go there, each into the table `accounting_` and its name, with the same columns."""
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from ams.pipeline.jobs.accounting import columns, compute, database, machines, storage, sync
 from ams.pipeline.jobs.accounting.envelope import Trust
@@ -91,49 +90,49 @@ class Results:
         """Compute anew the months that records came for since the last time."""
         last = max((folder.batch for folder in self.records.folders()), default=-1)
         touched = _months(self.records.partitions_since(self._mark()))
-        if jobs := touched["job"] | touched["job_summary"] | touched["sync"]:
-            self._refresh_jobs(jobs)
-        if vms := touched["vm"]:
-            self._refresh_machines(vms)
-        if vm_summaries := touched["vm_summary"]:
-            frame = machines.site_vm_summaries(self._records("vm_summary", vm_summaries))
-            self._replace("site_vm_summaries", columns.VM_SUMMARIES, frame)
-        if storages := touched["storage"]:
-            frame = storage.storage_summaries(storage.storage_days(self._records("storage", storages)))
-            self._replace("storage_summaries", columns.STORAGE_SUMMARIES, frame)
+        if months := touched["job"]:
+            jobs = compute.jobs(self._records("job", months))
+            self._replace("job_summaries", compute.job_summaries(jobs))
+        if months := touched["job_summary"]:
+            self._replace("site_summaries", compute.site_summaries(self._records("job_summary", months)))
+        if months := touched["job"] | touched["job_summary"] | touched["sync"]:
+            self._compare(months)
+        if months := touched["vm"]:
+            self._refresh_machines(months)
+        if months := touched["vm_summary"]:
+            self._replace("site_vm_summaries", machines.site_vm_summaries(self._records("vm_summary", months)))
+        if months := touched["storage"]:
+            days = storage.storage_days(self._records("storage", months))
+            self._replace("storage_summaries", storage.storage_summaries(days))
         self._set_mark(last)
 
-    def _refresh_jobs(self, months: set[str]) -> None:
-        jobs = compute.jobs(self._records("job", months))
-        by_us = self._replace("job_summaries", columns.JOB_SUMMARIES, compute.job_summaries(jobs))
-        of_sites = compute.site_summaries(self._records("job_summary", months))
-        by_them = self._replace("site_summaries", columns.JOB_SUMMARIES, of_sites)
-        told = self._records("sync", months)
-        compared = sync.comparison(told, _of(by_us.read(), months), _of(by_them.read(), months))
-        self._replace("sync", columns.SYNC, compared)
+    def _compare(self, months: set[str]) -> None:
+        in_months = F.col("month").isin(sorted(months))
+        by_us, by_sites = (self._result(name).read().where(in_months) for name in ("job_summaries", "site_summaries"))
+        self._replace("sync", sync.comparison(self._records("sync", months), by_us, by_sites))
 
     def _refresh_machines(self, months: set[str]) -> None:
-        latest = machines.machines(self._records("vm", months))
-        kept = self._replace("machines", columns.VM_KEPT, latest)
+        self._replace("machines", machines.machines(self._records("vm", months)))
         # What a machine used in a month depends on the months before: all from the first one touched follow.
-        usage = machines.usage(kept.read()).where(F.col("month") >= min(months))
-        self._replace("vm_summaries", columns.VM_SUMMARIES, machines.vm_summaries(usage))
+        usage = machines.usage(self._result("machines").read()).where(F.col("month") >= min(months))
+        self._replace("vm_summaries", machines.vm_summaries(usage))
 
     def _records(self, kind: str, months: Iterable[str]) -> DataFrame:
         return self.records.read([{"kind": kind, "month": month} for month in sorted(months)])
 
-    def _replace(self, name: str, schema: StructType, frame: DataFrame) -> Result:
-        result = self.run.result(name, schema, ("month",))
+    def _result(self, name: str) -> Result:
+        return self.run.result(name, columns.RESULTS[name], ("month",))
+
+    def _replace(self, name: str, frame: DataFrame) -> None:
         if not self.database or name not in database.TABLES:
-            result.replace(frame)
-            return result
+            self._result(name).replace(frame)
+            return
         frame = frame.persist()
         try:
-            result.replace(frame)
+            self._result(name).replace(frame)
             database.replace(frame, self.database, name)
         finally:
             frame.unpersist()
-        return result
 
     def _mark(self) -> int:
         path = self._mark_path()
@@ -147,10 +146,6 @@ class Results:
 
     def _mark_path(self) -> Path:
         return self.run.work / MARK
-
-
-def _of(frame: DataFrame, months: Iterable[str]) -> DataFrame:
-    return frame.where(F.col("month").isin(sorted(months)))
 
 
 def _months(partitions: Iterable[Mapping[str, str | None]]) -> Mapping[str, set[str]]:

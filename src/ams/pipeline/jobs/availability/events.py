@@ -92,6 +92,8 @@ class Teller:
     services: Mapping[str, Line]
     own: Line
     results: Results
+    measured: Mapping[Endpoint, Sequence[Measured]]
+    """The metrics of each endpoint."""
 
     def events(self, repeat: int) -> Iterator[dict[str, Any]]:
         """Give all events, level by level, each in the shape that status events have as JSON."""
@@ -146,10 +148,8 @@ class Teller:
 
     def _below(self, level: str, name: Endpoint | str) -> list[Measured | Endpoint]:
         """List the metrics of a level, and then its endpoints."""
-        if isinstance(name, Endpoint):
-            return [*(each for each in self.metrics if each.endpoint == name), name]
-        everything: list[Measured | Endpoint] = [*self.metrics, *self.endpoints]
-        return everything if level == "endpoint_group" else [each for each in everything if each.service == name]
+        endpoints = [each for each in self.endpoints if level == "endpoint_group" or name in (each, each.service)]
+        return [*(metric for each in endpoints for metric in self.measured[each]), *endpoints]
 
     def _line(self, name: Measured | Endpoint) -> Line:
         return self.metrics[name] if isinstance(name, Measured) else self.endpoints[name]
@@ -177,7 +177,7 @@ class Teller:
     def _neighbours(self, level: str, place: Place, second: int) -> dict[str, Sequence[str]]:
         """Tell the metrics of the endpoint, and on the level of the site all its endpoints."""
         here = Endpoint(place.service, place.hostname)
-        metrics = {each.metric: line.at(second) for each, line in self.metrics.items() if each.endpoint == here}
+        metrics = {each.metric: self.metrics[each].at(second) for each in self.measured.get(here, ())}
         around = {each: line.at(second) for each, line in self.endpoints.items()} if level == "endpoint_group" else {}
         return {
             "metric_names": list(metrics),
@@ -195,6 +195,9 @@ def teller(report: str, site: str, inputs: DayInputs, eve: SiteDay, today: SiteD
     """Put two days of a site together; None if no endpoint of it counts on the day."""
     if today.site is None:
         return None
+    measured: dict[Endpoint, list[Measured]] = {}
+    for each in today.metrics:
+        measured.setdefault(each.endpoint, []).append(each)
     return Teller(
         report,
         site,
@@ -204,6 +207,7 @@ def teller(report: str, site: str, inputs: DayInputs, eve: SiteDay, today: SiteD
         {name: Line.of(eve.services.get(name), line) for name, line in today.services.items()},
         Line.of(eve.site, today.site),
         results,
+        measured,
     )
 
 

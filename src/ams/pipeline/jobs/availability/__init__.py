@@ -1,0 +1,18 @@
+"""Availability and reliability of what is monitored.
+
+job           the job: storing results, computing days
+options       what can be said to it
+recomputing   which days have to be computed, and the tables they go to
+daily         from results to timelines and events, in Spark, site by site
+figures       from timelines to availability and reliability
+telling       events published to a topic, each once
+board         the figures as rows and plots
+
+Without Spark:
+
+results, synced                               what messages hold
+documents, profiles, topology, exceptions     what files say
+inputs                                        all of it, day by day
+statuses, timelines                           the algebra of a day
+sites, events                                 one site on one day
+"""

@@ -8,9 +8,11 @@ from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.availability.inputs import inputs
 from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.jobs.availability.results import parse_as
+from ams.pipeline.samples.mishaps import Mishaps
 from ams.pipeline.samples.monitoring import TOPICS, files, messages, results
 
 DAY = date(2024, 3, 5)
+MISHAPS = Mishaps(late=0.1, doubled=0.05, broken=0.01)
 
 
 def test_a_seed_makes_the_same_messages_and_another_one_others() -> None:
@@ -25,7 +27,7 @@ def test_most_results_are_ok_and_some_are_late_doubled_or_broken() -> None:
     parse = parse_as("current")
     statuses: Counter[str] = Counter()
     days: Counter[str] = Counter()
-    made = list(results(1, DAY, sites=3, late=0.02, doubled=0.05, broken=0.01))
+    made = list(results(1, DAY, sites=3, mishaps=MISHAPS, day_late=0.02))
     for sample in made:
         try:
             [found] = parse(sample.data, sample.attributes)

@@ -5,7 +5,6 @@ results are OK; failures come in runs: an outage makes all checks of a host CRIT
 were announced as downtimes. Some results are sent twice, some a day late, and some messages are no results at all.
 """
 
-import heapq
 import io
 import json
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from fastavro import schemaless_writer
 from ams.pipeline.jobs.availability.results import SCHEMAS
 from ams.pipeline.jobs.availability.synced import SCHEMAS as SYNC_SCHEMAS
 from ams.pipeline.samples import Sample
+from ams.pipeline.samples.mishaps import Mishaps
 
 TOPICS = ("metric_data", "sync_data")
 GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -39,6 +39,8 @@ EVERY = (300, 900, 3600, 14_400)
 SKEW = {"mon1.example.org": 0, "mon2.example.org": 95, "mon3.example.org": -140}
 """The monitoring hosts, and by how many seconds their clocks are ahead."""
 DAY = 86_400
+MISHAPS = Mishaps(late=0.003, doubled=0.01, broken=0.001)
+"""What monitoring meets with on an ordinary day."""
 
 
 class Host(NamedTuple):
@@ -74,37 +76,33 @@ class Check(NamedTuple):
 
 
 def messages(
-    seed: int, day: date, *, sites: int = 20, late: float = 0.003, doubled: float = 0.01, broken: float = 0.001
+    seed: int, day: date, *, sites: int = 20, mishaps: Mishaps = MISHAPS, day_late: float = 0.003
 ) -> Iterator[Sample]:
     """Make the messages published on a day: what is monitored (`sync_messages`), then what was found (`results`)."""
     yield from sync_messages(seed, day, sites=sites)
-    yield from results(seed, day, sites=sites, late=late, doubled=doubled, broken=broken)
+    yield from results(seed, day, sites=sites, mishaps=mishaps, day_late=day_late)
 
 
 def results(
-    seed: int, day: date, *, sites: int = 20, late: float = 0.003, doubled: float = 0.01, broken: float = 0.001
+    seed: int, day: date, *, sites: int = 20, mishaps: Mishaps = MISHAPS, day_late: float = 0.003
 ) -> Iterator[Sample]:
     """Make the results published on a day, always the same for the same arguments.
 
     Args:
         seed: chooses the world.
-        day: whose results to make; results that were late on the day before are among them.
-        sites: how many sites there are; each brings some 2,000 messages a day.
-        late: the part of the results that is published a day late.
-        doubled: the part that is published twice.
-        broken: how many messages are broken, in parts of the results.
+        day: whose results to make; those that come from the day before a day late are among them.
+        sites: how many sites there are; each brings some 1,200 results a day.
+        mishaps: what happens to them on their way.
+        day_late: the part of the results that is published a day late.
     """
     random = Random(f"messages of {seed} on {day}")  # noqa: S311  # made-up data, no cryptography
-    left = [check for check in _checks(seed, day - timedelta(days=1), sites, late) if check.late]
+    left = [check for check in _checks(seed, day - timedelta(days=1), sites, day_late) if check.late]
     due = [check._replace(published=check.published + DAY) for check in left]
-    on_time = (check for check in _checks(seed, day, sites, late) if not check.late)
-    for check in heapq.merge(sorted(on_time), sorted(due)):
-        sample = _sample(random, check)
-        yield sample
-        if random.random() < doubled:
-            yield sample
-        if random.random() < broken:
-            yield _broken(random, sample)
+    on_time = [check for check in _checks(seed, day, sites, day_late) if not check.late]
+    timed = (
+        (datetime.fromtimestamp(check.published, UTC), _sample(random, check)) for check in sorted([*on_time, *due])
+    )
+    yield from mishaps.applied(timed, random, lambda sample: _spoilt(random, sample.data))
 
 
 def files(seed: int, day: date, folder: Path, *, sites: int = 20) -> dict[str, str]:
@@ -213,11 +211,10 @@ def _sample(random: Random, check: Check) -> Sample:
     return Sample("metric_data", datum.getvalue(), {"partition_date": timestamp[:10], "type": "metric_data"})
 
 
-def _broken(random: Random, sample: Sample) -> Sample:
+def _spoilt(random: Random, data: bytes) -> bytes:
     """Make what is found where publishers are set up wrongly or die in the middle."""
-    data = sample.data
     wrong = (data[: len(data) // 2], data + b"\x00\x00", b"OK - all is well", b"", data.replace(b"\x04OK", b"\x04ok"))
-    return Sample(sample.topic, random.choice([each for each in wrong if each != data]), sample.attributes)
+    return random.choice([each for each in wrong if each != data])
 
 
 def _metric_profile() -> dict[str, Any]:

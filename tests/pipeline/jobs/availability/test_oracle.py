@@ -7,10 +7,12 @@ from random import Random
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ams.pipeline.samples.mishaps import Mishaps
 from ams.pipeline.samples.monitoring import files, results, sync_messages
 from tests.pipeline.jobs.availability import oracle, support
 
 EVE, DAY = date(2024, 3, 4), date(2024, 3, 5)
+MISHAPS = Mishaps(late=0.1, doubled=0.1, broken=0.01)
 FIGURES = ("type", "endpoint_group", "service", "hostname", "availability", "reliability", "up", "unknown", "down")
 
 
@@ -19,7 +21,7 @@ def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession
 
     What is monitored comes in messages too, and the profile of how it counts from a file.
     """
-    made = [sample for day in (EVE, DAY) for sample in results(7, day, sites=2, late=0.05, doubled=0.1, broken=0.01)]
+    made = [sample for day in (EVE, DAY) for sample in results(7, day, sites=2, mishaps=MISHAPS, day_late=0.05)]
     paths = files(7, DAY, tmp_path / "files", sites=2)
     random = Random(7)
     random.shuffle(made)

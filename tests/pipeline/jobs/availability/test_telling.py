@@ -1,8 +1,8 @@
 """Status events published to a topic of a real service: each once, also when the job is killed after sending."""
 
+import json
 from pathlib import Path
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from ams.pipeline.jobs.availability.events import EVENT_LISTS, EVENT_WORDS
@@ -34,8 +34,9 @@ def test_an_event_is_published_once(spark: SparkSession, garden: Garden, tmp_pat
     assert outbox.send() == 2
     outbox.put(events(spark, "09:00:00"))
     assert outbox.send() == 0
+    messages = spark.read.format("ams").options(**garden.options, topic=topic).load()
 
-    found = [msgspec.json.decode(message.data) for message in garden.client.project(garden.name).topic(topic).read()]
+    found = [json.loads(row["data"]) for row in messages.orderBy("offset").collect()]
     assert [each["ts_monitored"][11:19] for each in found] == ["09:00:00", "10:00:00", "11:00:00"]
     assert found[0].keys() == {*EVENT_WORDS, *EVENT_LISTS, "ts_processed"}
     assert found[0]["date"] == "20240305"

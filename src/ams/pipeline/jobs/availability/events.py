@@ -7,6 +7,7 @@ cause: the metric whose change at that second moved the level, or only the endpo
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -188,7 +189,13 @@ class Teller:
         }
 
     def _time(self, second: int) -> str:
-        return written(moment(f"{self.inputs.day}T00:00:00Z") + second)
+        return _written(self.inputs.day, second)
+
+
+@lru_cache(maxsize=DAY)
+def _written(day: str, second: int) -> str:
+    """Write a second of a day as a time; the same few are written over and over."""
+    return written(moment(f"{day}T00:00:00Z") + second)
 
 
 def teller(report: str, site: str, inputs: DayInputs, eve: SiteDay, today: SiteDay, results: Results) -> Teller | None:

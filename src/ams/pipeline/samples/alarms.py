@@ -158,7 +158,7 @@ def _spoilt(sample: Sample, random: Random) -> bytes:
     told = json.loads(sample.data)
     damages = (
         lambda: sample.data[: len(sample.data) // 2],
-        lambda: b"",
+        lambda: b" ",
         lambda: json.dumps({**told, "execution_time": "yesterday", "ts_monitored": 1, "attributes": {}}).encode(),
         lambda: json.dumps({**told, "status": "BURNING", "severity": "burning"}).encode(),
         lambda: b'["not", "an", "object"]',

@@ -220,7 +220,7 @@ def _marketplace(image: _Image) -> str:
 def _spoilt(sample: Sample, random: Random) -> bytes:
     damages = (
         sample.data[: len(sample.data) // 2].rstrip(b"\n") + b"\nno colon in this line",
-        b"",
+        b" ",
         sample.data.replace(b"GLUE2ApplicationEnvironmentID=", b"X=").replace(b'"ID"', b'"Id"').replace(b"_id", b"_ie"),
         b"\xff\xfe\x00 not text",
         b'{"hello": "world"}',

@@ -99,4 +99,4 @@ def latest_of(told: list[Message]) -> dict[tuple[str, str, str], tuple[int, bool
 
 
 def is_spoilt(data: bytes) -> bool:
-    return not data or any(mark in data for mark in SPOILT)
+    return not data.strip() or any(mark in data for mark in SPOILT)

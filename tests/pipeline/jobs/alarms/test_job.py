@@ -13,11 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
+from ams.pipeline.jobs.alarms.board import open_rows, sections
 from ams.pipeline.jobs.alarms.job import Options, run
 from ams.pipeline.jobs.alarms.parse import STATUSES
+from ams.pipeline.report.page import page
 from ams.pipeline.samples.alarms import TOPICS, messages
 from ams.pipeline.samples.mishaps import Mishaps
-from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run
+from tests.pipeline.jobs.recorded import PROJECT, Message, published, quarantined, recorded_run
 
 DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
@@ -51,6 +53,9 @@ def test_the_tables_hold_what_the_messages_tell_whatever_came_late_twice_or_brok
     assert first.history == expected.history
     assert first.changes == expected.changes
     assert len(quarantined(job)) == expected.broken > 5
+    with closing(psycopg.connect(database)) as connection:
+        assert {row[4] for row in open_rows(connection, PROJECT).body} <= set(STATUSES[1:])
+        assert "How often something went wrong" in page("Alarms", "", sections(connection, PROJECT))
 
 
 def test_a_batch_that_fails_in_the_middle_is_whole_after_the_next_start(

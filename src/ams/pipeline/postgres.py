@@ -24,7 +24,7 @@ from ams.postgresql import conninfo, is_passing, reason
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
     from psycopg.rows import TupleRow
-    from psycopg.sql import SQL, Composed, Identifier
+    from psycopg.sql import SQL, Composable, Composed, Identifier
 
     Session = Connection[TupleRow]
 
@@ -201,12 +201,12 @@ class _Upsert:
             action=self._action(),
         )
 
-    def _action(self) -> "Composed":
+    def _action(self) -> "Composable":
         from psycopg.sql import SQL
 
         rest = [name for name in self._columns if name not in self._key]
         if not rest:
-            return SQL("{}").format(SQL("NOTHING"))
+            return SQL("NOTHING")
         changes = SQL(", ").join(SQL("{0} = excluded.{0}").format(_name(name)) for name in rest)
         condition = SQL("({}) IS DISTINCT FROM ({})").format(_listed(rest, "kept"), _listed(rest, "excluded"))
         if self._newer:

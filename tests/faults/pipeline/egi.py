@@ -29,7 +29,7 @@ from tests.support.service import LiveService, live_service
 
 DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
-BATCH = "150"
+BATCH = 150
 """Messages a batch: few, so that there are many batches to be killed in."""
 
 SPREAD = 20.0
@@ -74,8 +74,8 @@ def run_case(case: Case, service: LiveService, folder: Path, database: str, kill
             {
                 "job": case.job,
                 "work": str(work),
-                "source": {**source, "maxOffsetsPerTrigger": BATCH},
-                "options": case.options,
+                "source": source,
+                "options": {**case.options, "batch_messages": BATCH},
                 "settings": {"spark.sql.shuffle.partitions": "1"},
             }
         )

@@ -1,5 +1,7 @@
 """The job: alarms, status events and alerts of topics into two tables of PostgreSQL."""
 
+from typing import Annotated
+
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -30,6 +32,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Topics, or patterns of them, with alarms, status events or alerts, in any mixture."""
     database: str = ""
     """`postgresql://USER@HOST:PORT/DATABASE` without a password; empty takes `AMS_PIPELINE_DATABASE`."""
+    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 100_000
+    """Messages a batch at most."""
 
 
 def run(run: Run, options: Options) -> None:
@@ -45,7 +49,7 @@ def run(run: Run, options: Options) -> None:
         run.quarantine(broken, batch_id)
         rows.unpersist()
 
-    run.stream(run.topic(topicPattern=",".join(options.topics)), handle)
+    run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
 
 
 def identified(reports: DataFrame) -> DataFrame:

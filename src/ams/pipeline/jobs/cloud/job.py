@@ -6,6 +6,7 @@ only by a newer one, so that it may come twice, and in any order.
 
 import os
 from datetime import UTC, datetime
+from typing import Annotated
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -29,6 +30,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A site that was silent for longer is stale."""
     now: str = ""
     """The time to tell stale sites by, such as `2024-03-05T12:00:00Z`; empty is the time of the run."""
+    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 500
+    """Messages a batch at most; descriptions may be a megabyte each."""
 
     def __post_init__(self) -> None:
         """Raise `WrongOption` for what cannot be."""
@@ -52,7 +55,7 @@ def run(run: Run, options: Options) -> None:
     def refresh() -> None:
         make_catalogue(run, kept.read().persist(), moment or datetime.now(UTC), options.stale_hours)
 
-    run.stream(run.topic(*options.topics), handle, refresh)
+    run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
 
 def moment_of(options: Options) -> datetime | None:

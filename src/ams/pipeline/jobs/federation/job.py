@@ -1,6 +1,7 @@
 """The job: configurations and answers of federation registries into the state of each deployment."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +23,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Topics the registries configure by, or patterns of them. New ones are found by themselves."""
     answers: tuple[str, ...] = ("*_deployment_results",)
     """Topics the deployers answer by, or patterns of them."""
+    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 100_000
+    """Messages a batch at most."""
 
 
 def run(run: Run, options: Options) -> None:
@@ -41,7 +44,8 @@ def run(run: Run, options: Options) -> None:
         run.result("deployments", DEPLOYMENTS).replace(deployments(found))
         found.unpersist()
 
-    run.stream(run.topic(*options.configurations, *options.answers), handle, refresh)
+    names = (*options.configurations, *options.answers)
+    run.stream(run.topic(*names, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
 
 def without_secrets(broken: DataFrame) -> DataFrame:

@@ -1,58 +1,58 @@
 """The page: what each job found, drawn."""
 
+import json
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
-import psycopg
-
-from ams.pipeline.jobs.accounting import report as accounting
-from ams.pipeline.jobs.alarms import report as alarms
+from ams.pipeline.jobs.accounting import board as accounting
+from ams.pipeline.jobs.alarms import board as alarms
 from ams.pipeline.jobs.archive.table import Selection, archived
-from ams.pipeline.jobs.availability import board
-from ams.pipeline.jobs.cloud import report as cloud
-from ams.pipeline.jobs.federation import report as federation
+from ams.pipeline.jobs.availability import board as availability
+from ams.pipeline.jobs.cloud import board as cloud
+from ams.pipeline.jobs.federation import board as federation
+from ams.pipeline.jobs.usage import report as usage
 from ams.pipeline.jobs.usage.job import count
-from ams.pipeline.jobs.usage.report import sections as usage_sections
+from ams.pipeline.postgres import connected
 from ams.pipeline.report.page import Section, page
 from ams.pipeline.session import local_session
 from demo.pipeline.worlds import PROJECT
+
+_LEAD = "Accounting, monitoring, alarms, clouds and a federation on {}, made up, through AMS and its pipeline."
 
 
 def write(folder: Path, day: date, today: date, url: str) -> Path:
     """Write the page into the folder of the demo; return where."""
     path = folder / "report.html"
-    lead = f"Accounting, monitoring, alarms, clouds and a federation on {day}, made up, through AMS and its pipeline."
-    sections = [*_from_spark(folder, today), *_from_files(folder)]
-    if url:
-        with psycopg.connect(url) as database:
-            sections.append(alarms.section(database))
-    path.write_text(page("A day in five worlds", lead, sections), encoding="utf-8")
+    sections = [*_from_spark(folder, today), *_from_files(folder), *_from_database(url)]
+    path.write_text(page("A day in five worlds", _LEAD.format(day), sections), encoding="utf-8")
     return path
 
 
 def _from_spark(folder: Path, today: date) -> list[Section]:
     spark = local_session("report")
     try:
-        shown = board.board(*(spark.read.parquet(str(_results(folder, "availability") / name)) for name in _TABLES))
-        messages = archived(spark, str(folder / "archive"), Selection(PROJECT, ("*",)))
-        return [*board.sections(shown), *usage_sections(count(messages, f"{today:%Y-%m}", ""))]
+        tables = (spark.read.parquet(str(_results(folder, "availability") / name)) for name in ("figures", "statuses"))
+        messages = archived(spark, str(folder / "archive"), Selection(PROJECT))
+        month = count(messages, f"{today:%Y-%m}", "")
+        return [*availability.sections(availability.board(*tables)), *usage.sections(month)]
     finally:
         spark.stop()
 
 
-_TABLES = ("figures", "statuses")
+def _from_files(folder: Path) -> Iterator[Section]:
+    results = _results(folder, "accounting")
+    for month in accounting.months(results)[-1:]:
+        yield accounting.section(accounting.read_month(results, month))
+    yield from cloud.sections(json.loads((_results(folder, "cloud-info") / "catalogue.json").read_bytes()))
+    yield from federation.sections(_results(folder, "federation"))
 
 
-def _from_files(folder: Path) -> list[Section]:
-    of_accounting = _results(folder, "accounting")
-    months = [
-        accounting.section(accounting.read_month(of_accounting, each)) for each in accounting.months(of_accounting)
-    ]
-    return [
-        *months[-1:],
-        cloud.section(_results(folder, "cloud-info")),
-        federation.section(_results(folder, "federation")),
-    ]
+def _from_database(url: str) -> list[Section]:
+    if not url:
+        return []
+    with connected(url) as connection:
+        return alarms.sections(connection, PROJECT)
 
 
 def _results(folder: Path, job: str) -> Path:

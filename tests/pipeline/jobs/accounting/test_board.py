@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ams.pipeline.jobs.accounting.report import Work, months, read_month, section
+from ams.pipeline.jobs.accounting.board import Work, months, read_month, section
 from ams.pipeline.report.page import page
 
 

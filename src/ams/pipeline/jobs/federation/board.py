@@ -1,4 +1,4 @@
-"""Where the deployments stand, for a page."""
+"""Where deployments stand, as a part of a page."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,8 +12,8 @@ from ams.pipeline.report.plots import stacked_bars
 _HEAD = ("Registry", "Service", "Environment", "State", "Since", "Deployer", "Error")
 
 
-def section(results: Path) -> Section:
-    """Return the section of a page that shows what a run of the job found, from its folder `results`."""
+def sections(results: Path) -> list[Section]:
+    """Return what the page says of deployments, from the folder `results` of a run of the job."""
     path = results / "deployments" / "data.parquet"
     rows: list[dict[str, Any]] = pq.read_table(path).to_pylist() if path.exists() else []
     states = Counter(row["state"] for row in rows)
@@ -34,8 +34,9 @@ def section(results: Path) -> Section:
         )
         for row in waiting
     ]
-    return Section(
-        "Federation",
-        f"{len(rows)} services, {len(waiting)} of which are not as their registry wants them.",
-        [Figure(bars, "Deployments by state"), Rows(_HEAD, body, "What is still to be done")],
-    )
+    text = f"{len(rows)} services, {len(waiting)} of which are not as their registry wants them."
+    content: list[Figure | Rows] = [
+        Figure(bars, "Deployments by state."),
+        Rows(_HEAD, body, "What is still to be done."),
+    ]
+    return [Section("Federation", text, content)]

@@ -1,0 +1,225 @@
+"""Kills the driver of every job at random moments, and compares what it leaves with a run that nobody killed.
+
+`python -m tests.faults.pipeline.campaign [--kills 5] [--seed 0] [JOB ...]`, or `make faults-pipeline N=5 JOB="archive"`,
+starts a service of its own, publishes a made-up day in disorder, runs each job undisturbed into one folder and
+through kills into another, and says whether the two hold the same rows. The jobs of `egi` are held to their oracles instead.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ams.client import Client, Message, wire
+from ams.client.wire.projects import create_project
+from ams.pipeline.samples import Sample, accounting, alarms, monitoring
+from ams.pipeline.samples.mishaps import Mishaps
+from tests.faults.pipeline import egi
+from tests.faults.pipeline.kills import run_through_kills
+from tests.support.parts import scratch_database
+from tests.support.service import LiveService, live_service
+
+DAY = date(2024, 3, 5)
+MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
+SPREAD = 15.0
+"""Seconds of work within which a driver is killed."""
+
+Rows = list[str]
+Left = Mapping[str, Rows]
+"""What a run left: by table or topic, its rows in an order of their own, or in that of the topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a job runs."""
+
+    service: LiveService
+    project: str
+    folder: Path
+    name: str
+    """`calm` or `killed`; names of topics that a job makes end with it."""
+
+    @property
+    def work(self) -> Path:
+        """The folder of the run."""
+        return self.folder / self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A job, what is published for it, and how much of it a batch takes."""
+
+    job: str
+    samples: Iterable[Sample]
+    options: Callable[[Place], Mapping[str, Any]]
+    batch: int
+    left: Callable[[Place], Left]
+
+
+def main() -> int:
+    """Run what the arguments say; return 1 when a run that was killed left something else."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("jobs", nargs="*", default=[*CASES, *egi.CASES], metavar="JOB")
+    told = parser.parse_args()
+    broken = 0
+    with tempfile.TemporaryDirectory() as place, live_service(Path(place) / "data") as service:
+        for name in told.jobs:
+            began = time.monotonic()
+            folder = Path(place) / name
+            if name in egi.CASES:
+                with scratch_database() as database:
+                    kills, different = (
+                        egi.run_case(egi.CASES[name], service, folder, database, told.kills, told.seed),
+                        [],
+                    )
+            else:
+                kills, different = run_case(CASES[name](told.seed), service, folder, told.kills, told.seed)
+            verdict = f"DIFFERENT in {', '.join(different)}" if different else "the same"
+            print(f"{name}: {kills} kills, {verdict}, {time.monotonic() - began:.0f} s", flush=True)
+            broken += bool(different)
+    return 1 if broken else 0
+
+
+def run_case(case: Case, service: LiveService, folder: Path, kills: int, seed: int) -> tuple[int, list[str]]:
+    """Run a job calmly and through kills; return how often it was killed at work, and which tables differ."""
+    folder.mkdir()
+    _publish(service, folder.name, case.samples)
+    places = [Place(service=service, project=folder.name, folder=folder, name=name) for name in ("calm", "killed")]
+    done = [_run(case, place, count, seed) for place, count in zip(places, (0, kills), strict=True)]
+    calm, killed = (case.left(place) for place in places)
+    assert any(calm.values()), "the job left nothing at all"
+    return done[1], sorted(name for name in {*calm, *killed} if calm.get(name) != killed.get(name))
+
+
+def _run(case: Case, place: Place, kills: int, seed: int) -> int:
+    place.work.mkdir()
+    told = place.work / "told.json"
+    source = {
+        "endpoint": place.service.base_url,
+        "token": place.service.token,
+        "project": place.project,
+        "maxOffsetsPerTrigger": str(case.batch),
+    }
+    content = {"job": case.job, "work": str(place.work), "source": source, "options": dict(case.options(place))}
+    told.write_text(json.dumps({**content, "settings": {"spark.sql.shuffle.partitions": "1"}}))
+    return run_through_kills(
+        [sys.executable, "-m", "tests.faults.pipeline.driver", str(told)],
+        kills=kills,
+        working=lambda: egi.is_at_work(place.work / "checkpoint"),
+        log=place.work / "log",
+        spread=SPREAD,
+        seed=seed,
+    ).kills
+
+
+def _publish(service: LiveService, project: str, samples: Iterable[Sample]) -> None:
+    told = list(samples)
+    with Client(service.base_url, service.token) as client:
+        client.call(create_project(project))
+        for topic in sorted({sample.topic for sample in told}):
+            client.project(project).topic(topic).create()
+            messages = [Message(each.data, dict(each.attributes)) for each in told if each.topic == topic]
+            for first in range(0, len(messages), 100):
+                client.project(project).topic(topic).publish(messages[first : first + 100])
+
+
+def folders(place: Place) -> Left:
+    """Return the rows of all tables, results and of what was set aside below the folder of a run."""
+    found = {each for kind in ("tables", "results") for each in (place.work / kind).glob("*") if each.is_dir()}
+    return {each.name: _rows(each) for each in sorted({*found, place.work / "quarantine"}) if _has_rows(each)}
+
+
+def archived(place: Place) -> Left:
+    """Return the rows of an archive."""
+    return {"archive": _rows(place.work / "archive")}
+
+
+def topics(place: Place) -> Left:
+    """Return what is in the topics of a run, in their order."""
+    with Client(place.service.base_url, place.service.token) as client:
+        names = [each.name.rpartition("/")[2] for each in client.call(wire.list_topics(place.project)).topics]
+        return {
+            name.removesuffix(place.name): [
+                f"{sorted(each.attributes.items())} {each.payload()!r}"
+                for each in client.call(wire.read_topic(place.project, name, most=100_000))
+            ]
+            for name in names
+            if name.endswith(place.name)
+        }
+
+
+def _has_rows(folder: Path) -> bool:
+    return any(folder.rglob("*.parquet"))
+
+
+def _rows(folder: Path) -> Rows:
+    files = f"read_parquet('{folder}/**/*.parquet', hive_partitioning=true)"
+    return sorted(map(repr, duckdb.sql(f"SELECT * FROM {files}").fetchall()))
+
+
+def _archive(seed: int) -> Case:
+    return Case(
+        job="ams.pipeline.jobs.archive.job:JOB",
+        samples=alarms.messages(seed, DAY, sites=4, outages=60, mishaps=MISHAPS),
+        options=lambda place: {"path": str(place.work / "archive"), "batch_messages": 150},
+        batch=150,
+        left=archived,
+    )
+
+
+def _accounting(seed: int) -> Case:
+    return Case(
+        job="ams.pipeline.jobs.accounting.job:JOB",
+        samples=accounting.messages(seed, DAY, days=3, jobs=400, machines=20, mishaps=MISHAPS),
+        options=lambda _: {},
+        batch=20,
+        left=folders,
+    )
+
+
+def _availability(seed: int) -> Case:
+    return Case(
+        job="ams.pipeline.jobs.availability.job:JOB",
+        samples=monitoring.messages(seed, DAY, sites=2),
+        options=lambda place: monitoring.files(seed, DAY, place.folder / "world", sites=2),
+        batch=800,
+        left=folders,
+    )
+
+
+def _republish(seed: int) -> Case:
+    return Case(
+        job="ams.pipeline.jobs.republish.job:JOB",
+        samples=monitoring.messages(seed, DAY, sites=2),
+        options=lambda place: {
+            "topics": ["metric_data"],
+            "rules": [{"attribute": "partition_date", "to": ["DAY_{partition_date}_" + place.name]}],
+            "default": ["OTHER_" + place.name],
+            "create_topics": True,
+            "batch": 500,
+        },
+        batch=500,
+        left=topics,
+    )
+
+
+CASES: Mapping[str, Callable[[int], Case]] = {
+    "archive": _archive,
+    "accounting": _accounting,
+    "availability": _availability,
+    "republish": _republish,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -73,7 +73,7 @@ def messages(records: DataFrame, topic: Name) -> DataFrame:
         headers.alias("headers"),
         F.transform(headers, lambda each: each["key"]).alias("names"),
     )
-    kept = named.where(~F.coalesce(F.element_at("names", 1) == HOLE, F.lit(False)))
+    kept = named.where(~F.coalesce(F.try_element_at("names", F.lit(1)) == HOLE, F.lit(False)))
     return kept.select(
         F.lit(topic.project).alias("project"),
         F.lit(topic.name).alias("topic"),

@@ -91,11 +91,11 @@ def _program(path: Path, arguments: str) -> None:
     path.chmod(0o755)
 
 
-def follow(document: Path, clone: Path, endpoint: str) -> None:
+def follow(document: Path, clone: Path, endpoint: str, *, seconds: float = 60) -> None:
     """Run a document's commands in one shell, as a reader would; fail at the first that fails or shows otherwise."""
     todo = steps(document)
     script = "".join(f"printf '\\n@@ {number}\\n'\n{step.commands}\n" for number, step in enumerate(todo))
-    done = run(script.replace(ENDPOINT, endpoint), clone, AMS_ENDPOINT=endpoint)
+    done = run(script.replace(ENDPOINT, endpoint), clone, seconds, AMS_ENDPOINT=endpoint)
     outputs = dict(_outputs(done.stdout))
     assert done.returncode == 0, f"{document.name}, {todo[len(outputs) - 1].commands}{outputs[len(outputs) - 1]}"
     for number, step in enumerate(todo):
@@ -105,7 +105,7 @@ def follow(document: Path, clone: Path, endpoint: str) -> None:
             )
 
 
-def run(script: str, clone: Path, **more: str) -> "subprocess.CompletedProcess[str]":
+def run(script: str, clone: Path, seconds: float = 60, **more: str) -> "subprocess.CompletedProcess[str]":
     """Run a shell script in the clone; what it prints on both streams is in `stdout`."""
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
@@ -115,7 +115,7 @@ def run(script: str, clone: Path, **more: str) -> "subprocess.CompletedProcess[s
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=seconds,
         check=False,
     )
 

@@ -1,6 +1,7 @@
 """From messages to records: what a message holds, and those that hold nothing of use, set aside with the reason."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -11,6 +12,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ams.pipeline.columns import BROKEN, MESSAGES, PLACE
 from ams.pipeline.errors import Broken as Broken  # of a module without Spark, as parse functions need it
+
+_ROWS = 4096
+"""Rows that are handed to Spark at once: of packed messages there are a thousand times more than messages."""
 
 Record = Mapping[str, Any]
 Parse = Callable[[bytes, Mapping[str, str]], Iterable["Record | Broken"]]
@@ -70,8 +74,9 @@ def _mapper(parse: Parse, schema: StructType) -> Callable[[Iterator[pa.RecordBat
     def parse_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
         for batch in batches:
-            rows = [row for message in batch.to_pylist() for row in _rows(message, parse)]
-            yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema)
+            rows = (row for message in batch.to_pylist() for row in _rows(message, parse))
+            while part := list(islice(rows, _ROWS)):
+                yield pa.RecordBatch.from_pylist(part, schema=arrow_schema)
 
     return parse_batches
 

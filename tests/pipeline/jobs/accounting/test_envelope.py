@@ -271,3 +271,12 @@ def test_data_that_is_no_text_at_all_is_refused() -> None:
     with pytest.raises(Broken, match="UTF-8"):
         list(Reader(now=NOW)(b"\xff\xfe\x00", {}))
     assert datetime.now(UTC) > NOW
+
+
+def test_a_message_with_several_broken_records_is_set_aside_once() -> None:
+    bad = {**JOB, "WallDuration": "-1"}
+
+    *jobs, broken = Reader(now=NOW)(text(INDIVIDUAL, bad, JOB, bad, bad, JOB).encode(), {})
+
+    assert len(jobs) == 2
+    assert str(broken) == "record 1: WallDuration is negative: '-1'; and 2 more records of this message"

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -40,6 +41,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A PEM file with the certificate of `key`."""
     signed_only: bool = False
     """Whether messages without a signature are set aside."""
+    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 1000
+    """Messages a batch at most; each may hold a thousand records."""
     database: str = ""
     """`postgresql://USER@HOST:PORT/DATABASE` without a password, where results go too; empty takes
     `AMS_PIPELINE_DATABASE`, and where that is not set either they stay in files."""
@@ -62,7 +65,8 @@ def run(run: Run, options: Options) -> None:
         finally:
             rows.unpersist()
 
-    run.stream(run.topic(*options.topics), handle, results.refresh)
+    messages = run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages))
+    run.stream(messages, handle, results.refresh)
 
 
 JOB = Job(

@@ -12,7 +12,10 @@ from ams.pipeline.jobs.accounting.forms import Row
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads messages; what cannot be read is raised, or yielded in its record's place, as `Broken`."""
+    """Reads messages; what cannot be read is `Broken`, raised for a message and yielded for records of one.
+
+    A message is set aside once, however many of its records are broken: it is kept whole, and may be a megabyte.
+    """
 
     trust: Trust = Trust()
     signed_only: bool = False
@@ -25,10 +28,16 @@ class Reader:
         text, signer = opened(data, self.trust)
         if self.signed_only and not signer:
             raise Broken("not signed")
+        broken: list[Broken] = []
         for row in _records(text.strip(), self.now or datetime.now(UTC)):
-            if not isinstance(row, Broken):
+            if isinstance(row, Broken):
+                broken.append(row)
+            else:
                 row["signer"] = signer
-            yield row
+                yield row
+        if broken:
+            more = f"; and {len(broken) - 1} more records of this message" if len(broken) > 1 else ""
+            yield Broken(f"{broken[0]}{more}")
 
 
 def _records(text: bytes, now: datetime) -> Iterator[Row | Broken]:

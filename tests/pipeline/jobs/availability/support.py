@@ -57,18 +57,9 @@ def feed(batch: DataFrame, folder: Path) -> None:
     batch.coalesce(1).write.mode("append").parquet(str(folder))
 
 
-def catch_up(spark: SparkSession, work: Path, topic: Path, **options: Any) -> None:
-    """Run the job with the worked profiles over a folder of messages until it has caught up."""
-    _run(spark, work, topic, Options(**{**PROFILES, **options}))
-
-
-def follow_topics(spark: SparkSession, work: Path, topic: Path, **options: Any) -> None:
-    """Run the job, told by messages what is monitored, until it has caught up."""
-    _run(spark, work, topic, Options(sync_topic="sync_data", **options))
-
-
-def _run(spark: SparkSession, work: Path, topic: Path, options: Options) -> None:
-    stream = spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", "1").parquet(str(topic))
+def catch_up(spark: SparkSession, work: Path, topics: Path, options: Options) -> None:
+    """Run the job over a folder of messages until it has caught up."""
+    stream = spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", "1").parquet(str(topics))
     follow(Run(spark, work, {}), options, stream)
 
 

@@ -7,6 +7,7 @@ from random import Random
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.samples.mishaps import Mishaps
 from ams.pipeline.samples.monitoring import files, results, sync_messages
 from tests.pipeline.jobs.availability import oracle, support
@@ -29,12 +30,13 @@ def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession
     late, early = made[: len(made) // 3], made[len(made) // 3 :]
     synced = list(sync_messages(7, DAY, sites=2))
     work, topic = tmp_path / "work", tmp_path / "topic"
+    options = Options(sync_topic="sync_data", aggregation_profile=paths["aggregation_profile"])
 
     support.feed(support.messages(spark, early), topic)
-    support.follow_topics(spark, work, topic, aggregation_profile=paths["aggregation_profile"])
+    support.catch_up(spark, work, topic, options)
     assert not (work / "results").exists()
     support.feed(support.messages(spark, [*late, *again, *synced, *synced], first=len(early)), topic)
-    support.follow_topics(spark, work, topic, aggregation_profile=paths["aggregation_profile"])
+    support.catch_up(spark, work, topic, options)
 
     figures = spark.read.parquet(str(work / "results" / "figures")).where("type != 'group'")
     for day in (EVE, DAY):

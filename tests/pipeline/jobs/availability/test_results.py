@@ -52,12 +52,14 @@ def test_a_result_is_read_in_the_shape_it_was_written_in(shape: Shape) -> None:
         (datum({**RESULT, "hostname": ""}), "hostname is empty"),
         (datum({**RESULT, "timestamp": "yesterday"}), "timestamp 'yesterday': a time is written as 2024-03-05T10:20"),
         (datum({**RESULT, "timestamp": "2024-02-30T00:00:00Z"}), "timestamp '2024-02-30T00:00:00Z': day is out of"),
+        (datum({**RESULT, "timestamp": "0001-01-01T00:00:00Z"}), "timestamp 0001-01-01T00:00:00Z lies before 1970"),
+        (datum({**RESULT, "timestamp": "2242-03-05T10:20:30Z"}), "timestamp 2242-03-05T10:20:30Z lies in the future"),
         (datum({**RESULT, "timestamp": "2042-03-05T10:20:30Z"}), "timestamp 2042-03-05 is not of the partition_date"),
     ],
 )
 def test_what_is_no_result_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(Broken) as refused:
-        list(parse_as("current")(data, {"partition_date": "2024-03-05"}))
+        list(parse_as("current", latest=2**32)(data, {"partition_date": "2024-03-05"}))
 
     assert str(refused.value).startswith(reason)
 

@@ -1,5 +1,8 @@
 """The job against the page worked by hand, `worked/worked.md`: figures, late results, requests and withdrawals."""
 
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
@@ -7,9 +10,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ams.client import Client, Message
 from ams.pipeline.columns import BROKEN
+from ams.pipeline.jobs.availability.events import EVENT_LISTS, EVENT_WORDS
+from ams.pipeline.jobs.availability.job import JOB
+from ams.pipeline.jobs.availability.options import Options
+from ams.pipeline.running import Run
 from ams.pipeline.tables import Table
-from tests.pipeline.jobs.availability.support import WORKED, catch_up, datum, feed, messages, record, rows
+from tests.pipeline.garden import Garden, make_garden
+from tests.pipeline.jobs.availability.support import PROFILES, WORKED, datum, record, rows
+from tests.support.served import Served
 
 PAGE = (WORKED / "worked.md").read_text()
 FIGURES = ("type", "endpoint_group", "service", "hostname", "availability", "reliability", "up", "unknown", "down")
@@ -49,23 +59,55 @@ def figures(spark: SparkSession, work: Path) -> list[tuple[object, ...]]:
     return rows(read(spark, work, "figures"), *FIGURES)
 
 
-@pytest.fixture(scope="module")
-def topic(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All results but the late ones, some of them twice, the second half first, and a message that is none."""
-    folder = tmp_path_factory.mktemp("topic") / "metric_data"
-    early = results()[:9] + results()[10:]
-    feed(messages(spark, [*early[7:], *early[:9], b"\x02"]), folder)
-    return folder
+@dataclass
+class Monitored:
+    """A project on a real service, and the folder of a job that follows it."""
+
+    spark: SparkSession
+    garden: Garden
+    work: Path
+    said: list[str] = field(default_factory=list)
+
+    def publish(self, payloads: list[bytes]) -> None:
+        self.garden.publish("metric_data", [Message(payload) for payload in payloads])
+
+    def run(self, **options: str) -> None:
+        run = Run(self.spark, self.work, self.garden.options, say=self.said.append)
+        JOB.run(run, Options(**{**PROFILES, "events_topic": "status_events", **options}))
 
 
 @pytest.fixture(scope="module")
-def work(spark: SparkSession, topic: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a job that has met the topic, and then one late result."""
-    folder = tmp_path_factory.mktemp("work")
-    catch_up(spark, folder, topic)
-    feed(messages(spark, results()[9:10], first=100), topic)
-    catch_up(spark, folder, topic)
-    return folder
+def monitored(spark: SparkSession, service: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
+    """The job has met an empty topic; then most results, some twice, the last first, and a message that is none; then
+    a result that came late."""
+    with Client(service.run.base_url, service.token) as client:
+        garden = make_garden(service, client, "monitoring")
+        garden.topic("metric_data")
+        garden.topic("status_events")
+        found = Monitored(spark, garden, tmp_path_factory.mktemp("work"))
+        found.run()
+        early = results()[:9] + results()[10:]
+        found.publish([*early[7:], *early[:9], b"\x02"])
+        found.run()
+        found.publish(results()[9:10])
+        found.run()
+        yield found
+
+
+@pytest.fixture(scope="module")
+def work(monitored: Monitored) -> Path:
+    return monitored.work
+
+
+def test_only_days_with_news_are_computed(monitored: Monitored) -> None:
+    told = [text for text in monitored.said if "compute" in text][:3]
+
+    assert told == [
+        "nothing to compute",
+        "computed 2024-03-04, 2024-03-05, 2024-03-06, 2024-03-07",
+        "computed 2024-03-05, 2024-03-06, 2024-03-07",
+    ]
+    assert "<svg" in (monitored.work / "board.html").read_text()
 
 
 def test_the_statuses_are_those_worked_by_hand(spark: SparkSession, work: Path) -> None:
@@ -123,19 +165,32 @@ def test_what_is_no_result_is_set_aside_and_counted(spark: SparkSession, work: P
     assert rows(quarantine, "offset", "reason") == [(16, "not a datum of the schema current")]
 
 
-def test_a_request_changes_only_what_it_names_and_its_withdrawal_gives_all_back(
-    spark: SparkSession, work: Path, topic: Path
-) -> None:
-    before = figures(spark, work)
-    for request in ("a", "b"):
-        catch_up(spark, work, topic, recomputations=str(WORKED / f"request_{request}.json"))
+def test_events_are_published_each_once(spark: SparkSession, monitored: Monitored) -> None:
+    told = spark.read.format("ams").options(**monitored.garden.options, topic="status_events").load()
+    events = spark.read.parquet(str(monitored.work / "results" / "events"))
+    keys = ("type", "endpoint_group", "service", "hostname", "metric", "ts_monitored", "status", "repeat")
 
-        after = figures(spark, work)
+    published = [json.loads(row["data"]) for row in told.collect()]
+
+    found = [tuple(each[key] for key in keys) for each in published]
+    assert {tuple(row) for row in events.select(*keys).collect()} <= set(found)
+    assert len(found) == len(set(found))
+    assert published[0].keys() == {*EVENT_WORDS, *EVENT_LISTS, "ts_processed"}
+
+
+def test_a_request_changes_only_what_it_names_and_its_withdrawal_gives_all_back(
+    spark: SparkSession, monitored: Monitored
+) -> None:
+    before = figures(spark, monitored.work)
+    for request in ("a", "b"):
+        monitored.run(recomputations=str(WORKED / f"request_{request}.json"))
+
+        after = figures(spark, monitored.work)
 
         assert set(expected_figures(f"Figures of {DAY} after request {request.upper()}")) <= set(after)
-    catch_up(spark, work, topic)
+    monitored.run()
 
-    assert figures(spark, work) == before
+    assert figures(spark, monitored.work) == before
 
 
 def seconds(clock: str) -> int:

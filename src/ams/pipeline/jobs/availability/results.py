@@ -4,6 +4,7 @@ Writer and reader must agree on the schema. Three are in use; they differ in whe
 """
 
 import io
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
@@ -47,8 +48,8 @@ _TIME = re.compile(r"(?:^|\s)'?time'?=([0-9.]+)(ms|s)?(?:;|\s|$)")
 _PER_UNIT = {"ms": 0.001, "s": 1.0, None: 1.0}
 
 
-def parse_as(shape: Shape) -> Callable[[bytes, Mapping[str, str]], Iterator[dict[str, Any]]]:
-    """Make the parser of messages in one of the shapes.
+def parse_as(shape: Shape, latest: float = math.inf) -> Callable[[bytes, Mapping[str, str]], Iterator[dict[str, Any]]]:
+    """Make the parser of messages in one of the shapes, for results up to `latest`, in seconds since 1970.
 
     It yields one result: `date` (`2024-03-05`, of the result), `timestamp`, `service`, `hostname`, `metric`, `status`,
     `monitoring_host`, `summary`, `message`, and `response_time` in seconds or None. It raises `Broken` for a payload
@@ -56,7 +57,7 @@ def parse_as(shape: Shape) -> Callable[[bytes, Mapping[str, str]], Iterator[dict
     """
 
     def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        yield _result(datum(data, shape), attributes)
+        yield _result(datum(data, shape), attributes, latest)
 
     return parse
 
@@ -73,13 +74,13 @@ def datum(data: bytes, shape: Shape) -> dict[str, Any]:
     return dict(record)  # type: ignore[arg-type]  # fastavro types any datum; of this schema it is a record
 
 
-def _result(record: Mapping[str, Any], attributes: Mapping[str, str]) -> dict[str, Any]:
+def _result(record: Mapping[str, Any], attributes: Mapping[str, str], latest: float) -> dict[str, Any]:
     for name in _WORDS:
         if not record[name]:
             raise Broken(f"{name} is empty")
     if record["status"] not in STATUSES:
         raise Broken(f"status {record['status'][:20]!r} is none of {', '.join(STATUSES)}")
-    timestamp = _timestamp(record["timestamp"])
+    timestamp = _timestamp(record["timestamp"], latest)
     _check_day(timestamp, attributes.get("partition_date", ""))
     return {
         **{name: record[name] for name in ("service", "hostname", "metric", "status")},
@@ -92,11 +93,14 @@ def _result(record: Mapping[str, Any], attributes: Mapping[str, str]) -> dict[st
     }
 
 
-def _timestamp(text: str) -> datetime:
+def _timestamp(text: str, latest: float) -> datetime:
     try:
-        return datetime.fromtimestamp(moment(text), UTC)
+        seconds = moment(text)
     except ValueError as error:
         raise Broken(f"timestamp {text[:30]!r}: {error}") from error
+    if not 0 <= seconds <= latest:
+        raise Broken(f"timestamp {text} lies {'before 1970' if seconds < 0 else 'in the future'}")
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _check_day(timestamp: datetime, partition_date: str) -> None:

@@ -1,8 +1,8 @@
 """Kills the driver of every job at random moments, and compares what it leaves with a run that nobody killed.
 
-`python -m tests.faults.pipeline.campaign [--kills 5] [--seed 0] [JOB ...]`, or `make faults-pipeline N=5 JOB="archive"`,
-starts a service of its own, publishes a made-up day in disorder, runs each job undisturbed into one folder and
-through kills into another, and says whether the two hold the same rows. The jobs of `egi` are held to their oracles instead.
+`python -m tests.faults.pipeline.campaign [--kills 5] [--seed 0] [JOB ...]`, or `make faults-pipeline N=5 JOB=archive`,
+starts a service of its own and publishes a made-up day in disorder. It runs each job undisturbed into one folder and
+through kills into another, and says whether the two hold the same rows. The jobs of `egi` are held to oracles instead.
 """
 
 import argparse

@@ -39,9 +39,9 @@ def spark_read(bench: Bench) -> Iterator[Result]:
         preparing.fill(service, [topic], messages)
         spark = _session()
         try:
-            ours = spark.read.format("ams").options(**_options(service)).load()
+            ours = _on_ams(spark, service)
             theirs = _on_kafka(spark, servers, ours)
-            _read(service, ours.limit(1000))
+            _read(service, _on_ams(spark, service, endingOffsets="1000"))
             pairs = bench.in_turn(
                 f"read {messages} messages from AMS, and from Kafka",
                 lambda: _read(service, ours),
@@ -71,8 +71,9 @@ def _session() -> SparkSession:
     return local_session("bench", cores=CORES, settings={"spark.jars": jars})
 
 
-def _options(service: Service) -> dict[str, str]:
-    return {"endpoint": service.url, "token": service.token, "topic": "BENCH/read-0", "minPartitions": str(CORES)}
+def _on_ams(spark: SparkSession, service: Service, **more: str) -> DataFrame:
+    where = {"endpoint": service.url, "token": service.token, "topic": "BENCH/read-0", "minPartitions": str(CORES)}
+    return spark.read.format("ams").options(**where, **more).load()
 
 
 def _on_kafka(spark: SparkSession, servers: str, messages: DataFrame) -> DataFrame:

@@ -1,12 +1,17 @@
 """Topics read by Spark."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ams.client import Message
 from ams.pipeline.columns import MESSAGES
+from ams.pipeline.io import read_topic
 from tests.pipeline.garden import Garden, numbered
 
 
@@ -26,6 +31,25 @@ def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden)
         (b"", {"n": "1"}),
         (b"0", {}),
     ]
+
+
+def test_filters_limit_what_is_read_and_still_decide(spark: SparkSession, garden: Garden) -> None:
+    garden.topic("plants", numbered(40), numbered(40, 40))
+    middle = datetime.fromtimestamp(garden.served.clock.now / 1000 - 1, UTC)
+
+    found = read_topic(spark, "plants", **garden.options)
+
+    assert found.where((F.col("offset") >= 30) & (F.col("offset") < 35)).count() == 5
+    assert found.where(F.col("publish_time") >= F.lit(middle)).count() == 40
+
+
+def test_what_is_wrong_is_said_when_a_topic_is_loaded_or_planned(spark: SparkSession, garden: Garden) -> None:
+    reader = spark.read.format("ams").options(**garden.options)
+    with pytest.raises(AnalysisException, match="WrongOption: option startingoffset: .*startingOffsets is meant"):
+        reader.option("startingOffset", "earliest").option("topic", "plants").load()
+    with pytest.raises(AnalysisException, match="NotFound: Topic doesn't exist") as caught:
+        spark.read.format("ams").options(**garden.options, topic="plants").load().count()
+    assert garden.served.token not in str(caught.value)
 
 
 def test_a_stream_goes_on_where_its_checkpoint_is_and_the_cursor_follows(

@@ -103,6 +103,7 @@ def test_it_is_shown_what_would_be_done_and_never_the_token(
         "sink parquet: walls",
         "last batch 3, at 2024-03-05T10:20:30Z",
         "messages 7,000",
+        "broken 0",
         "behind 2",
     ]
     assert environment["AMS_TOKEN"] not in ran.stdout + json.dumps(as_json)

@@ -109,7 +109,7 @@ def show(session: Session, target: Target, settings: Settings = None, work: Work
     folder = _folder(plan, work)
     connected = {"service": session.client.endpoint, "project": session.project, "work": str(folder)}
     if session.for_programs:
-        emit(document({"name": plan.name, **connected, "options": plan.options, "standing": _standing(folder)}))
+        emit(document({"name": plan.name, **connected, "does": plan.lines, "standing": _standing(folder)}))
         return
     emit("\n".join([fields({"name": plan.name, **connected}), *map(printable, plan.lines), fields(_standing(folder))]))
 
@@ -208,15 +208,19 @@ def _hand_over(session: Session, environment: MutableMapping[str, str]) -> None:
 
 
 def _standing(folder: Path) -> dict[str, str]:
-    """Return where the last run in a folder got to."""
-    from ams.pipeline.checkpoint import read_standing
+    """Return where the last run in a folder got to, and what it set aside."""
+    from ams.pipeline.checkpoint import QUARANTINE, read_standing
+    from ams.pipeline.tables.files import LocalFiles
+    from ams.pipeline.tables.manifest import Manifest
 
+    broken = sum(each.rows for each in Manifest(LocalFiles(), str(folder / QUARANTINE)).load().all())
     standing = read_standing(folder)
     if standing is None:
         return {"last batch": "none yet"}
     return {
         "last batch": f"{standing.batch}, at {standing.time}",
         "messages": f"{standing.messages:,}",
+        "broken": f"{broken:,}",
         "behind": "" if standing.lag is None else f"{standing.lag:,}",
     }
 

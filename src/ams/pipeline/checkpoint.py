@@ -20,7 +20,8 @@ from ams.pipeline.errors import Busy, ChangedDefinition, WrongTable
 
 T = TypeVar("T")
 
-LOCK, DEFINITION, PROGRESS, CHECKPOINT = "lock", "definition.json", "progress.json", "checkpoint"
+LOCK, DEFINITION, PROGRESS = "lock", "definition.json", "progress.json"
+CHECKPOINT, QUARANTINE = "checkpoint", "quarantine"
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ams.pipeline.checkpoint import CHECKPOINT, PROGRESS, Standing, read_standing, write
+from ams.pipeline.checkpoint import CHECKPOINT, PROGRESS, QUARANTINE, Standing, read_standing, write
 from ams.pipeline.columns import BROKEN
 from ams.pipeline.failures import explained
 from ams.pipeline.options import Given, Name
@@ -26,7 +26,6 @@ Handle = Callable[[DataFrame, int], None]
 Source = dict[str, str]
 """Options of `format("ams")` that say which service and which project."""
 
-QUARANTINE = "quarantine"
 _WILD = frozenset("*?[")
 _LOOK_SECONDS = 0.3
 """How often a running query is looked at."""

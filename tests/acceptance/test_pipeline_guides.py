@@ -9,7 +9,7 @@ from tests.support.service import live_service
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.spark]
 
-GUIDES = ("pipeline-archive", "pipeline-metrics")
+GUIDES = ("pipeline-archive", "pipeline-metrics", "pipeline-replay", "pipeline-republish")
 
 
 @pytest.mark.parametrize("guide", GUIDES)

@@ -11,6 +11,8 @@ from tests.faults.pipeline.kills import batch_begins, run_through_kills
 from tests.pipeline.garden import Garden
 
 COUNT, SITES = 2000, 4
+APART = "local-cluster[1,2,512]"
+"""Executors in processes of their own, where nothing is shared with the driver by accident."""
 
 
 @pytest.mark.spark
@@ -33,6 +35,7 @@ def _told(garden: Garden, file: Path, work: Path) -> None:
         "job": "ams.pipeline.jobs.republish.job:JOB",
         "work": str(work),
         "source": garden.options,
+        "settings": {"spark.master": APART},
         "options": {"topics": ["in"], "rules": [rule], "create_topics": True, "batch": COUNT // 4},
     }
     file.write_text(json.dumps(told))

@@ -50,7 +50,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def run(run: Run, options: Options) -> None:
     """Read what came, keep it, and bring the months it is of up to date."""
-    trust = Trust(ca=options.ca, key=options.key, certificate=options.certificate)
+    # Tasks may work in another folder than we do.
+    trust = Trust(*(each and os.path.abspath(each) for each in (options.ca, options.key, options.certificate)))
     trust.check()
     reader = Reader(trust, options.signed_only)
     to = database.prepared(options.database) if options.database or VARIABLE in os.environ else ""

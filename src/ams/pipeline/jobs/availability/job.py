@@ -27,7 +27,8 @@ SYNCED = StructType([StructField(name, StringType()) for name in ("type", "parti
 
 def run(run: Run, options: Options) -> None:
     """Store the results of the topic by day, and keep the tables of the board right."""
-    follow(run, options, run.topic(*topics(options)))
+    messages = run.topic(*topics(options), maxOffsetsPerTrigger=str(options.batch_messages))
+    follow(run, options, messages)
 
 
 def topics(options: Options) -> list[str]:
@@ -103,7 +104,7 @@ JOB = Job(
     harmless=frozenset(
         {
             *("metric_profile", "aggregation_profile", "operations_profile", "topology", "groups"),
-            *("downtimes", "recomputations", "repeat_hours"),
+            *("downtimes", "recomputations", "repeat_hours", "batch_messages"),
         }
     ),
 )

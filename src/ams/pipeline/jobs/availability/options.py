@@ -35,6 +35,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The recomputation requests."""
     repeat_hours: Annotated[int, msgspec.Meta(ge=1, le=24)] = 24
     """After how many hours of a bad status an event is repeated."""
+    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 200_000
+    """Messages a batch at most."""
     events_topic: str = ""
     """A topic that status events are published to, each once; without it they are only written to the table."""
 

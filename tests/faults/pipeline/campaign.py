@@ -191,7 +191,7 @@ def _availability(seed: int) -> Case:
     return Case(
         job="ams.pipeline.jobs.availability.job:JOB",
         samples=monitoring.messages(seed, DAY, sites=2),
-        options=lambda place: monitoring.files(seed, DAY, place.folder / "world", sites=2),
+        options=lambda place: {**monitoring.files(seed, DAY, place.folder / "world", sites=2), "batch_messages": 800},
         batch=800,
         left=folders,
     )

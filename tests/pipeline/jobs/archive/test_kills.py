@@ -1,4 +1,4 @@
-"""An archive whose driver is killed at a bad moment."""
+"""An archive whose driver is killed at a bad moment, with executors in processes of their own."""
 
 import json
 import sys
@@ -30,6 +30,7 @@ def test_a_killed_archive_is_as_one_that_was_not(garden: Garden, tmp_path: Path)
         "work": str(tmp_path / "work"),
         "source": garden.options,
         "options": {"path": str(path), "batch_messages": 20, "closed_after": 0},
+        "settings": {"spark.master": "local-cluster[1,2,512]", "spark.executor.memory": "512m"},
     }
     (tmp_path / "told.json").write_text(json.dumps(told))
 

@@ -17,7 +17,7 @@ from tests.pipeline.garden import Garden
 pytestmark = pytest.mark.spark
 
 DAY = 86_400_000
-MESSAGES = 80
+MESSAGES = 40
 
 
 def test_a_killed_archive_is_as_one_that_was_not(garden: Garden, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_killed_archive_is_as_one_that_was_not(garden: Garden, tmp_path: Path)
         kills=1,
         working=lambda: LocalFiles().exists(str(path / "_manifest" / "commit-000000000001.json")),
         log=tmp_path / "log",
-        spread=4.0,
+        spread=2.0,
         seed=len(garden.name),
     )
 

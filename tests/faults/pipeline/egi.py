@@ -158,7 +158,7 @@ CASES = {
     ),
     "cloud-info": Case(
         "ams.pipeline.jobs.cloud.job:JOB",
-        lambda seed: cloud.messages(seed, DAY, mishaps=MISHAPS),
+        lambda seed: cloud.messages(seed, DAY, sites=8, hours=20, mishaps=MISHAPS),
         {"now": (datetime.now(UTC) + timedelta(hours=13)).isoformat()},
         _check_clouds,
     ),

@@ -83,7 +83,12 @@ def test_doubled_and_late_messages_change_nothing_and_broken_ones_are_set_aside(
     }
     assert (begun.progress.messages, first_counts) == (7, (4, 2))
     assert (again.progress.messages, again.counts()) == (7, (5, 2))
-    broken = spark.read.parquet(str(tmp_path / "work/quarantine")).orderBy("offset").collect()
+    broken = (
+        spark.read.option("recursiveFileLookup", "true")
+        .parquet(str(tmp_path / "work/quarantine"))
+        .orderBy("offset")
+        .collect()
+    )
     assert [(row["offset"], row["data"], row["reason"].partition(":")[0]) for row in broken] == [
         (3, b"broken", "not JSON"),
         (4, b'{"site": "A"}', "field job is missing"),

@@ -35,7 +35,7 @@ def _told(garden: Garden, file: Path, work: Path) -> None:
         "job": "ams.pipeline.jobs.republish.job:JOB",
         "work": str(work),
         "source": garden.options,
-        "settings": {"spark.master": APART},
-        "options": {"topics": ["in"], "rules": [rule], "create_topics": True, "batch": COUNT // 4},
+        "settings": {"spark.master": APART, "spark.executor.memory": "512m"},
+        "options": {"topics": ["in"], "rules": [rule], "create_topics": True, "batch": COUNT // 2},
     }
     file.write_text(json.dumps(told))

@@ -43,7 +43,7 @@ system: ## Install what comes from Debian and is missing (as root), or name the 
 check: .venv/dev ## Style, format, strict types, and which layer may import which
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check --quiet
-	@MYPYPATH=src $(BIN)/mypy -p ams -p demo -p cluster
+	@MYPYPATH=src $(BIN)/mypy -p ams -p pyspark_ams -p demo -p cluster
 	@PYTHONPATH=src $(BIN)/lint-imports --no-logo
 
 fmt: .venv/dev ## Put the code into the house's format

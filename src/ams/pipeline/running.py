@@ -124,6 +124,10 @@ class Run:
         """Set aside what could not be read (`columns.BROKEN`), exactly once."""
         self.append(Table(self.spark, self._quarantine_root, BROKEN), broken, batch_id)
 
+    def count(self, messages: int) -> None:
+        """Count messages that were read otherwise than by the stream of this run."""
+        self.progress.messages += messages
+
     def counts(self) -> tuple[int, int]:
         """Return how many records this run added to tables, and how many things it set aside."""
         added = {root: _rows(each.table) - each.before for root, each in self._written.items()}

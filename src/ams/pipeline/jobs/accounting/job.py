@@ -72,7 +72,7 @@ def run(run: Run, options: Options) -> None:
 
 JOB = Job(
     name="accounting",
-    summary="usage records of jobs, machines and storage, to monthly summaries",
+    summary="Usage records of jobs, machines and storage, to monthly summaries",
     options=Options,
     run=run,
 )

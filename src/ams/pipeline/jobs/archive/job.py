@@ -102,6 +102,7 @@ def run_check(run: Run, options: CheckOptions) -> None:
     """Tell what an archive holds and everything that is wrong with it; raise `CheckFailed` for anything."""
     folders, wrong = check(run.spark, options.archive, options.selection())
     rows = [(name, *numbers) for name, numbers in sorted(summary(folders).items())]
+    run.count(sum(folder.rows for folder in folders))
     print(table(("TOPIC", "MESSAGES", "FIRST", "LAST", "BYTES"), rows), flush=True)
     if wrong:
         print("\n".join(wrong), flush=True)
@@ -115,14 +116,14 @@ def _counted(wrong: Sequence[str], path: str) -> str:
 
 JOB = Job(
     "archive",
-    "Topics to Parquet, by project, topic and day.",
+    "Topics to Parquet, by project, topic and day",
     Options,
     run,
     harmless=frozenset(Options.__struct_fields__) - {"path"},
 )
 CHECK = Job(
     "archive-check",
-    "Whether an archive has every message once.",
+    "Whether an archive has every message once",
     CheckOptions,
     run_check,
     harmless=frozenset(CheckOptions.__struct_fields__),

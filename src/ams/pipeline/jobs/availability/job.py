@@ -97,7 +97,7 @@ class Availability:
 
 JOB = Job(
     name="availability",
-    summary="daily availability and reliability of sites, services and endpoints, from monitoring results",
+    summary="Daily availability and reliability of sites, services and endpoints, from monitoring results",
     options=Options,
     run=run,
     # Days are computed again when one of these says something else; so they may say it from another file, too.

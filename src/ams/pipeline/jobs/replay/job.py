@@ -79,6 +79,7 @@ def run(run: Run, options: Options) -> None:
         progress = progress.behind(end)
         keep(run.work, progress)
         run.say(f"replay: offset {end} of {progress.start} to {progress.stop}")
+    run.count(progress.messages)
     run.say(f"replay: messages {progress.messages} of {options.topic} in {options.to}")
 
 

@@ -82,6 +82,7 @@ def run(run: Run, options: Options) -> None:
         refused = first_refused(found, options.most).collect()
     finally:
         found.unpersist()
+    run.count(sum(row.checked for row in counts))
     print(table(("TOPIC", "CHECKED", "REFUSED"), [tuple(row) for row in counts]), flush=True)
     for row in refused:
         print(f"{row.project}/{row.topic} {row.offset}: {row.reason}", flush=True)
@@ -126,7 +127,7 @@ def _checker(rules: Rules) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
 
 JOB = Job(
     "schema-check",
-    "Which archived messages a schema would have refused.",
+    "Which archived messages a schema would have refused",
     Options,
     run,
     harmless=frozenset(Options.__struct_fields__),

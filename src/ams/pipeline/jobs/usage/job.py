@@ -41,6 +41,7 @@ def run(run: Run, options: Options) -> None:
     """Count, print the table, and write `usage-MONTH.csv` and `usage-MONTH.html` into the folder of the run."""
     first = first_day(options.month)
     month = count(read(run, options, first), f"{first:%Y-%m}", options.publisher)
+    run.count(sum(each.messages for each in month.totals))
     print(as_text(month), flush=True)
     for ending, content in (("csv", as_csv(month)), ("html", as_page(month))):
         path = run.work / "results" / f"usage-{month.name}.{ending}"
@@ -93,7 +94,7 @@ def write(path: Path, content: str) -> None:
 
 JOB = Job(
     "metrics",
-    "Who used how much in a month: a table, CSV, and a page with plots.",
+    "Who used how much in a month: a table, CSV, and a page with plots",
     Options,
     run,
     harmless=frozenset(Options.__struct_fields__),

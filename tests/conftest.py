@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import shape
 
-MARKS = {"kafka_servers": "kafka", "postgres_url": "postgres", "spark": "spark"}
+MARKS = {"kafka_servers": "kafka", "postgres_url": "postgres", "spark_session": "spark"}
 """Fixtures, and how tests that use them are marked; by these marks `make test` leaves out what the machine lacks."""
 
 
@@ -34,6 +34,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     assert isinstance(item, pytest.Function)
     for fixture in MARKS.keys() & set(item.fixturenames):
         item.add_marker(MARKS[fixture])
+    if "spark_session" in item.fixturenames:
+        item.add_marker(pytest.mark.xdist_group("spark"))  # one worker has the session, which is costly to start
 
 
 @pytest.fixture

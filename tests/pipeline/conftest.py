@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark_session() -> Iterator[SparkSession]:
     from ams.pipeline.session import local_session
 
     with warnings.catch_warnings():
@@ -25,6 +25,14 @@ def spark() -> Iterator[SparkSession]:
         session = local_session("tests", memory="512m", settings=settings)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def spark(spark_session: SparkSession) -> SparkSession:
+    """The session of all tests, active in whatever thread of Java serves this one."""
+    from ams.pipeline.session import activated
+
+    return activated(spark_session)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.kafka import Kafka, load
 from ams.pipeline.options import names
+from ams.pipeline.session import activated
 
 FILTERS = "spark.sql.python.filterPushdown.enabled"
 _OF_KAFKA = {
@@ -33,7 +34,7 @@ def read_topic(spark: SparkSession, topic: str, *, kafka: Kafka | None = None, *
         [name] = names("topic", topic, options.pop("project", None))
         return load(spark.read.options(**_for_kafka(options)), kafka, name)
     filters = {"pushFilters": str(spark.conf.get(FILTERS))}
-    return spark.read.format("ams").options(**{**filters, **options}, topic=topic).load()
+    return activated(spark).read.format("ams").options(**{**filters, **options}, topic=topic).load()
 
 
 def stream_topic(spark: SparkSession, topic: str, *, kafka: Kafka | None = None, **options: str) -> DataFrame:
@@ -41,7 +42,7 @@ def stream_topic(spark: SparkSession, topic: str, *, kafka: Kafka | None = None,
     if kafka is not None:
         [name] = names("topic", topic, options.pop("project", None))
         return load(spark.readStream.options(**_for_kafka(options)), kafka, name)
-    return spark.readStream.format("ams").options(**options, topic=topic).load()
+    return activated(spark).readStream.format("ams").options(**options, topic=topic).load()
 
 
 def _for_kafka(options: dict[str, str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from ams.pipeline.failures import explained
 from ams.pipeline.options import Given, Name
 from ams.pipeline.progress import Progress, now
 from ams.pipeline.service import Service
+from ams.pipeline.session import activated
 from ams.pipeline.tables import Result, Table
 
 Handle = Callable[[DataFrame, int], None]
@@ -90,7 +91,7 @@ class Run:
             given["topicPattern" if _WILD & set("".join(names)) else "topic"] = ",".join(names)
         if "topic" in given:
             self._note_beginning(names, given)
-        return self.spark.readStream.format("ams").options(**given).load()
+        return activated(self.spark).readStream.format("ams").options(**given).load()
 
     def _note_beginning(self, names: Sequence[str], given: Mapping[str, str]) -> None:
         """Find out where a first batch begins, so that it can be counted."""

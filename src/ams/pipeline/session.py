@@ -1,6 +1,7 @@
 """Sessions of Spark on this machine, set up as all jobs here want them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -40,3 +41,14 @@ def local_session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def activated(spark: SparkSession) -> SparkSession:
+    """Return a session after making it the one Java looks data sources up in.
+
+    Spark finds those written in Python in the active session only. That one belongs to a thread of Java, and PySpark
+    goes on in a new thread, without one, when its connection to the old was closed.
+    """
+    jvm: Any = spark._jvm
+    jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    return spark

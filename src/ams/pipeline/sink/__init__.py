@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ams.pipeline.options import Given
+from ams.pipeline.session import activated
 from ams.pipeline.sink.arranging import arranged, written_down
 from ams.pipeline.sink.options import KEY_WINDOW_SECONDS
 from ams.pipeline.sink.window import refuse_stale
@@ -32,6 +33,7 @@ def publish(
     Within `foreachBatch` each message is stored exactly once, however often the batch is tried. A batch that publishes
     more than once to a topic gives each time another `idempotencyKey`.
     """
+    activated(rows.sparkSession)
     writer = arranged(rows, order_by, lane).write.format("ams").mode("append").options(**options)
     writer.option("orderBy", ",".join(order_by)).save()
 

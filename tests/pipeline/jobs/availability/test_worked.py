@@ -77,14 +77,16 @@ class Monitored:
 
 
 @pytest.fixture(scope="module")
-def monitored(spark: SparkSession, service: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
+def monitored(
+    spark_session: SparkSession, service: Served, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Monitored]:
     """The job has met an empty topic; then most results, some twice, the last first, and a message that is none; then
     a result that came late."""
     with Client(service.run.base_url, service.token) as client:
         garden = make_garden(service, client, "monitoring")
         garden.topic("metric_data")
         garden.topic("status_events")
-        found = Monitored(spark, garden, tmp_path_factory.mktemp("work"))
+        found = Monitored(spark_session, garden, tmp_path_factory.mktemp("work"))
         found.run()
         early = results()[:9] + results()[10:]
         found.publish([*early[7:], *early[:9], b"\x02"])

@@ -15,6 +15,7 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.usage.figures import BY_DAY, BY_MONTH, figures, sizes
 from ams.pipeline.jobs.usage.report import Month, Usage, as_csv, as_page, as_text, following
 from ams.pipeline.running import Run
+from ams.pipeline.session import activated
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +57,7 @@ def read(run: Run, options: Options, first: date) -> DataFrame:
         part = Selection(options.project, options.topics, f"{first}", last)
         found = archived(run.spark, options.archive, part)
     else:
-        reader = run.spark.read.format("ams").options(**run.source, topicPattern=",".join(options.topics))
+        reader = activated(run.spark).read.format("ams").options(**run.source, topicPattern=",".join(options.topics))
         found = dated(reader.load())
     return found.where((F.col("date") >= F.lit(first)) & (F.col("date") < F.lit(following(first))))
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from ams.pipeline.expressions import parse, type_of, types
 from ams.pipeline.expressions.compiling import column
 from ams.pipeline.expressions.functions import FUNCTIONS
-from ams.pipeline.steps.schemas import spark_type, struct
+from ams.pipeline.flows.steps.schemas import spark_type, struct
 
 COLUMNS = {
     "site": types.TEXT,

@@ -9,7 +9,7 @@ from ams.pipeline.definition.findings import Findings
 from ams.pipeline.expressions import Node, parse, type_of, types
 from ams.pipeline.expressions.checking import hint
 from ams.pipeline.expressions.types import Type
-from ams.pipeline.steps.schemas import ATTRIBUTES, SOURCE
+from ams.pipeline.flows.steps.schemas import ATTRIBUTES, SOURCE
 from ams.yaml_tree import Value, bad
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)

@@ -8,9 +8,9 @@ from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.expressions import types
 from ams.pipeline.expressions.types import Type
+from ams.pipeline.flows.payloads import Avro, Json, Text
+from ams.pipeline.flows.steps.schemas import ATTRIBUTES, PLACE_TYPE, SOURCE
 from ams.pipeline.parsing import Parse
-from ams.pipeline.payloads import Avro, Json, Text
-from ams.pipeline.steps.schemas import ATTRIBUTES, PLACE_TYPE, SOURCE
 from ams.yaml_tree import Value, bad
 
 FORMATS = ("json", "avro", "text")

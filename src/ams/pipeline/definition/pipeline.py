@@ -7,7 +7,7 @@ from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.sink import read_sink
 from ams.pipeline.definition.source import read_source
 from ams.pipeline.definition.steps import read_steps
-from ams.pipeline.flow import Flow
+from ams.pipeline.flows.flow import Flow
 from ams.pipeline.plan import Plan
 from ams.yaml_tree import Value, bad
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ams.pipeline.expressions.types import Type
+from ams.pipeline.flows.steps import Step
+from ams.pipeline.flows.steps.schemas import MESSAGE_TYPES
 from ams.pipeline.parsing import Parse
-from ams.pipeline.steps import Step
-from ams.pipeline.steps.schemas import MESSAGE_TYPES
 from ams.yaml_tree import Value, read_capped
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.expressions.types import Type
-from ams.pipeline.payloads import from_text
+from ams.pipeline.flows.payloads import from_text
 from ams.yaml_tree import Value, bad
 
 

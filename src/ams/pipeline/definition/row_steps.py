@@ -14,8 +14,8 @@ from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.definition.reference import read_reference
 from ams.pipeline.expressions import Node, parse, types
-from ams.pipeline.steps import Derive, Explode, Filter, Join, Select
-from ams.pipeline.steps.schemas import SOURCE
+from ams.pipeline.flows.steps import Derive, Explode, Filter, Join, Select
+from ams.pipeline.flows.steps.schemas import SOURCE
 from ams.yaml_tree import Value, bad
 
 

@@ -9,8 +9,8 @@ from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.expressions import types
 from ams.pipeline.expressions.types import Type
-from ams.pipeline.sinks import ROWS, Console, Parquet, Postgres, Sink, Topic
-from ams.pipeline.steps.schemas import SOURCE
+from ams.pipeline.flows.sinks import ROWS, Console, Parquet, Postgres, Sink, Topic
+from ams.pipeline.flows.steps.schemas import SOURCE
 from ams.yaml_tree import Value, bad
 
 KINDS: Mapping[str, Sequence[str]] = {

@@ -8,9 +8,9 @@ from ams.pipeline.definition.reading import Steps
 from ams.pipeline.expressions import parse, type_of, types
 from ams.pipeline.expressions.tree import Call
 from ams.pipeline.expressions.types import Type
-from ams.pipeline.steps import Aggregate, Deduplicate
-from ams.pipeline.steps.schemas import SOURCE
-from ams.pipeline.steps.whole import Figure
+from ams.pipeline.flows.steps import Aggregate, Deduplicate
+from ams.pipeline.flows.steps.schemas import SOURCE
+from ams.pipeline.flows.steps.whole import Figure
 from ams.yaml_tree import Value, bad
 
 AGGREGATES: Mapping[str, tuple[Callable[[Type], bool], Type | None]] = {

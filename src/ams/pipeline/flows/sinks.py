@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 
 from ams.pipeline.expressions.compiling import column
 from ams.pipeline.expressions.tree import Node
+from ams.pipeline.flows.steps.rows import Types
+from ams.pipeline.flows.steps.schemas import SOURCE, struct
+from ams.pipeline.flows.steps.whole import Deduplicate
 from ams.pipeline.running import Run
-from ams.pipeline.steps.rows import Types
-from ams.pipeline.steps.schemas import SOURCE, struct
-from ams.pipeline.steps.whole import Deduplicate
 
 ROWS = "rows"
 """The table that keeps the rows which steps on all of them are computed from."""

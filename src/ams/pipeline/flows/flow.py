@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 from ams.pipeline.columns import PLACE
 from ams.pipeline.expressions.types import Type
+from ams.pipeline.flows.sinks import ROWS, Sink
+from ams.pipeline.flows.steps import Step
+from ams.pipeline.flows.steps.schemas import SOURCE, struct
 from ams.pipeline.parsing import Parse, rows_of, split
 from ams.pipeline.running import Run
-from ams.pipeline.sinks import ROWS, Sink
-from ams.pipeline.steps import Step
-from ams.pipeline.steps.schemas import SOURCE, struct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

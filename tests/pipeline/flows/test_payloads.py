@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.expressions import types
-from ams.pipeline.payloads import Avro, Json, Text
+from ams.pipeline.flows.payloads import Avro, Json, Text
 
 FIELDS = {
     "site": types.TEXT,

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from ams.pipeline.expressions.compiling import column
 from ams.pipeline.expressions.tree import Node
 from ams.pipeline.expressions.types import Type
-from ams.pipeline.steps.schemas import SOURCE, spark_type, struct
+from ams.pipeline.flows.steps.schemas import SOURCE, spark_type, struct
 
 Types = Mapping[str, Type]
 """The columns before a step."""

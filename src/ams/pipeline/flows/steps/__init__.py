@@ -4,8 +4,8 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from ams.pipeline.steps.rows import Derive, Explode, Filter, Join, Select
-from ams.pipeline.steps.whole import Aggregate, Deduplicate
+from ams.pipeline.flows.steps.rows import Derive, Explode, Filter, Join, Select
+from ams.pipeline.flows.steps.whole import Aggregate, Deduplicate
 
 __all__ = ["Aggregate", "Deduplicate", "Derive", "Explode", "Filter", "Join", "Select", "Step"]
 

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from ams.pipeline.expressions.compiling import column
 from ams.pipeline.expressions.tree import Node
-from ams.pipeline.steps.rows import Types
-from ams.pipeline.steps.schemas import SOURCE, spark_type
+from ams.pipeline.flows.steps.rows import Types
+from ams.pipeline.flows.steps.schemas import SOURCE, spark_type
 
 _ORDER = ("publish_time", "project", "topic", "offset")
 _NUMBER = "_number"

@@ -1,0 +1,1 @@
+"""What a definition comes to: messages through steps into a sink (`flow`), as a run does it."""

@@ -49,6 +49,11 @@ def to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def quarantine_of(spark: SparkSession, work: Path) -> Table:
+    """Return the table of what a run in a folder has set aside (`columns.BROKEN`), by topic."""
+    return Table(spark, str(work / QUARANTINE), BROKEN, ("topic",))
+
+
 @dataclass(slots=True)
 class Run:
     """What a job has while it runs.
@@ -123,7 +128,7 @@ class Run:
 
     def quarantine(self, broken: DataFrame, batch_id: int) -> None:
         """Set aside what could not be read (`columns.BROKEN`), exactly once."""
-        self.append(Table(self.spark, self._quarantine_root, BROKEN), broken, batch_id)
+        self.append(quarantine_of(self.spark, self.work), broken, batch_id)
 
     def count(self, messages: int) -> None:
         """Count messages that were read otherwise than by the stream of this run."""
@@ -132,12 +137,8 @@ class Run:
     def counts(self) -> tuple[int, int]:
         """Return how many records this run added to tables, and how many things it set aside."""
         added = {root: _rows(each.table) - each.before for root, each in self._written.items()}
-        broken = added.pop(self._quarantine_root, 0)
+        broken = added.pop(quarantine_of(self.spark, self.work).root, 0)
         return sum(added.values()), broken
-
-    @property
-    def _quarantine_root(self) -> str:
-        return str(self.work / QUARANTINE)
 
     def stream(self, frame: DataFrame, handle: Handle, refresh: Callable[[], None] | None = None) -> None:
         """Run the one streaming query of this run: `handle` for each batch, `refresh` whenever it has caught up.

@@ -16,10 +16,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ams.pipeline.columns import BROKEN, MESSAGES
-from ams.pipeline.running import Run
+from ams.pipeline.columns import MESSAGES
+from ams.pipeline.running import Run, quarantine_of
 from ams.pipeline.samples import Sample
-from ams.pipeline.tables import Table
 
 PROJECT = "egi"
 START = datetime(2024, 3, 5, tzinfo=UTC)
@@ -82,7 +81,7 @@ def recorded_run(spark: SparkSession, folder: Path, *batches: Sequence[Message])
 
 def quarantined(run: Run) -> list[tuple[bytes, str]]:
     """Return what a run has set aside: payloads and reasons."""
-    rows = Table(run.spark, str(run.work / "quarantine"), BROKEN).read().collect()
+    rows = quarantine_of(run.spark, run.work).read().collect()
     return [(bytes(row["data"]), row["reason"]) for row in rows]
 
 

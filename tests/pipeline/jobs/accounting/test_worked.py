@@ -8,9 +8,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ams.pipeline.columns import BROKEN
 from ams.pipeline.jobs.accounting.job import Results
-from ams.pipeline.tables import Table
+from ams.pipeline.running import quarantine_of
 from tests.pipeline.jobs.accounting.working import work_through
 
 WORKED = Path(__file__).with_name("worked.md").read_text()
@@ -57,7 +56,7 @@ def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in
     results = work_through(spark, tmp_path, [doubled[late:], doubled[:late]])
 
     check(results)
-    broken = Table(spark, str(tmp_path / "quarantine"), BROKEN).read().collect()
+    broken = quarantine_of(spark, tmp_path).read().collect()
     assert [(row.reason,) for row in broken] == 2 * expected("reasons")[1]
     assert [row.data.decode() for row in broken] == 2 * [text for text in TEXTS if "WallDuration: -7200" in text]
 

@@ -11,12 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ams.client import Client, Message
-from ams.pipeline.columns import BROKEN
 from ams.pipeline.jobs.availability.events import EVENT_LISTS, EVENT_WORDS
 from ams.pipeline.jobs.availability.job import JOB
 from ams.pipeline.jobs.availability.options import Options
-from ams.pipeline.running import Run
-from ams.pipeline.tables import Table
+from ams.pipeline.running import Run, quarantine_of
 from tests.pipeline.garden import Garden, make_garden
 from tests.pipeline.jobs.availability.support import PROFILES, WORKED, datum, record, rows
 from tests.support.served import Served
@@ -162,7 +160,7 @@ def test_a_status_that_stays_bad_for_a_day_is_told_again(spark: SparkSession, wo
 
 
 def test_what_is_no_result_is_set_aside_and_counted(spark: SparkSession, work: Path) -> None:
-    quarantine = Table(spark, str(work / "quarantine"), BROKEN).read()
+    quarantine = quarantine_of(spark, work).read()
 
     assert rows(quarantine, "offset", "reason") == [(16, "not a datum of the schema current")]
 

@@ -6,11 +6,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ams.client import Message, wire
-from ams.pipeline.columns import BROKEN
 from ams.pipeline.jobs.republish.job import Options, run
 from ams.pipeline.jobs.republish.rules import Rule
-from ams.pipeline.running import Run
-from ams.pipeline.tables import Table
+from ams.pipeline.running import Run, quarantine_of
 from tests.pipeline.garden import Garden
 
 RULES = (
@@ -65,7 +63,7 @@ def test_nothing_goes_back_to_where_it_was_read_from(spark: SparkSession, garden
 
 
 def _set_aside(spark: SparkSession, work: Path) -> list[tuple[int, str]]:
-    rows = Table(spark, str(work / "quarantine"), BROKEN).read().orderBy("offset")
+    rows = quarantine_of(spark, work).read().orderBy("offset")
     return [(row.offset, row.reason) for row in rows.collect()]
 
 

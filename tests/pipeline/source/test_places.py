@@ -130,6 +130,25 @@ def test_a_stream_begins_at_the_end_with_a_batch_of_nothing_that_may_come_again(
     assert ranges(again, begin, again.latestOffset(begin, ALL)) == [("plants", 3, 5)]
 
 
+def test_a_stream_that_begins_at_the_end_reads_what_comes(three: Garden, stream: Open) -> None:
+    reader = stream(three, topic="plants")
+    begin = reader.initialOffset()
+    assert reader.latestOffset(begin, ALL) == begin
+    assert ranges(reader, reader.initialOffset(), begin) == []
+    assert reader.latestOffset(begin, ALL) == begin
+    three.publish("plants", numbered(2))
+
+    assert reader.latestOffset(begin, ALL) == at(three, plants=5)
+
+
+def test_a_first_batch_that_comes_again_from_a_time_is_followed_by_the_rest(three: Garden, stream: Open) -> None:
+    begin = at(three, plants=0)
+    again = stream(three, topic="plants", startingTimestamp="0")  # after a kill, before the first batch was done
+
+    assert ranges(again, again.initialOffset(), begin) == []
+    assert again.latestOffset(begin, ALL) == at(three, plants=3)
+
+
 def test_batches_are_limited_and_lag_is_reported(three: Garden, stream: Open) -> None:
     reader = stream(three, topic="plants,birds", startingOffsets="earliest", maxOffsetsPerTrigger="2")
     assert reader.getDefaultReadLimit() == ReadMaxRows(2)

@@ -1,5 +1,6 @@
 """Topics read by Spark."""
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,30 @@ def test_what_is_wrong_is_said_when_a_topic_is_loaded_or_planned(spark: SparkSes
     with pytest.raises(AnalysisException, match="NotFound: Topic doesn't exist") as caught:
         spark.read.format("ams").options(**garden.options, topic="plants").load().count()
     assert garden.served.token not in str(caught.value)
+
+
+@pytest.mark.parametrize("start", [{"startingTimestamp": "0"}, {"startingOffsets": "latest"}])
+def test_a_stream_that_notes_where_it_begins_goes_on_from_there(
+    spark: SparkSession, garden: Garden, tmp_path: Path, start: dict[str, str]
+) -> None:
+    garden.topic("plants", numbered(3))
+    seen: list[list[int]] = []
+
+    def note(batch: DataFrame, batch_id: int) -> None:
+        seen.append([row.offset for row in batch.orderBy("offset").collect()])
+        if batch_id == 0:
+            garden.publish("plants", numbered(2, 3))
+
+    stream = spark.readStream.format("ams").options(**garden.options, topic="plants", **start).load()
+    writer = stream.writeStream.foreachBatch(note).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(processingTime="100 milliseconds").start()
+    until = time.monotonic() + 60
+    while sum(map(len, seen)) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
+    query.stop()
+
+    assert seen[0] == []
+    assert [offset for each in seen for offset in each] == ([3, 4] if "startingOffsets" in start else [0, 1, 2, 3, 4])
 
 
 def test_a_stream_goes_on_where_its_checkpoint_is_and_the_cursor_follows(

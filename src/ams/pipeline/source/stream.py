@@ -31,7 +31,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self._initial: Offsets | None = None
-        """Where the query begins, if that was asked in this process."""
+        """Where the query begins, as long as that is not in the checkpoint."""
+        self._begun = False
+        """Whether the first batch that is asked for here was planned."""
         self._target: Offsets | None = None
         """Where a query that reads what is available ends."""
         self._ends: Offsets | None = None
@@ -57,14 +59,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802  # Spark's name
         """Return where the next batch ends.
 
-        Spark asks when all batches up to `start` are in the checkpoint, which is not yet so of where the query begins.
+        Spark asks when all batches up to `start` are in the checkpoint, which is not yet so of where the query begins
+        when it asks for the first time.
         """
         self._ends = ends = self._target or self._ends_now()
         self._require_known(start)
-        if start == self._initial:
+        if start == self._initial and not self._begun:
+            self._begun = True
             if self.reading.begins_at_end:
                 return start
         else:
+            self._initial = None
             self._follow(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return limited(self._from(start, ends), ends, most)
@@ -75,6 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return the ranges of a batch."""
+        self._begun = True
         topics = [Name(*topic.split("/")) for topic in end]  # of a batch that comes again, as they were then
         ranges = parts(self._from(start, end), end, topics, self.reading.min_partitions)
         return [Partition(each) for each in ranges]

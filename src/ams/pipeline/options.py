@@ -18,6 +18,8 @@ from ams.pipeline.errors import WrongOption
 
 ACCESS = ("endpoint", "token", "tokenFile", "ca", "profile", "project", "retrySeconds")
 """Options of source and sink alike."""
+_DIGITS = 18
+"""Of a whole number that Java can hold."""
 RETRY_SECONDS = 60.0
 """How long a call to a service that is away is tried again, unless it is said otherwise."""
 
@@ -67,8 +69,8 @@ class Given:
         text = self.text(name)
         if text is None:
             return None
-        if not text.isascii() or not text.isdecimal() or int(text) < 1:
-            raise WrongOption(name, f"{shortened(text)} is no whole number of at least 1")
+        if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
+            raise WrongOption(name, f"{shortened(text)} is no whole number of at least 1, or too large")
         return int(text)
 
     def truth(self, name: str, *, default: bool) -> bool:

@@ -131,6 +131,7 @@ END = "sink: {console: 5}\n"
         ("source: {subscription: [a, b]}\n" + END, "only one subscription can be read"),
         ("source: {topics: []}\n" + END, "at least one name is expected here"),
         ("source: {topic: a, from: yesterday}\n" + END, "'yesterday' is neither earliest, latest nor a time"),
+        ("source: {topic: a, from: 0001-01-01T00:00+14:00}\n" + END, "is neither earliest, latest nor a time"),
         ("source: {topic: a, max_messages: 0}\n" + END, "a whole number from 1 to 1000000000 is expected here"),
         ("source: {topic: a, token: secret}\n" + END, "unknown key 'token'"),
         (START + "job: archive\n" + END, "unknown key 'source'; there are name, job, options"),
@@ -174,6 +175,17 @@ END = "sink: {console: 5}\n"
             "has no column town",
         ),
         (START + JSON % "{join: {file: sites.csv, by: site, fields: {site: whole}}}" + END, "site is text in the rows"),
+        (START + JSON % "{join: {file: sites.csv, by: site, fields: {town: text}}}" + END, "site is text in the rows"),
+        (START + JSON % "{derive: {Site: upper(site)}}" + END, "'Site' and 'site' are one to Spark"),
+        (START + JSON % "{select: {a: site, A: site}}" + END, "'A' and 'a' are one to Spark"),
+        (START + JSON % "{explode: {column: tags, as: Wall}}" + END, "'Wall' and 'wall' are one to Spark"),
+        (START + JSON % "{aggregate: {by: site, values: {SITE: count()}}}" + END, "'SITE' and 'site' are one to Spark"),
+        (
+            START + JSON % "{join: {file: sites.csv, by: site, fields: {site: text, Wall: text}}}" + END,
+            "'Wall' and 'wall' are one to Spark",
+        ),
+        (START + "steps: [{parse: {format: json, fields: {a: {b: text, B: text}}}}]\n" + END, "'B' and 'b' are one to"),
+        (START + JSON % "{select: [site]}" + "sink: {postgres: t, key: source}\n", "no column 'source'"),
         (
             START + JSON % "{join: {file: sites.csv, by: site, fields: {site: text, wall: text}}}" + END,
             "a column wall already",
@@ -197,6 +209,10 @@ def test_each_mistake_has_its_reason(tmp_path: Path, text: str, reason: str) -> 
             "null has no column type",
         ),
         ({"type": "record", "name": "r", "fields": [{"name": "source", "type": "int"}]}, "'source' is taken"),
+        (
+            {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}, {"name": "A", "type": "int"}]},
+            "'a' and 'A' are one to Spark",
+        ),
     ],
 )
 def test_avro_schemas_that_no_columns_can_be_made_of_are_refused(tmp_path: Path, schema: Any, reason: str) -> None:

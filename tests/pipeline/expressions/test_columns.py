@@ -21,9 +21,10 @@ COLUMNS = {
     "place": types.record({"lat": types.NUMBER}),
     "data": types.BYTES,
     "least": types.WHOLE,
+    "nothing": types.NULL,
 }
 AT = datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
-ROW = (" Site.A ", 7, 2.5, AT, ["x", "y"], {"vo": "ops"}, {"lat": 51.5}, b"\xff", -(2**63))
+ROW = (" Site.A ", 7, 2.5, AT, ["x", "y"], {"vo": "ops"}, {"lat": 51.5}, b"\xff", -(2**63), None)
 
 RESULTS: Mapping[str, Any] = {
     "jobs + 1": 8,
@@ -82,6 +83,18 @@ RESULTS: Mapping[str, Any] = {
     "time(9223372036854775807)": None,
     "day(at)": date(2024, 3, 5),
     "day('2024-02-30')": None,
+    "day(concat('to', 'day'))": None,
+    "time('today UTC+01:00')": None,
+    "time(concat('12:30', ''))": None,
+    "day('2024')": date(2024, 1, 1),
+    "day(' 2024-3-5 ')": date(2024, 3, 5),
+    "time('+20000-01-01')": None,
+    "time('9999-12-31T23:59:59-01:00')": None,
+    "nothing is null and not nothing is null": False,
+    "if(nothing, 1, 2)": 2,
+    "if(null, 1, 2)": 2,
+    "coalesce(nothing, 'x')": "x",
+    f"jobs in ({', '.join(map(str, range(400)))})": True,
     "month(at)": "2024-03",
     "year(at)": 2024,
     "seconds(hour(at))": 1709632800,

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from ams.pipeline.expressions import WrongExpression, parse, type_of, types
 from ams.pipeline.expressions.functions import FUNCTIONS
-from ams.pipeline.expressions.grammar import MAX_DEPTH
+from ams.pipeline.expressions.grammar import MAX_DEPTH, MAX_SIGNS
 from ams.pipeline.expressions.tokens import MAX_LENGTH
 from ams.pipeline.expressions.tree import Binary, Call, Column, Field, IsNull, Item, Literal, Node, OneOf, Unary
 
@@ -72,6 +72,8 @@ def test_signs_bind_as_people_expect(text: str, tree: Node) -> None:
         ("1e999", 1, "this number is too large"),
         ("§", 1, "'§' means nothing here"),
         ("(" * (MAX_DEPTH + 1), MAX_DEPTH + 1, f"deeper than {MAX_DEPTH} levels"),
+        ("1" + "+1" * (MAX_SIGNS + 1), 2 * MAX_SIGNS + 2, f"more than {MAX_SIGNS} signs"),
+        ("tags" + "[0]" * (MAX_SIGNS + 1), 3 * MAX_SIGNS + 5, f"more than {MAX_SIGNS} signs"),
         ("a" * (MAX_LENGTH + 1), MAX_LENGTH, f"longer than {MAX_LENGTH} characters"),
     ],
 )

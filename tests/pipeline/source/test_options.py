@@ -54,6 +54,8 @@ def read(options: dict[str, str], environment: dict[str, str] | None = None) -> 
         (TOPIC | {"startingTimestamp": "9" * 30}, "startingTimestamp", "is no time"),
         (TOPIC | {"startingTimestamp": "0", "startingOffsets": "1"}, "startingTimestamp", "not both"),
         (TOPIC | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "whole number of at least 1"),
+        (TOPIC | {"maxOffsetsPerTrigger": "9" * 5000}, "maxOffsetsPerTrigger", "or too large"),
+        (TOPIC | {"startingTimestamp": "0001-01-01T00:00:00+14:00"}, "startingTimestamp", "is no time such as"),
         (TOPIC | {"minPartitions": "2.5"}, "minPartitions", "whole number of at least 1"),
         (TOPIC | {"failOnDataLoss": "no"}, "failOnDataLoss", "neither true nor false"),
         (TOPIC | {"retrySeconds": "nan"}, "retrySeconds", "no number of seconds"),

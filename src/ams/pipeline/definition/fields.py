@@ -32,6 +32,13 @@ def checked_name(value: Value, name: str, taken: Collection[str] = (SOURCE,)) ->
     return name
 
 
+def check_apart(value: Value, name: str, others: Iterable[str]) -> None:
+    """Raise `BadDocument` for a name that Spark, to which upper and lower case are one, takes for another one."""
+    for other in others:
+        if other != name and other.lower() == name.lower():
+            raise bad(value.place, f"{name!r} and {other!r} are one to Spark, which takes A for a")
+
+
 def known_column(value: Value, columns: Iterable[str]) -> str:
     """Read the name of a column there is; raise `BadDocument` for another."""
     name = value.text()
@@ -63,6 +70,7 @@ def fields(value: Value, findings: Findings, taken: Collection[str] = TAKEN) -> 
     for name, each in value.mapping().items():
         with findings.catch(each):
             checked_name(each, name, taken)
+            check_apart(each, name, found)
             found[name] = types.NULL  # fits everywhere, so that what is wrong with it is told only once
             found[name] = _type(each, findings)
     if not found:
@@ -92,14 +100,22 @@ def expression(value: Value, columns: Mapping[str, Type]) -> tuple[Node, Type]:
 
 
 def expressions(
-    value: Value, columns: Mapping[str, Type], findings: Findings, taken: Collection[str] = (SOURCE,)
+    value: Value,
+    columns: Mapping[str, Type],
+    findings: Findings,
+    taken: Collection[str] = (SOURCE,),
+    beside: Collection[str] = (),
 ) -> tuple[dict[str, Node], dict[str, Type]]:
-    """Read names with expressions, and their types; of what is wrong, remember it and go on."""
+    """Read names with expressions, and their types; of what is wrong, remember it and go on.
+
+    `beside` are the columns that stay beside those that are made.
+    """
     nodes: dict[str, Node] = {}
     found: dict[str, Type] = {}
     for name, each in value.mapping().items():
         with findings.catch(each):
             checked_name(each, name, taken)
+            check_apart(each, name, [*beside, *nodes])
             nodes[name], found[name] = expression(each, columns)
     if not nodes and not value.mapping():
         findings.add(value, "at least one name with an expression is expected here")

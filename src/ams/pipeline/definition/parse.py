@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ams.pipeline.definition.avro import avro_fields
-from ams.pipeline.definition.fields import TAKEN, checked_name, fields, known_columns
+from ams.pipeline.definition.fields import TAKEN, check_apart, checked_name, fields, known_columns
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.expressions import types
@@ -59,6 +59,7 @@ def _avro(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findin
     for name in found:
         with findings.catch(said["schema"]):
             checked_name(said["schema"], name, TAKEN)
+            check_apart(said["schema"], name, [each for each in found if each < name])
     packed = said["packed"].switch() if "packed" in said else False
     return Avro(schema, found, _required(said, found, findings), packed), found
 

@@ -3,6 +3,7 @@
 import yaml
 
 from ams.pipeline.definition.fields import (
+    check_apart,
     column_name,
     expression,
     expressions,
@@ -29,7 +30,7 @@ def filter_step(value: Value, steps: Steps, _: Findings) -> None:
 
 def derive_step(value: Value, steps: Steps, findings: Findings) -> None:
     """Read `derive`."""
-    nodes, found = expressions(value, steps.columns, findings)
+    nodes, found = expressions(value, steps.columns, findings, beside=steps.columns)
     before = dict(steps.columns)
     steps.columns |= found
     steps.add(Derive(nodes, before, dict(steps.columns)))
@@ -59,6 +60,7 @@ def explode_step(value: Value, steps: Steps, findings: Findings) -> None:
         raise bad(said["column"].place, f"{name} is no list but {steps.columns[name]}")
     made = column_name(said["as"]) if "as" in said else name
     del steps.columns[name]
+    check_apart(said["as"] if "as" in said else said["column"], made, steps.columns)
     steps.columns[made] = item
     steps.add(Explode(name, made))
 
@@ -76,6 +78,10 @@ def join_step(value: Value, steps: Steps, findings: Findings) -> None:
     for name in table:
         if name in steps.columns and name not in by:
             findings.add(said["fields"], f"there is a column {name} already")
+        with findings.catch(said["fields"]):
+            check_apart(said["fields"], name, steps.columns)
+    if not table.keys() >= set(by):
+        return
     rows = read_reference(said["file"], steps.file(said["file"]), table, by)
     steps.columns |= table
     steps.add(Join(by, table, rows))

@@ -65,7 +65,7 @@ def _postgres(said: Mapping[str, Value], steps: Steps, findings: Findings) -> Si
         )
     if "key" not in said:
         raise bad(said["postgres"].place, "key must be said: the columns that are one row's alone")
-    key = known_columns(said["key"], steps.columns, findings)
+    key = known_columns(said["key"], _flat(steps.columns), findings)
     for name, kind in _flat(steps.columns).items():
         if kind.word in ("map", "record", "list"):
             findings.add(said["postgres"], f"{name} is a {kind.word}: select what goes into the table")

@@ -80,9 +80,9 @@ def _start(value: Value) -> dict[str, str]:
         return {"startingOffsets": text}
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise bad(
             value.place, f"{text[:40]!r} is neither earliest, latest nor a time such as 2024-03-05T10:00Z"
         ) from None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     return {"startingTimestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from ams.pipeline.definition.fields import checked_name, known_columns
+from ams.pipeline.definition.fields import check_apart, checked_name, known_columns
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.expressions import parse, type_of, types
@@ -50,6 +50,7 @@ def aggregate_step(value: Value, steps: Steps, findings: Findings) -> None:
         with findings.catch(each):
             if checked_name(each, name) in found:
                 raise bad(each.place, f"{name!r} is said twice")
+            check_apart(each, name, found)
             figures[name], found[name] = _figure(each, steps.columns)
     if not figures and "values" in said:
         findings.add(said["values"], "at least one name with a figure is expected here")

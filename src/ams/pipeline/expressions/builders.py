@@ -10,10 +10,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ams.pipeline.expressions.tree import Literal, Node, Plain
-from ams.pipeline.expressions.types import BYTES, DAY, NUMBER, TIME, WHOLE, Type
+from ams.pipeline.expressions.types import BYTES, DAY, NUMBER, TEXT, TIME, WHOLE, Type
 
 _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
 """From year 1 to year 9999: what Spark's times can be, in seconds since 1970."""
+_YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"
+"""How a text begins that says a day of the years 1 to 9999."""
 _MOST_DECIMALS = 15
 
 
@@ -128,7 +130,7 @@ def greatest(given: Arguments) -> Column:
 def if_(given: Arguments) -> Column:
     """Choose; what is neither true nor false counts as false."""
     condition, then, otherwise = given.columns
-    return F.when(condition, then).otherwise(otherwise)
+    return F.when(condition.cast("boolean"), then).otherwise(otherwise)  # which a bare null is not
 
 
 def coalesce(given: Arguments) -> Column:
@@ -162,20 +164,24 @@ def time(given: Arguments) -> Column:
     if given.types[0] == WHOLE:
         possible = given.first.between(_FIRST_SECOND, _LAST_SECOND)
         return F.when(possible, F.timestamp_seconds(given.first))
-    return given.first if given.types[0] == TIME else _cast(given, "timestamp")
+    if given.types[0] == TIME:
+        return given.first
+    found = _dated(given, "timestamp")  # whose zone may bring it beyond the first or the last year
+    return F.when(found.between(*(F.timestamp_seconds(F.lit(each)) for each in (_FIRST_SECOND, _LAST_SECOND))), found)
 
 
 def day(given: Arguments) -> Column:
     """Read a day from text, or cut a time to it."""
-    return given.first if given.types[0] == DAY else _cast(given, "date")
+    return given.first if given.types[0] == DAY else _dated(given, "date")
 
 
-def _cast(given: Arguments, kind: str) -> Column:
-    """Cast text; words such as `now`, which Spark would take where they are written down, are no time."""
-    written = given.written(0)
-    if isinstance(written, str) and not any(map(str.isdigit, written)):
-        return F.lit(None).cast(kind)
-    return given.first.try_cast(kind)
+def _dated(given: Arguments, kind: str) -> Column:
+    """Cast; of text only what begins with a year.
+
+    Spark would take more: words such as `today`, and times without a day, which to it are of today.
+    """
+    found = given.first.try_cast(kind)
+    return F.when(given.first.rlike(_YEAR), found) if given.types[0] == TEXT else found
 
 
 def month(given: Arguments) -> Column:

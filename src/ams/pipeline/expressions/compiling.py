@@ -1,14 +1,12 @@
 """Checked expressions as Spark columns: each node by a function of Spark, never through text."""
 
-from functools import reduce
-
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ams.pipeline.expressions import builders, tree
 from ams.pipeline.expressions.checking import Columns, type_of
 from ams.pipeline.expressions.functions import FUNCTIONS
-from ams.pipeline.expressions.types import NUMBER
+from ams.pipeline.expressions.types import NULL, NUMBER
 
 
 def column(node: tree.Node, columns: Columns) -> Column:
@@ -22,7 +20,7 @@ def _column(node: tree.Node, columns: Columns) -> Column:
         case tree.Literal():
             return _literal(node)
         case tree.Column():
-            return F.col(node.name)
+            return F.lit(None) if columns[node.name] == NULL else F.col(node.name)  # which is kept as text
         case tree.Field():
             return _column(node.of, columns).getField(node.name)
         case tree.Item():
@@ -34,7 +32,7 @@ def _column(node: tree.Node, columns: Columns) -> Column:
             return _binary(node, columns)
         case tree.OneOf():
             of = _column(node.of, columns)
-            return reduce(lambda one, other: one | other, [of == _column(each, columns) for each in node.options])
+            return of.isin(*(_column(each, columns) for each in node.options))
         case tree.IsNull():
             return _column(node.of, columns).isNull()
         case tree.Call():

@@ -9,6 +9,8 @@ from ams.pipeline.expressions.tree import Binary, Call, Column, Field, IsNull, I
 
 MAX_DEPTH = 40
 """Levels of brackets, signs and calls."""
+MAX_SIGNS = 200
+"""Signs between values, and items and fields of them: each makes the tree a level deeper at most."""
 
 _NOT, _COMPARING, _MINUS, _INSIDE = 3, 4, 7, 8
 _STRENGTH = {"or": 1, "and": 2, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, ".": _INSIDE, "[": _INSIDE}
@@ -34,6 +36,7 @@ class _Parser:
         self._tokens = read
         self._place = 0
         self._depth = 0
+        self._signs = 0
 
     @property
     def _next(self) -> Token:
@@ -105,6 +108,9 @@ class _Parser:
     def _more(self, left: Node, strength: int) -> Node:
         """Read what follows a value and binds with `strength`."""
         token = self._take()
+        self._signs += 1
+        if self._signs > MAX_SIGNS:
+            raise WrongExpression(token.position, f"more than {MAX_SIGNS} signs")
         if token.text == ".":
             return Field(left, self._name(), token.position)
         if token.text == "[":

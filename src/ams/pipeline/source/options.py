@@ -143,11 +143,11 @@ def _moment(option: str, text: str) -> datetime:
         if text.isascii() and text.isdecimal():
             return datetime.fromtimestamp(int(text) / 1000, UTC)
         moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
     except (ValueError, OverflowError, OSError):
-        moment = datetime.min
-    if moment.tzinfo is None:
-        raise WrongOption(option, f"{shortened(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
-    return moment.astimezone(UTC)
+        pass
+    raise WrongOption(option, f"{shortened(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
 
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}

@@ -13,7 +13,8 @@ from ams.pipeline.flows.steps.rows import Types
 from ams.pipeline.flows.steps.schemas import SOURCE, spark_type
 
 _ORDER = ("publish_time", "project", "topic", "offset")
-_NUMBER = "_number"
+_NUMBER = "#number"
+"""A name that no column of a definition can have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,14 @@ def changed(**what: object) -> Identity:
     return msgspec.structs.replace(MINE, **what)
 
 
+def begun(work: Path) -> Path:
+    """Let a run of MINE have planned its first batch in a folder."""
+    guard(work, MINE)
+    (work / "checkpoint" / "offsets").mkdir(parents=True)
+    (work / "checkpoint" / "offsets" / "0").touch()
+    return work
+
+
 def test_a_folder_goes_on_with_what_it_was_begun_with(tmp_path: Path) -> None:
     guard(tmp_path, MINE)
 
@@ -28,7 +36,7 @@ def test_a_folder_goes_on_with_what_it_was_begun_with(tmp_path: Path) -> None:
     ],
 )
 def test_another_definition_is_refused_whatever_is_accepted(tmp_path: Path, now: Identity, what: str) -> None:
-    guard(tmp_path, MINE)
+    begun(tmp_path)
 
     with pytest.raises(ChangedDefinition, match=rf"another definition \({what} changed\): give another folder"):
         guard(tmp_path, now, accept_change=True)
@@ -36,7 +44,7 @@ def test_another_definition_is_refused_whatever_is_accepted(tmp_path: Path, now:
 
 
 def test_other_options_are_refused_until_they_are_accepted(tmp_path: Path) -> None:
-    guard(tmp_path, MINE)
+    begun(tmp_path)
     now = changed(options={"keep": 4, "new": 1})
 
     with pytest.raises(ChangedDefinition, match=r"\(keep, new changed\).* or --accept-change"):
@@ -44,6 +52,14 @@ def test_other_options_are_refused_until_they_are_accepted(tmp_path: Path) -> No
     guard(tmp_path, now, accept_change=True)
 
     guard(tmp_path, now)
+
+
+def test_a_definition_can_be_mended_until_something_is_begun(tmp_path: Path) -> None:
+    guard(tmp_path, MINE)
+    (tmp_path / "spark.log").touch()
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)  # by a query that did not find its topic
+
+    guard(tmp_path, changed(rows={"source": "topic walls", "steps": ()}))
 
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Runs on Spark, in this process, over a real service."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from ams.client import Message
 from ams.client.errors import NotFound
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.definition import read_plan
-from ams.pipeline.errors import WrongTable
+from ams.pipeline.errors import StaleCheckpoint, WrongTable
 from ams.pipeline.running import Run, Stopped
 from tests.pipeline.garden import Garden, numbered
 
@@ -109,6 +110,25 @@ def test_rows_are_published_as_messages(garden: Garden, new_run: NewRun, tmp_pat
     assert (json.loads(got.data), got.attributes) == ({"place": "B", "job": 2}, {"site": "B"})
 
 
+def test_a_batch_that_was_left_too_long_ago_is_not_published(garden: Garden, new_run: NewRun, tmp_path: Path) -> None:
+    garden.topic("plants", numbered(2))
+    garden.topic("out")
+    garden.subscription("reader", "out")
+    file = tmp_path / "copy.yaml"
+    file.write_text("source: {topic: plants}\nsink: {topic: out, data: data, key_window: 2000}\n")
+    read_plan(str(file)).run(new_run())
+    entry = tmp_path / "work/checkpoint/offsets/0"
+    version, told, *rest = entry.read_text().split("\n")
+    told = json.dumps(json.loads(told) | {"batchTimestampMs": 0})
+    entry.write_text("\n".join([version, told, *rest]))
+    for each in ("offsets/.0.crc", "commits/0", "commits/.0.crc"):
+        (tmp_path / "work/checkpoint" / each).unlink()
+
+    with pytest.raises(StaleCheckpoint, match=r"batch 0 of .*keyWindow is 0:33:20"):
+        read_plan(str(file)).run(new_run())
+    assert garden.client.project(garden.name).subscription("reader").offsets().max == 2
+
+
 def test_a_run_that_is_told_to_stop_ends_behind_its_batch_and_the_next_goes_on(garden: Garden, new_run: NewRun) -> None:
     garden.topic("plants", numbered(5))
 
@@ -132,6 +152,18 @@ def test_a_run_that_is_told_to_stop_ends_behind_its_batch_and_the_next_goes_on(g
     assert (first, rest.counts()[0]) == (2, 3)
     rows = rest.table("all", MESSAGES).read().orderBy("offset").collect()
     assert [bytes(row["data"]) for row in rows] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_table_that_is_gone_is_not_begun_anew(garden: Garden, new_run: NewRun, tmp_path: Path) -> None:
+    garden.topic("plants", numbered(2))
+    file = tmp_path / "copy.yaml"
+    file.write_text("source: {topic: plants}\nsink: {parquet: copy}\n")
+    read_plan(str(file)).run(new_run())
+    shutil.rmtree(tmp_path / "work/tables")
+    garden.publish("plants", numbered(1))
+
+    with pytest.raises(WrongTable, match="tables/copy is gone, and the checkpoint is behind the messages"):
+        read_plan(str(file)).run(new_run())
 
 
 def failing(error: Exception) -> Callable[[DataFrame, int], None]:

@@ -3,13 +3,14 @@
 WORK/lock               held while a run works
 WORK/definition.json    what the checkpoint was made by
 WORK/progress.json      where the last run got to, for `ams pipeline show`
+WORK/tables.json        which tables batches were added to
 WORK/checkpoint/        Spark's own
 WORK/tables/ results/ quarantine/
 """
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +21,10 @@ from ams.pipeline.errors import Busy, ChangedDefinition, WrongTable
 
 T = TypeVar("T")
 
-LOCK, DEFINITION, PROGRESS = "lock", "definition.json", "progress.json"
+LOCK, DEFINITION, PROGRESS, BEGUN = "lock", "definition.json", "progress.json", "tables.json"
 CHECKPOINT, QUARANTINE = "checkpoint", "quarantine"
+SPARK_LOG = "spark.log"
+"""What Spark itself says, and its processes."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +50,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that were not read yet; None when the source does not tell."""
 
 
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tables batches were added to."""
+
+    tables: tuple[str, ...] = ()
+    """Below the folder of the run as they lie there, others by their whole paths."""
+
+
 @contextmanager
 def locked(work: Path) -> Iterator[None]:
     """Hold a work folder, made if it is absent; raise `Busy` when another run holds it."""
@@ -67,6 +77,7 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
     """Let a run go on with a folder only if the folder's checkpoint is its own; say what to do if it is not.
 
     Raises `ChangedDefinition`. With `accept_change`, other options are taken over; what is read must stay the same.
+    A folder in which nothing was begun yet is anybody's.
     """
     known = read_identity(work)
     if known is None:
@@ -74,7 +85,8 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
             raise ChangedDefinition(f"{work} holds a checkpoint of something else; give another folder with --work")
         write(work / DEFINITION, identity)
     elif known != _plain(identity):
-        _compare(work, known, _plain(identity), accept_change)
+        if _is_begun(work):
+            _compare(work, known, _plain(identity), accept_change)
         write(work / DEFINITION, identity)
 
 
@@ -88,6 +100,19 @@ def read_standing(work: Path) -> Standing | None:
     return _read(work / PROGRESS, Standing)
 
 
+def read_begun(work: Path) -> Collection[str]:
+    """Return the paths of tables that runs in a folder added to."""
+    found = _read(work / BEGUN, Begun) or Begun()
+    return {os.path.join(work, each) if ":" not in each else each for each in found.tables}
+
+
+def begin(work: Path, table: str) -> None:
+    """Remember a table that a run added to; the folder may be moved with all in it."""
+    known = read_begun(work)
+    if table not in known:
+        write(work / BEGUN, Begun(tables=tuple(sorted(each.removeprefix(f"{work}/") for each in {*known, table}))))
+
+
 def write(path: Path, value: msgspec.Struct) -> None:
     """Replace a small file in one step, synced."""
     beside = path.with_name(path.name + ".new")
@@ -96,6 +121,12 @@ def write(path: Path, value: msgspec.Struct) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)
+
+
+def _is_begun(work: Path) -> bool:
+    """Whether a run read or wrote anything, before which mistakes in a definition can be mended."""
+    beside = {each.name for each in work.iterdir()} - {LOCK, DEFINITION, SPARK_LOG, CHECKPOINT}
+    return bool(beside) or any((work / CHECKPOINT / "offsets").glob("[0-9]*"))
 
 
 def _compare(work: Path, known: Identity, now: Identity, accept_change: bool) -> None:

@@ -39,7 +39,10 @@ class AmsDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return what reads on and on."""
         self._require_ours(schema)
-        return StreamReader(reading(self.options))
+        asked = reading(self.options)
+        if asked.ending is not None:
+            raise WrongOption("endingOffsets", "is for a batch; a stream has no end")
+        return StreamReader(asked)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what publishes a frame."""

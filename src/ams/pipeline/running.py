@@ -13,8 +13,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ams.pipeline.checkpoint import CHECKPOINT, PROGRESS, QUARANTINE, Standing, read_standing, write
+from ams.pipeline.checkpoint import (
+    CHECKPOINT,
+    PROGRESS,
+    QUARANTINE,
+    Standing,
+    begin,
+    read_begun,
+    read_standing,
+    write,
+)
 from ams.pipeline.columns import BROKEN
+from ams.pipeline.errors import WrongTable
 from ams.pipeline.failures import explained
 from ams.pipeline.options import Given, Name
 from ams.pipeline.progress import Progress, now
@@ -123,8 +133,18 @@ class Run:
     def append(self, table: Table, batch: DataFrame, batch_id: int) -> None:
         """Add a batch of this run's query to a table, exactly once."""
         if table.root not in self._written:
+            self._require_kept(table)
             self._written[table.root] = Written(table, _rows(table))
         table.append(batch, batch_id, self._query)
+        begin(self.work, table.root)
+
+    def _require_kept(self, table: Table) -> None:
+        """Raise `WrongTable` for a table that earlier runs added to, and that is gone: its rows would be missing."""
+        if table.root in read_begun(self.work) and not table.exists():
+            raise WrongTable(
+                f"{table.root} is gone, and the checkpoint is behind the messages it was made of; put it back, or give "
+                "another folder with --work to begin anew"
+            )
 
     def quarantine(self, broken: DataFrame, batch_id: int) -> None:
         """Set aside what could not be read (`columns.BROKEN`), exactly once."""

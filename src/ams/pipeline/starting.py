@@ -12,14 +12,12 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
-from ams.pipeline.checkpoint import Identity, guard, locked
+from ams.pipeline.checkpoint import SPARK_LOG, Identity, guard, locked
 from ams.pipeline.failures import explained
 from ams.pipeline.plan import Plan
 from ams.pipeline.running import Run, Source, Stopped, to_stderr
 from ams.pipeline.session import local_session
 
-SPARK_LOG = "spark.log"
-"""In the folder of the run: what Spark itself says, and its processes."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -54,7 +54,10 @@ def test_a_definition_becomes_a_plan_that_says_what_it_does(tmp_path: Path) -> N
     made = plan(tmp_path, GOOD)
 
     assert made.name == "walls"
-    assert made.rows["source"] == ("topic jobs maxOffsetsPerTrigger=1000 startingTimestamp=2024-03-05T09:00:00.000Z")
+    assert made.rows["source"] == "topic jobs startingTimestamp=2024-03-05T09:00:00.000Z"
+    assert made.lines[0].split(maxsplit=1)[1] == (
+        "topic jobs maxOffsetsPerTrigger=1000 startingTimestamp=2024-03-05T09:00:00.000Z"
+    )
     assert [line.split()[0] for line in made.lines] == [
         *("source", "filter", "parse", "derive", "explode", "join", "deduplicate", "aggregate", "filter", "sink")
     ]

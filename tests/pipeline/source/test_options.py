@@ -7,7 +7,7 @@ import pytest
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Name
-from ams.pipeline.source.options import EARLIEST, LATEST, Positions, Reading, reading
+from ams.pipeline.source.options import EARLIEST, Positions, Reading, reading
 
 HERE = {"endpoint": "http://ams.example", "token": "t0ken", "project": "garden"}
 TOPIC = HERE | {"topic": "plants"}
@@ -77,7 +77,7 @@ def test_options_are_read_whatever_their_letters() -> None:
     assert found.topics == (Name("garden", "plants"), Name("meadow", "birds"))
     assert isinstance(found.starting, Positions)
     assert [found.starting.of(topic) for topic in found.topics] == [7, EARLIEST]
-    assert found.ending == Positions(LATEST)
+    assert found.ending is None
     assert not found.fail_on_data_loss
 
 

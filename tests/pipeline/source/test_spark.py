@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -51,6 +51,9 @@ def test_what_is_wrong_is_said_when_a_topic_is_loaded_or_planned(spark: SparkSes
     with pytest.raises(AnalysisException, match="NotFound: Topic doesn't exist") as caught:
         spark.read.format("ams").options(**garden.options, topic="plants").load().count()
     assert garden.served.token not in str(caught.value)
+    stream = spark.readStream.format("ams").options(**garden.options, topic="plants", endingOffsets="3").load()
+    with pytest.raises(PySparkException, match="option endingOffsets: is for a batch"):
+        stream.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
 
 
 @pytest.mark.parametrize("start", [{"startingTimestamp": "0"}, {"startingOffsets": "latest"}])

@@ -39,7 +39,7 @@ def plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: F
         name=name,
         summary=f"{source} to {next(iter(to))}",
         run=flow.run,
-        rows={"source": str(source), "steps": rows_steps, "files": steps.files},
+        rows={"source": source.identity, "steps": rows_steps, "files": steps.files},
         options={"steps": steps.lines[len(rows_steps) :], "sink": to},
         lines=[f"{'source':11} {source}", *steps.lines, f"{'sink':11} {_shown(to)}"],
     )

@@ -16,7 +16,7 @@ from ams.yaml_tree import Value, bad
 KINDS: Mapping[str, Sequence[str]] = {
     "parquet": ("partition_by",),
     "postgres": ("key",),
-    "topic": ("data", "attributes", "create"),
+    "topic": ("data", "attributes", "create", "key_window"),
     "console": (),
 }
 """Each kind of sink, and what else can be said of it."""
@@ -25,6 +25,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _PARTITIONS = (types.TEXT, types.WHOLE, types.DAY, types.BOOLEAN)
 _MOST_ROWS = 1000
+_LONGEST_WINDOW = 10**9
+"""Seconds."""
 
 
 def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
@@ -91,7 +93,8 @@ def _topic(said: Mapping[str, Value], steps: Steps, findings: Findings) -> Sink:
         if not types.fits(kind, types.TEXT):
             findings.add(said["attributes"], f"attribute {each} is {kind}; text(...) makes text of it")
     create = said["create"].switch() if "create" in said else False
-    return Topic(name, dict(steps.columns), data, nodes, create)
+    window = said["key_window"].number(1, _LONGEST_WINDOW) if "key_window" in said else None
+    return Topic(name, dict(steps.columns), data, nodes, create, window)
 
 
 def _console(said: Mapping[str, Value], _steps: Steps, _findings: Findings) -> Sink:

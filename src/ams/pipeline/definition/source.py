@@ -1,6 +1,6 @@
 """What a definition reads."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -24,8 +24,16 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        return self._told(self.options)
+
+    @property
+    def identity(self) -> str:
+        """Return what decides which messages are read; how they are read may be another at each run."""
+        return self._told([name for name in self.options if name.startswith("starting")])
+
+    def _told(self, options: Iterable[str]) -> str:
         what = f"subscription {self.subscription}" if self.subscription else f"topic {', '.join(self.topics)}"
-        return " ".join([what, *(f"{name}={value}" for name, value in self.options.items())])
+        return " ".join([what, *(f"{name}={self.options[name]}" for name in options)])
 
 
 def read_source(value: Value, findings: Findings) -> Source:

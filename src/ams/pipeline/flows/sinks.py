@@ -7,12 +7,14 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ams.pipeline.checkpoint import CHECKPOINT
 from ams.pipeline.expressions.compiling import column
 from ams.pipeline.expressions.tree import Node
 from ams.pipeline.flows.steps.rows import Types
 from ams.pipeline.flows.steps.schemas import SOURCE, struct
 from ams.pipeline.flows.steps.whole import Deduplicate
 from ams.pipeline.running import Run
+from ams.pipeline.tables.files import LocalFiles
 
 ROWS = "rows"
 """The table that keeps the rows which steps on all of them are computed from."""
@@ -74,11 +76,17 @@ class Topic:
     """What the message holds; None for all columns as JSON."""
     attributes: Mapping[str, Node] = field(default_factory=dict)
     create: bool = False
+    key_window: int | None = None
+    """Seconds the service knows idempotency keys, where it is said."""
 
     def add(self, run: Run, rows: DataFrame, batch_id: int) -> None:
-        """Publish the rows of a batch, in the order of the messages they come from."""
-        from ams.pipeline.sink import publish
+        """Publish the rows of a batch, in the order of the messages they come from.
 
+        Raises `StaleCheckpoint` for one that was begun so long ago that some of it could be published twice.
+        """
+        from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
+
+        refuse_stale(LocalFiles(), str(run.work / CHECKPOINT), self.key_window or KEY_WINDOW_SECONDS)
         order = {f"_{name}": F.col(SOURCE).getField(name) for name in ("publish_time", "project", "topic", "offset")}
         placed = [value.alias(name) for name, value in order.items()]
         made = rows.select(self._data().alias("data"), self._attributes().alias("attributes"), *placed)

@@ -64,7 +64,8 @@ class Reading:
     subscription: Name | None
     starting: Positions | datetime | None
     """None: wherever one starts who was told nothing."""
-    ending: Positions
+    ending: Positions | None
+    """Of a batch; None: at the end."""
     max_offsets: int | None
     min_partitions: int | None
     fail_on_data_loss: bool
@@ -93,7 +94,7 @@ def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
         pattern=pattern,
         subscription=subscription,
         starting=starting,
-        ending=_positions(given, "endingOffsets", topics) or Positions(LATEST),
+        ending=_positions(given, "endingOffsets", topics),
         max_offsets=given.count("maxOffsetsPerTrigger"),
         min_partitions=given.count("minPartitions"),
         fail_on_data_loss=given.truth("failOnDataLoss", default=True),

@@ -60,10 +60,8 @@ class Places:
     def ends(self) -> Offsets:
         """Return where a batch ends."""
         bounds = self.bounds()
-        return {
-            str(topic): self._resolved("endingOffsets", self._reading.ending, topic, bounds[topic])
-            for topic in self.topics
-        }
+        ending = self._reading.ending or Positions(LATEST)
+        return {str(topic): self._resolved("endingOffsets", ending, topic, bounds[topic]) for topic in self.topics}
 
     def within(self, window: Window, starts: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
         """Return starts and ends of what may be in a window."""

@@ -65,6 +65,10 @@ class Table:
         """Return all rows, or those of some partitions; for the run that writes the table, between two batches."""
         return self._frame(self._state(), partitions)
 
+    def exists(self) -> bool:
+        """Whether there ever was a batch of it."""
+        return self._state().last is not None
+
     def folders(self) -> list[Folder]:
         """Return what the manifest says of each folder, partition by partition."""
         return list(self._state().all())

@@ -98,6 +98,18 @@ def test_doubled_and_late_messages_change_nothing_and_broken_ones_are_set_aside(
     ]
 
 
+def test_a_text_that_no_folder_can_be_named_by_ends_no_run(
+    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
+) -> None:
+    garden.topic("walls", walls(wall("A\0B", 1, 5), wall("../C=/", 2, 7)))
+
+    definition(tmp_path, "sink: {parquet: sites, partition_by: site}\n")(new_run())
+
+    found = spark.read.parquet(*map(str, (tmp_path / "work/tables/sites").glob("site=*/batch-*"))).count()
+    names = {each.name for each in (tmp_path / "work/tables/sites").glob("site=*")}
+    assert (found, names) == (2, {"site=A\ufffdB", "site=..%2FC%3D%2F"})
+
+
 def test_rows_are_published_as_messages(garden: Garden, new_run: NewRun, tmp_path: Path) -> None:
     garden.topic("walls", walls(wall("A", 1, 5), wall("B", 2, 70)))
     garden.topic("long")

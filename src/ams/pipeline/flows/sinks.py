@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from ams.pipeline.checkpoint import CHECKPOINT
 from ams.pipeline.expressions.compiling import column
 from ams.pipeline.expressions.tree import Node
+from ams.pipeline.expressions.types import TEXT
 from ams.pipeline.flows.steps.rows import Types
 from ams.pipeline.flows.steps.schemas import SOURCE, struct
 from ams.pipeline.flows.steps.whole import Deduplicate
@@ -40,11 +41,17 @@ class Parquet:
 
     def add(self, run: Run, rows: DataFrame, batch_id: int) -> None:
         """Add the rows of a batch."""
-        run.append(run.table(self.name, struct(self.columns), tuple(self.partition_by)), rows, batch_id)
+        table = run.table(self.name, struct(self.columns), tuple(self.partition_by))
+        run.append(table, _without_nul(rows, self._named_by()), batch_id)
 
     def replace(self, run: Run, rows: DataFrame) -> None:
         """Replace the partitions that have rows."""
-        run.result(self.name, struct(self.columns), tuple(self.partition_by)).replace(rows)
+        result = run.result(self.name, struct(self.columns), tuple(self.partition_by))
+        result.replace(_without_nul(rows, self._named_by()))
+
+    def _named_by(self) -> Types:
+        """Return the columns whose values become names of folders."""
+        return {name: self.columns[name] for name in self.partition_by}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,8 @@ class Postgres:
         """Put the rows in the place of those with the same keys; what has no counterpart stays."""
         from ams.pipeline.postgres import address, upsert
 
-        upsert(rows.select(*(name for name in self.columns if name != SOURCE)), address(""), self.table, self.key)
+        sent = {name: kind for name, kind in self.columns.items() if name != SOURCE}
+        upsert(_without_nul(rows, sent).select(*sent), address(""), self.table, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,12 @@ class Console:
     def replace(self, run: Run, rows: DataFrame) -> None:
         """Show the first rows of all."""
         rows.drop(SOURCE).show(self.rows, truncate=False)
+
+
+def _without_nul(rows: DataFrame, columns: Types) -> DataFrame:
+    """Return rows whose texts in these columns have U+FFFD for each NUL, which no folder or database takes."""
+    texts = [name for name, kind in columns.items() if kind == TEXT]
+    return rows.withColumns({name: F.translate(name, "\0", "\ufffd") for name in texts}) if texts else rows
 
 
 def _nothing() -> Column:

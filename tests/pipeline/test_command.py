@@ -32,6 +32,24 @@ def environment(garden: Garden) -> dict[str, str]:
     }
 
 
+def test_a_spark_that_does_not_start_is_told_in_one_line(garden: Garden, tmp_path: Path) -> None:
+    (tmp_path / "plants.yaml").write_text(DEFINITION)
+    command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "plants.yaml", "--work", "w"]
+
+    run = subprocess.run(
+        [*command, "--memory", "much"],
+        cwd=tmp_path,
+        env=environment(garden),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert (run.returncode, run.stderr) == (1, f"ams: Spark did not start; {tmp_path}/w/spark.log says why\n")
+    assert "much" in (tmp_path / "w" / "spark.log").read_text()
+
+
 def test_sigterm_ends_a_run_that_goes_on_with_one_line_and_the_token_is_nowhere(garden: Garden, tmp_path: Path) -> None:
     garden.topic("plants", numbered(3))
     (tmp_path / "plants.yaml").write_text(DEFINITION)

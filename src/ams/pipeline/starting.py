@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ams.pipeline.checkpoint import SPARK_LOG, Identity, guard, locked
+from ams.pipeline.errors import Failed
 from ams.pipeline.failures import explained
 from ams.pipeline.plan import Plan
 from ams.pipeline.running import Run, Source, Stopped, to_stderr
@@ -100,8 +102,12 @@ def _session(plan: Plan, setup: Setup) -> Iterator[SparkSession]:
     settings = {**plan.settings, **setup.settings}
     if setup.master:
         settings["spark.master"] = setup.master
-    with _stderr_in(None if setup.debug else setup.work / SPARK_LOG):
-        spark = local_session(f"ams {plan.name}", memory=setup.memory, settings=settings)
+    log = None if setup.debug else setup.work / SPARK_LOG
+    with _stderr_in(log):
+        try:
+            spark = local_session(f"ams {plan.name}", memory=setup.memory, settings=settings)
+        except PySparkException as error:
+            raise Failed(f"Spark did not start; {'stderr' if log is None else log} says why") from error
     try:
         yield spark
     finally:

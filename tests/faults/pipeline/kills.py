@@ -85,7 +85,9 @@ class _Driver:
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None) -> None:
         self._command = command
         self._log = log
-        self._environment = {**os.environ, **(environment or {})}
+        # Executors of their own else write where Spark is installed.
+        logs = {"SPARK_WORKER_DIR": str(log.parent / "executors")}
+        self._environment = {**os.environ, **logs, **(environment or {})}
 
     def __enter__(self) -> "_Driver":
         with self._log.open("w") as output:

@@ -12,10 +12,18 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ams.pipeline.columns import BROKEN, MESSAGES, PLACE
 from ams.pipeline.errors import Broken as Broken  # of a module without Spark, as parse functions need it
+from ams.pipeline.errors import PipelineError
 
 _ROWS = 4096
 """Rows that are handed to Spark at once: of packed messages there are a thousand times more than messages."""
 
+_UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
+"""What Arrow raises at values that are not of their columns, such as numbers of more than 64 bits."""
+
+Message = dict[str, Any]
+"""A message, by `columns.MESSAGES`."""
+Row = dict[str, Any]
+"""A record, or a message that is set aside, by `_parsed_schema`."""
 Record = Mapping[str, Any]
 Parse = Callable[[bytes, Mapping[str, str]], Iterable["Record | Broken"]]
 """Reads the data and the attributes of a message; raises `Broken` for a message it cannot read, and yields one in the
@@ -76,20 +84,47 @@ def _mapper(parse: Parse, schema: StructType) -> Callable[[Iterator[pa.RecordBat
         for batch in batches:
             rows = (row for message in batch.to_pylist() for row in _rows(message, parse))
             while part := list(islice(rows, _ROWS)):
-                yield pa.RecordBatch.from_pylist(part, schema=arrow_schema)
+                yield _in_arrow(part, arrow_schema)
 
     return parse_batches
 
 
-def _rows(message: dict[str, Any], parse: Parse) -> Iterator[dict[str, Any]]:
-    source = {name: message[name] for name in PLACE.names}
-    attributes = dict(message["attributes"])
-    broken = {"source": source, "record": None, "attributes": message["attributes"], "data": message["data"]}
+def _rows(message: Message, parse: Parse) -> Iterator[tuple[Message, Row]]:
     try:
-        for record in parse(message["data"], attributes):
+        for record in parse(message["data"], dict(message["attributes"])):
             if isinstance(record, Broken):
-                yield {**broken, "reason": str(record)}
+                yield message, _broken(message, str(record))
             else:
-                yield {"source": source, "record": record, "attributes": [], "data": None, "reason": None}
+                nothing: Row = {"attributes": [], "data": None, "reason": None}
+                yield message, {"source": _source(message), "record": record, **nothing}
     except Broken as error:
-        yield {**broken, "reason": str(error)}
+        yield message, _broken(message, str(error))
+    except (OSError, PipelineError):
+        raise  # a fault of ours, and not of the message
+    except Exception as error:  # no message ends a run, whatever is in it that nobody thought of
+        yield message, _broken(message, f"cannot be read: {type(error).__name__}")
+
+
+def _broken(message: Message, reason: str) -> Row:
+    whole = {name: message[name] for name in ("attributes", "data")}
+    return {"source": _source(message), "record": None, **whole, "reason": reason}
+
+
+def _source(message: Message) -> dict[str, Any]:
+    return {name: message[name] for name in PLACE.names}
+
+
+def _in_arrow(rows: list[tuple[Message, Row]], schema: pa.Schema) -> pa.RecordBatch:
+    """Make a batch of rows, of those that do not fit into their columns what is set aside."""
+    try:
+        return pa.RecordBatch.from_pylist([row for _, row in rows], schema=schema)
+    except _UNFIT:
+        return pa.RecordBatch.from_pylist([_fitting(message, row, schema) for message, row in rows], schema=schema)
+
+
+def _fitting(message: Message, row: Row, schema: pa.Schema) -> Row:
+    try:
+        pa.RecordBatch.from_pylist([row], schema=schema)
+    except _UNFIT as error:
+        return _broken(message, f"holds what no column can hold: {type(error).__name__}")
+    return row

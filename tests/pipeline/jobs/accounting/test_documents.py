@@ -188,3 +188,11 @@ def test_json_of_any_bytes_is_refused_and_nothing_else(data: bytes) -> None:
 def test_json_as_deep_as_it_will_is_refused() -> None:
     with pytest.raises(Broken):
         list(json_records.records(b"[" * 100_000, NOW))
+
+
+def test_xml_as_deep_as_it_will_is_set_aside() -> None:
+    deep = STAR.replace("<sr:FileCount>", "<sr:a>" * 5000 + "</sr:a>" * 5000 + "<sr:FileCount>", 1)
+
+    first, *_ = xml_records.records(deep.encode(), NOW)
+
+    assert str(first) == "record 1: its elements are nested too deeply"

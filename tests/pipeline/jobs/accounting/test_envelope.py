@@ -1,4 +1,6 @@
+import base64
 import contextlib
+import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -280,3 +282,19 @@ def test_a_message_with_several_broken_records_is_set_aside_once() -> None:
 
     assert len(jobs) == 2
     assert str(broken) == "record 1: WallDuration is negative: '-1'; and 2 more records of this message"
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [(b"\x16\x07example\x31\x0f", b"\x16\x07ex\xffmple\x31\x0f"), (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x23")],
+    ids=["subject", "version"],
+)
+def test_a_certificate_that_cannot_be_read_breaks_its_message(senders: Senders, good: bytes, bad: bytes) -> None:
+    signed = senders.sign(TEXT, "site", "-text")
+    head, coded, tail = re.split(rb"(?<=\n\n)([A-Za-z0-9+/=\n]{500,})(?=\n\n--)", signed.replace(b"\r\n", b"\n"))
+    der = base64.b64decode(coded)
+
+    assert good in der
+    bent = base64.encodebytes(der.replace(good, bad, 1))
+
+    assert refused(head + bent + tail) == "signature: cannot be read"

@@ -31,7 +31,7 @@ from cryptography.x509.verification import (
 )
 
 from ams.pipeline.errors import Broken, WrongOption
-from ams.pipeline.jobs.accounting.signatures import Signature, checked, slash_form
+from ams.pipeline.jobs.accounting.signatures import Signature, checked
 
 MIME: Final = re.compile(rb"\s*(?:MIME-Version|Content-[A-Za-z-]+):", re.IGNORECASE)
 END_OF_HEADERS: Final = re.compile(rb"\r?\n\r?\n")
@@ -89,7 +89,7 @@ def _opened_signed(headers: Message, body: bytes, trust: Trust) -> Opened:
     content, signature_part = _parts(body, headers.get_boundary() or "")
     signature = checked(_with_line_ends(content), _decoded(*_headers_and_body(signature_part)))
     _check_certificate(signature, trust)
-    return Opened(_decoded(*_headers_and_body(content)), slash_form(signature.certificate.subject))
+    return Opened(_decoded(*_headers_and_body(content)), signature.signer)
 
 
 def _headers_and_body(data: bytes) -> tuple[Message, bytes]:

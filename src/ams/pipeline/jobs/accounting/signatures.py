@@ -92,6 +92,8 @@ class Signature(NamedTuple):
     """A signature that holds: by whom it was made, and when the signer says so."""
 
     certificate: x509.Certificate
+    signer: str
+    """The name in it, in slash form."""
     certificates: list[x509.Certificate]
     """All certificates that came along."""
     time: datetime
@@ -109,12 +111,13 @@ def checked(content: bytes, der: bytes) -> Signature:
         if hashlib.new(algorithm.name, content).digest() != attributes[MESSAGE_DIGEST].parse(bytes):
             raise Broken("signature: the text was changed after it was signed")
         _verify(certificate, info.signature, _der(0x31, bytes(info.attributes.data)), algorithm)
-        return Signature(certificate, certificates, _time(attributes.get(SIGNING_TIME)))
+        signer = slash_form(certificate.subject)
+        return Signature(certificate, signer, certificates, _time(attributes.get(SIGNING_TIME)))
     except InvalidSignature as error:
         raise Broken("signature: it does not belong to its certificate") from error
     except Broken:
         raise
-    except (ValueError, KeyError, IndexError, TypeError, UnsupportedAlgorithm) as error:
+    except (ValueError, KeyError, IndexError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise Broken("signature: cannot be read") from error
 
 

@@ -116,6 +116,8 @@ def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
             yield record(form, pairs, now)
         except Broken as error:
             yield Broken(f"record {number}: {error}")
+        except RecursionError:
+            yield Broken(f"record {number}: its elements are nested too deeply")
 
 
 def _documents(root: Element) -> Iterator[tuple[Form, Iterator[tuple[str, str]]]]:

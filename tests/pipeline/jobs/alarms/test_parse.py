@@ -123,3 +123,25 @@ def test_an_alarm_with_any_field_replaced_is_read_or_broken(told: dict[str, Any]
 def test_any_bytes_are_read_or_broken(data: bytes) -> None:
     with pytest.raises(Broken):
         list(parse(data, {}))
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        ("2024-03-06T10:20:31Z", "its time lies in the future"),
+        ("9999-12-31T23:59:59Z", "its time lies in the future"),
+        ("0001-01-01T00:00:00Z", "its time lies before 1970"),
+    ],
+)
+def test_a_time_that_cannot_be_is_broken(at: str, reason: str) -> None:
+    latest = AT.timestamp() + 86_400
+    assert parse(json.dumps(ALARM).encode(), {}, latest)
+
+    with pytest.raises(Broken, match=f"^{reason}$"):
+        parse(json.dumps({**ALARM, "execution_time": at}).encode(), {}, latest)
+
+
+def test_a_name_that_is_too_long_for_an_index_is_broken() -> None:
+    assert read({**ALARM, "node_name": "h" * 255})["hostname"] == "h" * 255
+    with pytest.raises(Broken, match="^hostname is longer than 255 bytes$"):
+        read({**ALARM, "node_name": "é" * 128})

@@ -1,5 +1,7 @@
 """The job: alarms, status events and alerts of topics into two tables of PostgreSQL."""
 
+import time
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -25,6 +27,10 @@ REPORT = StructType(
 """What one message tells: the status of something at a time; `parse` makes these."""
 
 
+_AHEAD_SECONDS = 86_400
+"""How far ahead of our clock a report may be: clocks differ, but not by a day."""
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be said to the job."""
 
@@ -43,7 +49,8 @@ def run(run: Run, options: Options) -> None:
         prepare(connection)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
-        rows = rows_of(messages, parse, REPORT).persist()
+        latest = time.time() + _AHEAD_SECONDS
+        rows = rows_of(messages, partial(parse, latest=latest), REPORT).persist()
         reports, broken = split(rows, REPORT)
         write(identified(reports), to, ["alarm"], write_reports)
         run.quarantine(broken, batch_id)

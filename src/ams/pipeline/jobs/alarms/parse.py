@@ -6,6 +6,7 @@
 - An *alert* is a status event on its way to Alerta.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,15 +21,31 @@ LEVELS = ("endpoint_group", "service", "endpoint", "metric")
 _PLACES = ("site", "service", "hostname", "metric")
 
 
-def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[dict[str, Any]]:
-    """Return the one report that a message holds, whichever of the three shapes it has; see `Report` in `records`."""
-    record = json_object(data)
+LONGEST_NAME = 255
+"""Bytes of a name, at most: names stand in an index of the database, which takes no long ones."""
+
+
+def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) -> Iterable[dict[str, Any]]:
+    """Return the one report that a message holds, whichever of the three shapes it has; see `REPORT` in `job`.
+
+    A report of later than `latest`, in seconds since 1970, is broken: it would stand as the last one for ever.
+    """
+    report = _report(json_object(data))
+    if not 0 <= report["at"].timestamp() <= latest:
+        raise Broken(f"its time lies {'before 1970' if report['at'].timestamp() < 0 else 'in the future'}")
+    for name in ("report", *_PLACES):
+        if len(report[name].encode()) > LONGEST_NAME:
+            raise Broken(f"{name} is longer than {LONGEST_NAME} bytes")
+    return [report]
+
+
+def _report(record: Record) -> dict[str, Any]:
     if "execution_time" in record:
-        return [_of_alarm(record)]
+        return _of_alarm(record)
     if "ts_monitored" in record:
-        return [_of_event(record)]
+        return _of_event(record)
     if "resource" in record and "event" in record:
-        return [_of_alert(record)]
+        return _of_alert(record)
     raise Broken("neither an alarm, a status event nor an alert")
 
 

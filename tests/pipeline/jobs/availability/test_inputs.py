@@ -10,6 +10,8 @@ from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.availability.exceptions import Downtime, Exceptions, Request
 from ams.pipeline.jobs.availability.inputs import inputs
 from ams.pipeline.jobs.availability.options import Options
+from ams.pipeline.jobs.availability.profiles import MetricProfile, ServiceMetrics
+from ams.pipeline.jobs.availability.synced import Lists
 from ams.pipeline.jobs.availability.timelines import Window
 from ams.pipeline.jobs.availability.topology import Endpoint, EndpointItem, Tags, Topology
 from tests.pipeline.jobs.availability.support import PROFILES, WORKED
@@ -134,3 +136,15 @@ def test_what_holds_on_a_day_is_the_same_value_when_the_file_is_read_again() -> 
     options = Options(**PROFILES, recomputations=str(WORKED / "request_b.json"))
 
     assert repr(inputs(options).on("2024-03-05", NOW)) == repr(inputs(options).on("2024-03-05", NOW + 5))
+
+
+def test_a_profile_of_which_nothing_counts_is_passed_over_when_a_message_brought_it() -> None:
+    options = Options(**{**PROFILES, "metric_profile": ""}, sync_topic="sync_data")
+    fits = MetricProfile([ServiceMetrics("webdav", ["dav"])])
+    other = MetricProfile([ServiceMetrics("org.example.none", ["x"])])
+
+    found = inputs(options, Lists(profiles={"2024-03-05": fits, "2024-03-06": other}))
+
+    assert list(found.rules) == ["2024-03-05"]
+    assert found.unfit == ("2024-03-06",)
+    assert found.on("2024-03-07", NOW).rules.metrics == {"webdav": ("dav",)}

@@ -79,3 +79,9 @@ def test_a_message_that_is_not_all_datums_is_refused_whole(kind: str, data: byte
     assert str(refused.value).startswith(reason)
     with pytest.raises(Broken, match="attribute partition_date is missing"):
         list(parse_for("R")(packed("downtimes", DOWN), {"type": "downtimes"}))
+
+
+def test_the_day_of_a_list_is_a_day() -> None:
+    assert rows("downtimes", packed("downtimes", DOWN), day="20240305")[0][1] == "2024-03-05"
+    with pytest.raises(Broken, match="partition_date '2024-03-05x' is no day"):
+        rows("downtimes", packed("downtimes", DOWN), day="2024-03-05x")

@@ -68,6 +68,8 @@ class Availability:
     def refresh(self) -> None:
         """Compute the days that are not as they should be."""
         known = inputs(self.options, self._lists())
+        if known.unfit:
+            self.run.say(f"metric profiles of which nothing counts, passed over: {', '.join(known.unfit)}")
         if not known.rules:
             self.run.say(f"no metric profile has come in {self.options.sync_topic} yet: nothing to compute")
             return

@@ -53,6 +53,10 @@ class AggregationProfile(msgspec.Struct, frozen=True):
     name: str = ""
 
 
+class NothingCounts(ValueError):
+    """A metric profile has no service that is in a group of the aggregation profile."""
+
+
 class Row(msgspec.Struct, frozen=True):
     """A line of a truth table: `a` and `b` give `x`."""
 
@@ -121,7 +125,7 @@ class Rules:
         counting = {s.service: tuple(sorted(set(s.metrics))) for s in metrics.services if s.metrics}
         both = {service: counting[service] for service in sorted(counting.keys() & grouped)}
         if not both:
-            raise ValueError("no service is both in the metric profile and in a group of the aggregation profile")
+            raise NothingCounts("no service is both in the metric profile and in a group of the aggregation profile")
         return cls(
             metrics=both,
             metric_operation=_named(known, aggregation.metric_operation),

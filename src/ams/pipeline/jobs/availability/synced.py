@@ -5,6 +5,7 @@ The attributes of such a message say what it holds (`type`), of which day (`part
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,10 +74,17 @@ def parse_for(report: str) -> Callable[[bytes, Mapping[str, str]], Iterator[dict
             raise Broken(f"type {kind[:30]!r} is none of {', '.join(SCHEMAS)}")
         if not attributes.get("partition_date"):
             raise Broken("attribute partition_date is missing")
-        common = {"type": kind, "partition_date": attributes["partition_date"]}
+        common = {"type": kind, "partition_date": _day(attributes["partition_date"])}
         yield from [{**common, "item": _item(record, kind)} for record in _records(data, kind)]
 
     return parse
+
+
+def _day(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise Broken(f"partition_date {text[:30]!r} is no day") from None
 
 
 def _records(data: bytes, kind: str) -> Iterator[dict[str, Any]]:

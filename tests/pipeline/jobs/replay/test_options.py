@@ -22,6 +22,7 @@ GIVEN = {"archive": "a", "topic": "GARDEN/plants", "to": "again"}
         ({"name": ""}, "option name: '' is no name"),
         ({"slice": 0}, "option slice: at least one"),
         ({"start": "2024-03-05"}, "option start: '2024-03-05' is no time such as"),
+        ({"start": "0001-01-01T00:00:00+14:00"}, "option start: '0001-01-01T00:00:00.14:00' is no time such as"),
         ({"stop": "soon"}, "option stop: 'soon' is no time"),
     ],
 )

@@ -67,5 +67,7 @@ def test_the_month_after() -> None:
 def test_a_month_that_is_none_is_refused() -> None:
     with pytest.raises(WrongOption, match=re.escape("option month: 'May' is no month such as 2024-03")):
         Options(month="May")
+    with pytest.raises(WrongOption, match="is no month"):
+        Options(month="9999-12")
     with pytest.raises(WrongOption, match="option topics: names no topic"):
         Options(topics=())

@@ -143,11 +143,11 @@ def _moment(option: str, text: str) -> datetime | None:
         return None
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
-        found = datetime.min
-    if found.tzinfo is None:
-        raise WrongOption(option, f"{text!r} is no time such as 2024-03-05T10:20:30Z")
-    return found.astimezone(UTC)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise WrongOption(option, f"{text!r} is no time such as 2024-03-05T10:20:30Z")
 
 
 def _day(moment: datetime | None) -> str:

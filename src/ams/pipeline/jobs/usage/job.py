@@ -80,9 +80,11 @@ def first_day(month: str) -> date:
     if not month:
         return datetime.now(UTC).date().replace(day=1)
     try:
-        return datetime.strptime(month, "%Y-%m").date()  # a month has no zone
-    except ValueError:
+        first = datetime.strptime(month, "%Y-%m").date()  # a month has no zone
+        following(first)
+    except (ValueError, OverflowError):
         raise WrongOption("month", f"{month[:20]!r} is no month such as 2024-03") from None
+    return first
 
 
 def write(path: Path, content: str) -> None:

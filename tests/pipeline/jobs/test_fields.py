@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import a_list, free_text, json_object, moment, needed, objects, text, whole
+from ams.pipeline.jobs.fields import a_list, free_text, json_object, moment, needed, objects, text, total, whole
 
 
 @pytest.mark.parametrize(
@@ -96,3 +96,17 @@ def test_reasons_are_short_whatever_the_value_is(value: Any) -> None:
 
 def test_a_payload_is_read_as_json_is() -> None:
     assert json_object(json.dumps({"a": "é\u2028"}).encode()) == {"a": "é\u2028"}
+
+
+def test_reasons_show_nothing_of_what_stands_inside_of_a_value() -> None:
+    with pytest.raises(Broken, match="^a is not a whole number: an object$"):
+        whole({"a": {"client_secret": "x"}}, "a")
+    with pytest.raises(Broken, match="^a is not a whole number: a list$"):
+        whole({"a": ["x"]}, "a")
+
+
+def test_numbers_add_up_to_what_a_column_holds() -> None:
+    assert total([1, None, 2], "a") == 3
+    assert total([None], "a") is None
+    with pytest.raises(Broken, match="^a adds up to more than can be$"):
+        total([2**63 - 1, 1], "a")

@@ -4,6 +4,7 @@ Pure Python, for the parsers of several jobs. Reasons hold field names and at mo
 """
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -121,7 +122,18 @@ def moment(record: Record, name: str) -> datetime:
         raise Broken(f"{name} is not a time: {shown(value)}") from error
 
 
+def total(numbers: Iterable[int | None], name: str) -> int | None:
+    """Add up whole numbers of several objects; None where none of them tells it."""
+    known = [number for number in numbers if number is not None]
+    found = sum(known)
+    if abs(found) > _MAX_LONG:
+        raise Broken(f"{name} adds up to more than can be")
+    return found if known else None
+
+
 def shown(value: object) -> str:
-    """Return the beginning of a value, for a reason."""
+    """Return the beginning of a value, for a reason; of lists and objects nothing, as anything may stand in them."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
     words = repr(value)
     return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}..."

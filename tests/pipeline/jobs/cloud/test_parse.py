@@ -97,12 +97,17 @@ def test_cmdb_with_images_only() -> None:
         (b"hello\n", "line 1 is not `name: value`: 'hello'"),
         (b"objectClass: GLUE2Entity\n", "the block before line 2 has no dn"),
         (b"dn: a=b\nname:: !!\n", "line 2 is not base64 of text"),
+        ("dn: a=b\nname:: é\n".encode(), "line 2 is not base64 of text"),
         (b"\xff", "neither JSON nor text in UTF-8"),
         (b"{}", "JSON that is neither GLUE 2.1 nor CMDB"),
         (b"[]", "a list without items"),
         (b'[{"type": "image", "data": []}]', "data of item 0 is not an object"),
         (b'{"Share": [{"Name": "x"}]}', "ID is missing"),
         (b'{"CloudComputingInstanceType": [{"ID": "x", "CPU": "many"}]}', "CPU is not a whole number: 'many'"),
+        (
+            b'{"CloudComputingManager": [{"TotalCores": 9223372036854775807}, {"TotalCores": 1}]}',
+            "TotalCores adds up to more than can be",
+        ),
         (b'{"CloudComputingImage": 1}', "CloudComputingImage is not a list"),
     ],
 )

@@ -91,3 +91,31 @@ def test_a_secret_is_not_kept_wherever_its_message_was_cut(length: int, secret: 
 
     assert f"#{secret[:3]}".encode() not in redacted(whole[:length])
     assert f"#{secret[:3]}".encode() not in redacted(json.dumps(whole.decode()).encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"client_secret": "REAL", "client_secret": ""}',
+        b'{"client\\u005fsecret": "REAL", "client_secret": null}',
+        b'{"id": 7, "jwks": {"keys": [{"d": "REAL"}]}, ',
+        b'{"registration_access_token": "REAL"',
+        b'{"client_secret": "REAL", "x": ' + b"[" * 900 + b"]" * 900 + b"}",
+    ],
+)
+def test_a_secret_is_not_kept_of_a_message_of_an_odd_form(data: bytes) -> None:
+    assert b"REAL" not in redacted(data)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_a_secret_is_not_kept_in_another_encoding(encoding: str) -> None:
+    kept = redacted(json.dumps({**CONFIGURATION, "client_secret": "REAL"}).encode(encoding))
+
+    assert b"REAL" not in kept.replace(b"\0", b"")
+
+
+@pytest.mark.parametrize("field", ["x", "id", "external_id"])
+def test_what_is_nested_too_deeply_is_broken(field: str) -> None:
+    deep = b"[" * 900 + b"]" * 900
+    with pytest.raises(Broken):
+        parse(b'{"deployment_type": "create", "protocol": "oidc", "id": 7, "%s": %s}' % (field.encode(), deep), {})

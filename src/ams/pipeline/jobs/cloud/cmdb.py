@@ -4,7 +4,7 @@ from typing import Any
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share, distinct
-from ams.pipeline.jobs.fields import Record, an_object, needed, objects, text, whole
+from ams.pipeline.jobs.fields import Record, an_object, needed, objects, text, total, whole
 
 
 def described(value: Any) -> Description:
@@ -88,6 +88,5 @@ def _endpoint(service: Record) -> Endpoint:
 
 def _capacity(services: list[Record]) -> Capacity:
     told = [an_object(service.get("properties") or {}, "properties") for service in services]
-    cores = [number for each in told if (number := whole(each, "num_cpus")) is not None]
-    ram = [number for each in told if (number := whole(each, "mem_total")) is not None]
-    return Capacity(cores=sum(cores) if cores else None, ram_mb=sum(ram) if ram else None)
+    cores, ram = (total((whole(each, name) for each in told), name) for name in ("num_cpus", "mem_total"))
+    return Capacity(cores=cores, ram_mb=ram)

@@ -1,7 +1,7 @@
 """GLUE 2.1 as JSON: an object of lists of items that point at each other by their ids."""
 
 from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share, distinct
-from ams.pipeline.jobs.fields import Record, a_list, an_object, needed, objects, text, whole
+from ams.pipeline.jobs.fields import Record, a_list, an_object, needed, objects, text, total, whole
 
 LISTS = (
     "CloudComputingService",
@@ -53,9 +53,9 @@ def _site(value: Record) -> str | None:
 
 
 def _capacity(value: Record) -> Capacity:
-    cores = [whole(item, "TotalCores") for item in objects(value, LISTS[1])]
-    ram = [whole(item, "TotalRAM") for item in objects(value, LISTS[1])]
-    return Capacity(cores=_sum(cores), ram_mb=_sum(ram))
+    managers = objects(value, LISTS[1])
+    cores, ram = (total((whole(item, name) for item in managers), name) for name in ("TotalCores", "TotalRAM"))
+    return Capacity(cores=cores, ram_mb=ram)
 
 
 def _endpoint(item: Record) -> Endpoint:
@@ -104,7 +104,7 @@ def _flavour(item: Record, vos: dict[str, tuple[str, ...]], accelerators: dict[s
         cpus=whole(item, "CPU"),
         ram_mb=whole(item, "RAM"),
         disk_gb=whole(item, "Disk"),
-        accelerators=_sum(own),
+        accelerators=total(own, "Number"),
         vos=_vos(item, vos),
     )
 
@@ -127,8 +127,3 @@ def _names(item: Record, name: str) -> list[str]:
 def _other(item: Record) -> Record:
     other = item.get("OtherInfo")
     return other if isinstance(other, dict) else {}
-
-
-def _sum(numbers: list[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None

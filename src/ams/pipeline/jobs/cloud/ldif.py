@@ -5,12 +5,11 @@ Of LDIF (RFC 2849) is read what a description needs: comments, lines that go on 
 """
 
 import base64
-import binascii
 from collections.abc import Iterator
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share, distinct
-from ams.pipeline.jobs.fields import needed, shown, text, whole
+from ams.pipeline.jobs.fields import needed, shown, text, total, whole
 
 Block = dict[str, list[str]]
 """The values of an object's attributes, by their names in small letters."""
@@ -77,7 +76,7 @@ def _attribute(number: int, line: str) -> tuple[str, str]:
         return name.lower(), value.strip()
     try:
         return name.lower(), base64.b64decode(value[1:].strip(), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise Broken(f"line {number + 1} is not base64 of text") from error
 
 
@@ -135,8 +134,7 @@ def _capacity(blocks: list[Block]) -> Capacity:
 
 
 def _sum(blocks: list[Block], name: str) -> int | None:
-    known = [number for block in blocks if (number := _number(block, name)) is not None]
-    return sum(known) if known else None
+    return total((_number(block, name) for block in blocks), name)
 
 
 def _shares(blocks: list[Block]) -> list[Block]:

@@ -71,7 +71,7 @@ def _id(record: Record) -> int:
 def _external_id(record: Record) -> str | None:
     """Return the id that the identity server knows the service by: a number with some, a text with others."""
     value = record.get("external_id")
-    return str(value) if isinstance(value, int) else text(record, "external_id")
+    return str(value) if type(value) is int else text(record, "external_id")
 
 
 def _one_of(record: Record, name: str, words: tuple[str, ...]) -> str:
@@ -83,4 +83,8 @@ def _one_of(record: Record, name: str, words: tuple[str, ...]) -> str:
 
 def _digest(record: Record) -> str:
     """Tell configurations apart by all they say but their secrets, of which not even a digest is kept."""
-    return hashlib.sha256(msgspec.json.encode(masked(record), order="sorted")).hexdigest()[:32]
+    try:
+        told = msgspec.json.encode(masked(record), order="sorted")
+    except RecursionError:
+        raise Broken("nested too deeply") from None
+    return hashlib.sha256(told).hexdigest()[:32]

@@ -1,5 +1,7 @@
 from typing import Any
 
+import pytest
+
 from ams.pipeline.progress import EVERY_SECONDS, Progress
 
 
@@ -17,12 +19,13 @@ class Watch:
         return Progress(self.said.append, clock=lambda: self.now)
 
 
-def test_messages_are_counted_by_their_offsets() -> None:
+@pytest.mark.parametrize("start", [None, "null"])
+def test_messages_are_counted_by_their_offsets(start: str | None) -> None:
     watch = Watch()
     progress = watch.progress()
     progress.begin = {"p/a": 5}
 
-    progress.take([report(0, None, '{"p/a": 10}', '{"p/a": 30}', rows=0)])
+    progress.take([report(0, start, '{"p/a": 10}', '{"p/a": 30}', rows=15)])
     progress.take([report(1, '{"p/a": 10}', '{"p/a": 30, "p/b": 2}', '{"p/a": 30, "p/b": 4}', rows=99)])
 
     assert (progress.messages, progress.batches, progress.last and progress.last.lag) == (27, 2, 2)

@@ -37,7 +37,12 @@ def batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:
 
 def _read(told: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], begin: Mapping[str, int]) -> int:
     """Count by the offsets: Spark counts rows as often as a batch is gone through, and cached ones never."""
-    spans = [_behind(each.get("startOffset") or begin or None, each.get("endOffset")) for each in sources]
+    # Of a first batch Spark tells the start as the text "null".
+    starts = [_numbers(each.get("startOffset")) for each in sources]
+    spans = [
+        _behind(begin or None if start is None else start, each.get("endOffset"))
+        for start, each in zip(starts, sources, strict=True)
+    ]
     known = [each for each in spans if each is not None]
     return sum(known) if known and len(known) == len(spans) else int(told.get("numInputRows", 0))
 

@@ -15,12 +15,16 @@ pytestmark = pytest.mark.acceptance
 
 LAST_LINE = re.compile(r"demo: published (\d+) received (\d+) acknowledged (\d+) lost 0 duplicated 0 seconds \d+\.\d")
 SMALL = ("--messages", "600")
+NO_JAVA = {"JAVA_HOME": "/nowhere"}
+LEFT_OUT = "Who used how much is computed on Spark, which needs Java 17 or newer; left out.\n"
 
 
-def demo(folder: Path, *flags: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def demo(folder: Path, *flags: str, seconds: float = 100, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run the demo, without the job on Spark unless `JAVA_HOME` is said."""
     command = [sys.executable, "-m", "demo", "--port", "0", *flags]
+    settings = environment(**{**NO_JAVA, **variables})
     return subprocess.run(
-        command, cwd=folder, env=environment(**variables), capture_output=True, text=True, timeout=100, check=False
+        command, cwd=folder, env=settings, capture_output=True, text=True, timeout=seconds, check=False
     )
 
 
@@ -45,6 +49,31 @@ def test_thousands_of_messages_come_out_as_they_went_in_and_a_second_run_works_o
     assert int(counts[1]) >= 5000
     assert LAST_LINE.fullmatch(second.stdout.splitlines()[-1])
     assert first.stderr == second.stderr == ""
+    assert LEFT_OUT in first.stdout
+
+
+@pytest.mark.spark
+def test_where_java_is_found_it_ends_with_a_job_on_spark_that_leaves_the_folders_of_others_alone(
+    tmp_path: Path,
+) -> None:
+    ran = demo(tmp_path, *SMALL, seconds=300, JAVA_HOME="")
+
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"^demo +metric_data +500 ", ran.stdout, re.MULTILINE), ran.stdout
+    assert "\nmetrics: messages 600 records 0 broken 0 " in ran.stdout
+    assert [folder.name for folder in (tmp_path / "ams-pipeline").iterdir()] == ["demo"]
+
+
+def test_a_java_that_is_too_old_for_spark_is_no_failure(tmp_path: Path) -> None:
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+
+    ran = demo(tmp_path, *SMALL, JAVA_HOME=str(tmp_path / "jdk"))
+
+    assert ran.returncode == 0
+    assert LEFT_OUT in ran.stdout
 
 
 def test_one_altered_message_fails_the_demo_by_name(tmp_path: Path) -> None:

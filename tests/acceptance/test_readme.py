@@ -11,6 +11,8 @@ from tests.support.documents import ROOT, environment, follow, make_clone, run, 
 pytestmark = pytest.mark.acceptance
 
 LAST_LINE_SHOWN = "ams --help"
+NO_JAVA = environment(JAVA_HOME="/nowhere")
+"""Without the job on Spark at the end."""
 
 
 class Clone:
@@ -37,7 +39,7 @@ def clone(tmp_path: Path) -> Iterator[Clone]:
     make_clone(tmp_path)
     command = [sys.executable, "-m", "demo", "--keep-serving", "--port", "0", "--messages", "600"]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=tmp_path, env=NO_JAVA, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
             yield Clone(tmp_path, process)

@@ -1,6 +1,7 @@
 """The Java that Spark runs on: whether there is one, and the archive of classes that halves how long Spark starts."""
 
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -8,8 +9,6 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyspark
 
 from ams.pipeline.errors import Unavailable
 
@@ -50,7 +49,8 @@ def archive_options(found: Java, environment: Mapping[str, str] = os.environ) ->
     beginning last, so that a half-written one is none.
     """
     folder = cache_folder(environment)
-    archive = folder / f"{hashlib.sha256(f'{found} {pyspark.__file__}'.encode()).hexdigest()[:16]}.jsa"
+    spark = importlib.util.find_spec("pyspark")  # not imported: whether there is a Java can be asked without a Spark
+    archive = folder / f"{hashlib.sha256(f'{found} {spark and spark.origin}'.encode()).hexdigest()[:16]}.jsa"
     if archive.exists():
         return f"-XX:SharedArchiveFile={archive} -Xshare:auto {_QUIET}"
     try:

@@ -7,12 +7,11 @@ from xml.etree import ElementTree as Xml
 import pytest
 
 from ams.pipeline.report.page import Figure, Rows, Section, page
-from ams.pipeline.report.plots import Span, board, lines, stacked_bars, timelines
+from ams.pipeline.report.plots import Span, board, stacked_bars, timelines
 
 MIDNIGHT = datetime(2024, 3, 5, tzinfo=UTC)
 DRAWN = {
     "stacked bars": lambda: stacked_bars({"atlas": [1.0, 2.0], "<cms>": [0.5, 0.0]}, ["SITE-A", "SITE-B"], "hours"),
-    "lines": lambda: lines({"alarms": [1.0, 4.0, 2.0]}, ["1", "2", "3"], "messages"),
     "a board": lambda: board({"SITE-A": [99.5, None], "SITE-B": [0.0, 100.0]}, ["5 March", "6 March"]),
     "timelines": lambda: timelines({"ce01.example.org": [Span(MIDNIGHT, MIDNIGHT + timedelta(hours=3), "CRITICAL")]}),
     "nothing": lambda: stacked_bars({}, [], "hours"),
@@ -41,15 +40,21 @@ def test_a_page_shows_its_sections_and_escapes_what_they_say() -> None:
     )
 
     written = page(
-        "Report", "of a day", [section, Section("Plots", content=[Figure(DRAWN["lines"](), "Alarms a day")])]
+        "Report", "of a day", [section, Section("Plots", content=[Figure(DRAWN["stacked bars"](), "Hours of sites")])]
     )
 
     assert "Usage &lt;1&gt;" in written
     assert "a &amp; b" in written
     assert '<td>&lt;script&gt;</td><td class="number">12,345</td><td class="number">0.50</td>' in written
     assert '<td>-</td><td>True</td><td class="number">-1</td>' in written
-    assert "<figcaption>Alarms a day</figcaption>" in written
+    assert "<figcaption>Hours of sites</figcaption>" in written
     assert written.count("<svg") == 1
+
+
+def test_the_head_of_a_column_of_numbers_stands_above_them() -> None:
+    section = Section("Usage", content=[Rows(("topic", "messages"), [("jobs", 7), ("alarms", None)])])
+
+    assert '<th scope="col">topic</th><th scope="col" class="number">messages</th>' in page("Report", "", [section])
 
 
 def test_a_page_fetches_nothing() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ams.pipeline.report.text import cell, is_number, numeric
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -18,11 +20,16 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table; numbers are set to the right, floats with two digits."""
+    """A table; numbers are set to the right."""
 
     head: Sequence[str]
     body: Sequence[Sequence[Any]]
     caption: str = ""
+
+    @property
+    def columns(self) -> list[tuple[str, bool]]:
+        """The names of the columns, and whether each holds numbers."""
+        return list(zip(self.head, numeric(self.head, self.body), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +47,10 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
         loader=PackageLoader("ams.pipeline.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["cell"] = _cell
+    environment.filters["cell"] = cell
     environment.filters["svg"] = _svg
-    environment.tests["number"] = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
+    environment.tests["number"] = is_number
     return environment.get_template("page.html").render(title=title, lead=lead, sections=sections)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _svg(text: str) -> Markup:

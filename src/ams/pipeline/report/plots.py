@@ -52,19 +52,6 @@ def stacked_bars(series: Mapping[str, Sequence[float]], labels: Sequence[str], u
     return _svg(figure)
 
 
-def lines(series: Mapping[str, Sequence[float]], labels: Sequence[str], unit: str) -> str:
-    """Draw a line for each series over the labels."""
-    figure, axes = _axes(height=3.0)
-    for number, (name, values) in enumerate(series.items()):
-        axes.plot(range(len(labels)), values, label=name, color=_colour(number), marker="o", markersize=3)
-    step = max(1, len(labels) // 12)
-    axes.set_xticks(range(0, len(labels), step), labels[::step])
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel(unit)
-    _legend(axes, len(series))
-    return _svg(figure)
-
-
 def board(values: Mapping[str, Sequence[float | None]], labels: Sequence[str]) -> str:
     """Draw a row for each name and a cell for each label, coloured by its percentage; None is undefined."""
     figure, axes = _axes(height=0.9 + 0.32 * max(len(values), 1))

@@ -1,4 +1,4 @@
-"""Tables for terminals."""
+"""Tables for terminals, and how values look in any table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,27 +12,38 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     a         1,200
     long          -
     """
-    body = [[_cell(value) for value in row] for row in rows]
-    numeric = [all(_is_number(row[at]) for row in rows) for at in range(len(head))]
+    body = [[cell(value) for value in row] for row in rows]
     widths = [max(len(line[at]) for line in [head, *body]) for at in range(len(head))]
-    return "\n".join(_line(line, widths, numeric) for line in [head, *body])
+    right = numeric(head, rows)
+    return "\n".join(_line(line, widths, right) for line in [head, *body])
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
-    placed = (
-        cell.rjust(width) if right else cell.ljust(width)
-        for cell, width, right in zip(cells, widths, numeric, strict=True)
-    )
-    return "  ".join(placed).rstrip()
+def cell(value: Any) -> str:
+    """Return a value as it is shown: thousands parted, floats with two digits, small ones with four, None as a dash.
 
-
-def _cell(value: Any) -> str:
+    >>> [cell(value) for value in (12000, 1234.5, 0.0046, 0.0, None)]
+    ['12,000', '1,234.50', '0.0046', '0.00', '-']
+    """
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        return f"{value:.4f}" if 0 < abs(value) < 0.1 else f"{value:,.2f}"
+    return f"{value:,}" if is_number(value) else str(value)
 
 
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+def is_number(value: Any) -> bool:
+    """Whether a value is set to the right."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def numeric(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
+    """Return of each column whether it holds numbers and nothing else."""
+    return [all(row[at] is None or is_number(row[at]) for row in rows) for at in range(len(head))]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    placed = (
+        text.rjust(width) if to_right else text.ljust(width)
+        for text, width, to_right in zip(cells, widths, right, strict=True)
+    )
+    return "  ".join(placed).rstrip()

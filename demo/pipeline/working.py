@@ -1,8 +1,9 @@
 """One job after the other, in this process: the same as `ams pipeline run`, with Java started only once."""
 
+import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from ams.pipeline.definition import read_plan
@@ -13,10 +14,11 @@ from demo.service import Service
 
 
 def work(task: Task, service: Service, folder: Path) -> Ended:
-    """Run a job in its folder; raises what a run raises."""
+    """Run a job in its folder, without what it prints, which the page shows; raises what a run raises."""
     source = {"endpoint": service.url, "project": PROJECT, "ca": str(service.ca.absolute())}
     plan = read_plan(task.job, [f"{name}={value}" for name, value in task.options.items()])
-    return start(plan, Setup(work=folder, project=PROJECT, source=source, settings={}, say=_quiet))
+    with redirect_stdout(io.StringIO()):
+        return start(plan, Setup(work=folder, project=PROJECT, source=source, settings={}, say=_quiet))
 
 
 def _quiet(_text: str) -> None:

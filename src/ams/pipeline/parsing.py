@@ -1,10 +1,12 @@
 """From messages to records: what a message holds, and those that hold nothing of use, set aside with the reason."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -39,12 +41,19 @@ class Parsed(NamedTuple):
     """`columns.BROKEN`: a row for each thing that was set aside."""
 
 
-def parsed(messages: DataFrame, parse: Parse, schema: StructType) -> Parsed:
+@contextmanager
+def parsed(
+    messages: DataFrame, parse: Parse, schema: StructType, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER
+) -> Iterator[Parsed]:
     """Parse messages (`columns.MESSAGES`) into records with the columns of `schema`.
 
-    Both results are computed from `messages` when they are used: persist `rows_of` of what is costly to read twice.
+    Both results are gone through, so that what came of the messages is kept until the block ends.
     """
-    return split(rows_of(messages, parse, schema), schema)
+    rows = rows_of(messages, parse, schema).persist(level)
+    try:
+        yield split(rows, schema)
+    finally:
+        rows.unpersist()
 
 
 def rows_of(messages: DataFrame, parse: Parse, schema: StructType) -> DataFrame:

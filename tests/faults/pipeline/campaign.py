@@ -206,7 +206,7 @@ def _republish(seed: int) -> Case:
             "rules": [{"attribute": "partition_date", "to": ["DAY_{partition_date}_" + place.name]}],
             "default": ["OTHER_" + place.name],
             "create_topics": True,
-            "batch": 500,
+            "batch_messages": 500,
         },
         batch=500,
         left=topics,

@@ -12,7 +12,7 @@ from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.sinks import ROWS, Sink
 from ams.pipeline.flows.steps import Step
 from ams.pipeline.flows.steps.schemas import SOURCE, struct
-from ams.pipeline.parsing import Parse, rows_of, split
+from ams.pipeline.parsing import Parse, parsed
 from ams.pipeline.running import Run
 
 
@@ -57,13 +57,9 @@ class Flow:
             take(applied(self.rows, messages))
             return
         schema = struct(self.parsed)
-        parsed = rows_of(messages, self.parse, schema).persist(StorageLevel.DISK_ONLY)  # it is gone through twice
-        try:
-            read = split(parsed, schema)
+        with parsed(messages, self.parse, schema, StorageLevel.DISK_ONLY) as read:
             run.quarantine(read.broken, number)
             take(applied(self.rows, read.records))
-        finally:
-            parsed.unpersist()
 
 
 def applied(steps: Sequence[Step], rows: DataFrame) -> DataFrame:

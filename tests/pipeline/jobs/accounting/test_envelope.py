@@ -281,7 +281,7 @@ def test_a_message_with_several_broken_records_is_set_aside_once() -> None:
     *jobs, broken = Reader(now=NOW)(text(INDIVIDUAL, bad, JOB, bad, bad, JOB).encode(), {})
 
     assert len(jobs) == 2
-    assert str(broken) == "record 1: WallDuration is negative: '-1'; and 2 more records of this message"
+    assert str(broken) == "record 1: WallDuration is negative: '-1'; and 2 more of this message"
 
 
 @pytest.mark.parametrize(

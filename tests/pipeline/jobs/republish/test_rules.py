@@ -25,7 +25,7 @@ def test_a_name_is_texts_and_attributes() -> None:
         ({"topics": ["a"], "rules": [{"attribute": "x", "to": ["S_{x"]}]}, "is no name of a topic"),
         ({"topics": ["a"], "rules": [{"values": ["x"], "to": ["b"]}]}, "values without an attribute"),
         ({"topics": ["a"], "rules": [{"atribute": "x"}]}, "unknown field atribute"),
-        ({"topics": ["a"], "default": ["b"], "batch": 0}, "option batch: at least one message"),
+        ({"topics": ["a"], "default": ["b"], "batch_messages": 0}, "option batch_messages: Expected"),
     ],
 )
 def test_rules_that_cannot_be_are_told(options: dict[str, object], said: str) -> None:

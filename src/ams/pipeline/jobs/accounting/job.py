@@ -18,7 +18,7 @@ from ams.pipeline.jobs.accounting import columns, compute, database, machines, s
 from ams.pipeline.jobs.accounting.envelope import Trust
 from ams.pipeline.jobs.accounting.reader import Reader
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.parsing import rows_of, split
+from ams.pipeline.parsing import parsed
 from ams.pipeline.postgres import VARIABLE
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Result, Table
@@ -58,13 +58,9 @@ def run(run: Run, options: Options) -> None:
     results = Results(run, to)
 
     def handle(batch: DataFrame, batch_id: int) -> None:
-        rows = rows_of(batch, reader, columns.RECORD).persist()
-        try:
-            parsed = split(rows, columns.RECORD)
-            run.append(results.records, parsed.records, batch_id)
-            run.quarantine(parsed.broken, batch_id)
-        finally:
-            rows.unpersist()
+        with parsed(batch, reader, columns.RECORD) as (records, broken):
+            run.append(results.records, records, batch_id)
+            run.quarantine(broken, batch_id)
 
     messages = run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages))
     run.stream(messages, handle, results.refresh)
@@ -75,6 +71,7 @@ JOB = Job(
     summary="Usage records of jobs, machines and storage, to monthly summaries",
     options=Options,
     run=run,
+    harmless=frozenset({"batch_messages"}),
 )
 
 

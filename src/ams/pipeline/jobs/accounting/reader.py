@@ -36,7 +36,7 @@ class Reader:
                 row["signer"] = signer
                 yield row
         if broken:
-            more = f"; and {len(broken) - 1} more records of this message" if len(broken) > 1 else ""
+            more = f"; and {len(broken) - 1} more of this message" if len(broken) > 1 else ""
             yield Broken(f"{broken[0]}{more}")
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 from ams.pipeline.jobs.alarms.parse import parse
 from ams.pipeline.jobs.alarms.writing import COLUMNS, KEY, PLACED, TOLD, prepare, write_reports
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.parsing import rows_of, split
+from ams.pipeline.parsing import parsed
 from ams.pipeline.postgres import address, connected, write
 from ams.pipeline.running import Run
 
@@ -50,11 +50,9 @@ def run(run: Run, options: Options) -> None:
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         latest = time.time() + _AHEAD_SECONDS
-        rows = rows_of(messages, partial(parse, latest=latest), REPORT).persist()
-        reports, broken = split(rows, REPORT)
-        write(identified(reports), to, ["alarm"], write_reports)
-        run.quarantine(broken, batch_id)
-        rows.unpersist()
+        with parsed(messages, partial(parse, latest=latest), REPORT) as (reports, broken):
+            write(identified(reports), to, ["alarm"], write_reports)
+            run.quarantine(broken, batch_id)
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
 
@@ -74,4 +72,10 @@ def identified(reports: DataFrame) -> DataFrame:
     ).select(*COLUMNS)
 
 
-JOB = Job("alarms", "Alarms and status events in PostgreSQL: one row an alarm, and all of its history", Options, run)
+JOB = Job(
+    "alarms",
+    "Alarms and status events in PostgreSQL: one row an alarm, and all of its history",
+    Options,
+    run,
+    harmless=frozenset({"batch_messages"}),
+)

@@ -17,7 +17,7 @@ from ams.pipeline.jobs.availability.synced import Lists, lists, parse_for
 from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.parsing import rows_of, split
+from ams.pipeline.parsing import parsed, rows_of, split
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Table
 
@@ -54,16 +54,12 @@ class Availability:
         """Store a batch of messages; what is none of what it should be is set aside."""
         sync = F.col("topic") == self.options.sync_topic
         latest = time.time() + DAY  # clocks differ, but not by a day
-        results = rows_of(batch.where(~sync), parse_as(self.options.shape, latest), RESULTS).persist()
-        synced = rows_of(batch.where(sync), parse_for(self.options.report), SYNCED)
-        try:
-            found, items = split(results, RESULTS), split(synced, SYNCED)
+        items = split(rows_of(batch.where(sync), parse_for(self.options.report), SYNCED), SYNCED)
+        with parsed(batch.where(~sync), parse_as(self.options.shape, latest), RESULTS) as found:
             self.run.append(self._stored, found.records, batch_id)
             if self.options.sync_topic:
                 self.run.append(self._synced, items.records, batch_id)
             self.run.quarantine(found.broken.unionByName(items.broken), batch_id)
-        finally:
-            results.unpersist()
 
     def refresh(self) -> None:
         """Compute the days that are not as they should be."""

@@ -16,7 +16,7 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.cloud import catalogue
 from ams.pipeline.jobs.cloud.export import exported
 from ams.pipeline.jobs.cloud.parse import parse
-from ams.pipeline.parsing import rows_of, split
+from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Result
 
@@ -46,11 +46,9 @@ def run(run: Run, options: Options) -> None:
     kept = run.result("descriptions", catalogue.LATEST, ("project", "topic"))
 
     def handle(messages: DataFrame, batch_id: int) -> None:
-        rows = rows_of(messages, parse, catalogue.DESCRIPTION).persist()
-        described, broken = split(rows, catalogue.DESCRIPTION)
-        renew(kept, catalogue.latest(catalogue.placed(described)))
-        run.quarantine(broken, batch_id)
-        rows.unpersist()
+        with parsed(messages, parse, catalogue.DESCRIPTION) as (described, broken):
+            renew(kept, catalogue.latest(catalogue.placed(described)))
+            run.quarantine(broken, batch_id)
 
     def refresh() -> None:
         make_catalogue(run, kept.read().persist(), moment or datetime.now(UTC), options.stale_hours)
@@ -93,4 +91,10 @@ def make_catalogue(run: Run, descriptions: DataFrame, now: datetime, stale_hours
     descriptions.unpersist()
 
 
-JOB = Job("cloud-info", "A catalogue of clouds: which VO finds which images and sizes where", Options, run)
+JOB = Job(
+    "cloud-info",
+    "A catalogue of clouds: which VO finds which images and sizes where",
+    Options,
+    run,
+    harmless=frozenset({"batch_messages"}),
+)

@@ -12,7 +12,7 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.federation.loop import DEPLOYMENTS, KEPT, RECORD, VERSIONS, deployments, placed, versions
 from ams.pipeline.jobs.federation.parse import parse
 from ams.pipeline.jobs.federation.secrets import redacted
-from ams.pipeline.parsing import rows_of, split
+from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Run
 
 
@@ -32,11 +32,9 @@ def run(run: Run, options: Options) -> None:
     table = run.table("records", KEPT)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
-        rows = rows_of(messages, parse, RECORD).persist()
-        records, broken = split(rows, RECORD)
-        run.append(table, placed(records), batch_id)
-        run.quarantine(without_secrets(broken), batch_id)
-        rows.unpersist()
+        with parsed(messages, parse, RECORD) as (records, broken):
+            run.append(table, placed(records), batch_id)
+            run.quarantine(without_secrets(broken), batch_id)
 
     def refresh() -> None:
         found = versions(table.read()).persist()
@@ -60,4 +58,10 @@ def _redact(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch.set_column(place, batch.schema.field(place), pa.array(kept, batch.schema.field(place).type))
 
 
-JOB = Job("federation", "The state of each service's deployment, from configurations and answers", Options, run)
+JOB = Job(
+    "federation",
+    "The state of each service's deployment, from configurations and answers",
+    Options,
+    run,
+    harmless=frozenset({"batch_messages"}),
+)

@@ -71,6 +71,7 @@ def run(run: Run, options: Options) -> None:
     """Publish archived messages again, each once, in their order, marked with where they were."""
     progress = _begun(run, options)
     refuse_stale(progress, options.key_window)
+    left = _left(run, options, progress)
     while not progress.done:
         if run.stopping.is_set():
             raise Stopped
@@ -79,7 +80,7 @@ def run(run: Run, options: Options) -> None:
         progress = progress.behind(end)
         keep(run.work, progress)
         run.say(f"replay: offset {end} of {progress.start} to {progress.stop}")
-    run.count(progress.messages)
+    run.count(left)
     run.say(f"replay: messages {progress.messages} of {options.topic} in {options.to}")
 
 
@@ -120,6 +121,14 @@ def _begun(run: Run, options: Options) -> Progress:
     )
     keep(run.work, progress)
     return progress
+
+
+def _left(run: Run, options: Options, progress: Progress) -> int:
+    """Return how many messages are still to be published."""
+    if progress.next == progress.start:
+        return progress.messages
+    between = F.col("offset").between(progress.next, progress.stop - 1)
+    return 0 if progress.done else selected(run.spark, options).where(between).count()
 
 
 def _publish(run: Run, options: Options, progress: Progress, end: int) -> None:

@@ -1,5 +1,7 @@
 """The job `republish`."""
 
+from typing import Annotated
+
 import msgspec
 from pyspark.sql import DataFrame
 
@@ -27,16 +29,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Make topics that do not exist, instead of failing."""
     origin: bool = False
     """Add the attributes `ams-origin-topic` (PROJECT/TOPIC) and `ams-origin-offset`."""
-    batch: int = 50_000
-    """Messages that are read at once, at most."""
+    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 50_000
+    """Messages a batch at most."""
     key_window: float = KEY_WINDOW_SECONDS
     """Seconds the service knows idempotency keys: at most its `idempotency_window` and the time messages are kept."""
 
     def __post_init__(self) -> None:
         if not self.topics:
             raise WrongOption("topics", "at least one is read")
-        if self.batch < 1:
-            raise WrongOption("batch", "at least one message is read at once")
         if not self.rules and not self.default:
             raise WrongOption("rules", "there are none and no default, so that nothing would go anywhere")
         try:
@@ -64,7 +64,7 @@ def run(run: Run, options: Options) -> None:
         finally:
             copies.unpersist()
 
-    run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch)), handle)
+    run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
 
 
 def _barred(options: Options, project: str | None) -> list[str]:
@@ -79,5 +79,5 @@ JOB = Job(
     "Publish messages on: to topics by attribute and value, to several, or under another name",
     Options,
     run,
-    harmless=frozenset({"create_topics", "batch", "key_window"}),
+    harmless=frozenset({"create_topics", "batch_messages", "key_window"}),
 )

@@ -40,11 +40,12 @@ def _run(running: Service, folder: Path, url: str) -> int:
     began = perf_counter()
     working.hand_over(running, url)
     day = worlds.yesterday()
+    plans = [working.planned(task) for task in worlds.tasks(day, folder, with_database=bool(url))]
     published = _feed(running, worlds.messages(day))
     records = broken = jobs = 0
-    for task in worlds.tasks(day, folder, with_database=bool(url)):
-        print(f"  {task.job} ...", end=" ", flush=True)
-        ended = working.work(task, running, folder / task.job)
+    for plan in plans:
+        print(f"  {plan.name} ...", end=" ", flush=True)
+        ended = working.work(plan, running, folder / plan.name)
         print(f"messages {ended.messages:,} records {ended.records:,} broken {ended.broken:,} in {ended.seconds:.1f} s")
         records, broken, jobs = records + ended.records, broken + ended.broken, jobs + 1
     if not url:

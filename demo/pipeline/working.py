@@ -7,16 +7,21 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from ams.pipeline.definition import read_plan
+from ams.pipeline.plan import Plan
 from ams.pipeline.starting import Ended, Setup, start
 from cluster.postgres import Postgres, is_installed
 from demo.pipeline.worlds import PROJECT, Task
 from demo.service import Service
 
 
-def work(task: Task, service: Service, folder: Path) -> Ended:
+def planned(task: Task) -> Plan:
+    """Read what is said to a job; raises what a wrong option does, which is better known before the first job runs."""
+    return read_plan(task.job, [f"{name}={value}" for name, value in task.options.items()])
+
+
+def work(plan: Plan, service: Service, folder: Path) -> Ended:
     """Run a job in its folder, without what it prints, which the page shows; raises what a run raises."""
     source = {"endpoint": service.url, "project": PROJECT, "ca": str(service.ca.absolute())}
-    plan = read_plan(task.job, [f"{name}={value}" for name, value in task.options.items()])
     with redirect_stdout(io.StringIO()):
         return start(plan, Setup(work=folder, project=PROJECT, source=source, settings={}, say=_quiet))
 

@@ -47,4 +47,4 @@ def tasks(day: date, folder: Path, *, with_database: bool) -> list[Task]:
         Task("cloud-info"),
         Task("federation"),
     ]
-    return [*found, Task("alarms", {"topics": ",".join(alarms.TOPICS)})] if with_database else found
+    return [*found, Task("alarms", {"topics": f"[{', '.join(alarms.TOPICS)}]"})] if with_database else found

@@ -50,6 +50,11 @@ def test_every_mistake_is_a_line_before_the_error(ams: Ams, tmp_path: Path, comm
         (["run", "nothing"], 2, "option job: there is no job 'nothing'; there are "),
         (["run", "nowhere.yaml"], 2, "nowhere.yaml: No such file or directory"),
         (["run", "archive", "--set", "closed_after=x"], 2, "option closed_after: Expected `int`, got `str`"),
+        (
+            ["run", "archive", "--set", "topics=a,b"],
+            2,
+            "option topics: Expected array, got str; a list is",
+        ),
         (["run", "archive", "--set", "colour=red"], 2, "option colour: there is no such option; there are "),
         (["run", "archive", "--set", "topics"], 2, "option --set: 'topics' must look like KEY=VALUE"),
         (["run", "walls.yaml", "--set", "a=b"], 2, "walls.yaml: 1 mistake; nothing was started"),

@@ -39,7 +39,7 @@ def read_options(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> Read:
         try:
             read[name] = msgspec.convert(value, fields[name].type)
         except msgspec.ValidationError as error:
-            wrong.append(WrongOption(name, _MARKER.sub("", str(error)).replace("`", "")))
+            wrong.append(WrongOption(name, _reason(error)))
     absent = [name for name, field in fields.items() if field.required and name not in given]
     wrong += [WrongOption(name, "must be given") for name in absent]
     if wrong:
@@ -50,6 +50,11 @@ def read_options(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> Read:
         return None, [error]
     except (ValueError, msgspec.ValidationError) as error:
         return None, [WrongOption("options", str(error))]
+
+
+def _reason(error: msgspec.ValidationError) -> str:
+    said = _MARKER.sub("", str(error)).replace("`", "")
+    return f"{said}; a list is written [one, another]" if said.startswith("Expected array") else said
 
 
 def takes_text(kind: type[msgspec.Struct], name: str) -> bool:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as Xml
 import pytest
 
 from ams.pipeline.report.page import Figure, Rows, Section, page
-from ams.pipeline.report.plots import Span, board, stacked_bars, timelines
+from ams.pipeline.report.plots import STATUS_COLOURS, Span, board, stacked_bars, timelines
 
 MIDNIGHT = datetime(2024, 3, 5, tzinfo=UTC)
 DRAWN = {
@@ -26,10 +26,28 @@ def test_a_plot_is_a_well_formed_picture_and_the_same_each_time(name: str) -> No
     assert drawn == DRAWN[name]()
 
 
-def test_the_words_of_a_plot_are_text() -> None:
-    drawn = DRAWN["a board"]()
+def words(drawn: str) -> set[str]:
+    return {each.text for each in Xml.fromstring(drawn).iter() if each.text}
 
-    assert {"SITE-A", "99.5", "-", "6 March"} <= {each.text for each in Xml.fromstring(drawn).iter() if each.text}
+
+def test_the_words_of_a_plot_are_text() -> None:
+    assert {"SITE-A", "99.5", "-", "6 March"} <= words(DRAWN["a board"]())
+
+
+def test_timelines_reach_from_the_first_status_to_the_last() -> None:
+    assert {"00:00", "01:00", "02:00", "CRITICAL", "ce01.example.org"} <= words(DRAWN["timelines"]())
+
+
+def test_statuses_have_their_own_colours_and_counts_whole_numbers() -> None:
+    drawn = stacked_bars({"WARNING": [1.0], "CRITICAL": [2.0]}, ["SITE-A"], "alarms")
+
+    assert {STATUS_COLOURS["WARNING"], STATUS_COLOURS["CRITICAL"]} <= set(re.findall(r"#[0-9a-f]{6}", drawn))
+    assert {"0", "1", "2", "3"} <= words(drawn)
+    assert not {"0.5", "1.5"} & words(drawn)
+
+
+def test_large_numbers_are_parted_by_thousands() -> None:
+    assert "100,000" in words(stacked_bars({"cms": [175000.0]}, ["SITE-A"], "hours"))
 
 
 def test_a_page_shows_its_sections_and_escapes_what_they_say() -> None:

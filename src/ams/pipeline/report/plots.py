@@ -14,6 +14,8 @@ from matplotlib import dates
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
 STATUS_COLOURS: Mapping[str, str] = {
@@ -43,11 +45,14 @@ def stacked_bars(series: Mapping[str, Sequence[float]], labels: Sequence[str], u
     figure, axes = _axes(height=3.2)
     base = [0.0] * len(labels)
     for number, (name, values) in enumerate(series.items()):
-        axes.bar(range(len(labels)), values, bottom=base, label=name, color=_colour(number), width=0.7)
+        axes.bar(range(len(labels)), values, bottom=base, label=name, color=_colour(number, name), width=0.7)
         base = [below + value for below, value in zip(base, values, strict=True)]
-    crowded = len(labels) > 6
+    crowded = len(labels) > 6 and max(map(len, labels)) > 2
     axes.set_xticks(range(len(labels)), labels, rotation=30 if crowded else 0, ha="right" if crowded else "center")
     axes.set_ylabel(unit)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    if all(float(value).is_integer() for value in base):
+        axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     _legend(axes, len(series))
     return _svg(figure)
 
@@ -80,9 +85,9 @@ def timelines(rows: Mapping[str, Sequence[Span]]) -> str:
     axes.xaxis_date()
     axes.xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))
     axes.invert_yaxis()
-    for status, colour in STATUS_COLOURS.items():
-        axes.barh(0, 0, color=colour, label=status)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=len(STATUS_COLOURS), frameon=False, fontsize=8)
+    # Not by bars of no width, which would stand at the beginning of all time and stretch the axis to it.
+    known = [Patch(color=colour, label=status) for status, colour in STATUS_COLOURS.items()]
+    figure.legend(handles=known, loc="outside lower center", ncols=len(known), frameon=False, fontsize=8)
     _bare(axes)
     return _svg(figure)
 
@@ -106,8 +111,8 @@ def _bare(axes: Axes) -> None:
     axes.tick_params(length=0)
 
 
-def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
+def _colour(number: int, name: str) -> str:
+    return STATUS_COLOURS.get(name) or COLOURS[number % len(COLOURS)]
 
 
 def _legend(axes: Axes, entries: int) -> None:

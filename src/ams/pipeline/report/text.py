@@ -27,7 +27,7 @@ def cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.4f}" if 0 < abs(value) < 0.1 else f"{value:,.2f}"
+        return f"{value:.4f}" if 0 < abs(value) < 0.01 else f"{value:,.2f}"
     return f"{value:,}" if is_number(value) else str(value)
 
 

@@ -22,7 +22,7 @@ def test_a_month_as_text() -> None:
 
     assert as_text(month).splitlines() == [
         "PROJECT  TOPIC   MESSAGES       BYTES  P95 BYTES  LARGEST  PER SECOND  BUSIEST MINUTE",
-        "meadow   plants    86,400  88,473,600   1,024.50    2,048      0.0345              70",
+        "meadow   plants    86,400  88,473,600   1,024.50    2,048        0.03              70",
     ]
 
 

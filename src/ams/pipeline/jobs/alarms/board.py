@@ -28,7 +28,7 @@ def open_rows(connection: "Session", project: str) -> Rows:
     """
     found = connection.execute(words, (project, OPEN)).fetchall()
     return Rows(
-        ("site", "service", "host", "metric", "status", "since (UTC)", "reports"), found, "Open, the oldest first."
+        ("Site", "Service", "Host", "Metric", "Status", "Since (UTC)", "Reports"), found, "Open, the oldest first."
     )
 
 

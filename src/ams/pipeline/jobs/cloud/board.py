@@ -34,7 +34,7 @@ def vo_rows(catalogue: Catalogue) -> Rows:
         )
         for vo, places in sorted(catalogue["vos"].items())
     ]
-    return Rows(("VO", "sites", "images", "sizes"), body)
+    return Rows(("VO", "Sites", "Images", "Sizes"), body)
 
 
 def site_rows(catalogue: Catalogue) -> Rows:
@@ -54,7 +54,7 @@ def site_rows(catalogue: Catalogue) -> Rows:
         )
         for site in order
     ]
-    return Rows(("site", "endpoint", "shape", "hours silent", "", "VOs", "images", "sizes", "cores"), body)
+    return Rows(("Site", "Endpoint", "Shape", "Hours silent", "State", "VOs", "Images", "Sizes", "Cores"), body)
 
 
 def _plot(catalogue: Catalogue) -> Figure:

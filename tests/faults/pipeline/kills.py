@@ -85,9 +85,7 @@ class _Driver:
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None) -> None:
         self._command = command
         self._log = log
-        # Executors of their own else write where Spark is installed.
-        logs = {"SPARK_WORKER_DIR": str(log.parent / "executors")}
-        self._environment = {**os.environ, **logs, **(environment or {})}
+        self._environment = {**os.environ, **(environment or {})}
 
     def __enter__(self) -> "_Driver":
         with self._log.open("w") as output:

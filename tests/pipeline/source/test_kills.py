@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import pyspark
 import pytest
 
 from tests.pipeline.garden import Garden, numbered
@@ -20,18 +21,19 @@ APART, HERE = "local-cluster[1,2,512]", "local[2,3]"
 """Executors in processes of their own, and in the driver's."""
 GIVE_UP = 300
 """Seconds."""
+LOGS = Path(pyspark.__file__).parent / "work"
+"""Where executors in processes of their own write, whatever they are told."""
 
 
 @contextmanager
 def driven(garden: Garden, folder: Path, master: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the driver with all its children in a process group of their own; kill the group at the end."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_") and name != "SPARK_HOME"}
-    logs = {"SPARK_WORKER_DIR": str(folder / "executors")}  # else they lie where Spark is installed
     named = {"AMS_ENDPOINT": garden.options["endpoint"], "AMS_PROJECT": garden.name, "TOKEN": garden.served.token}
     with (folder / "output").open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, driver.__file__, master, str(folder)],
-            env=own | named | logs, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            env=own | named, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
     try:
         yield process
@@ -65,6 +67,7 @@ def test_a_killed_driver_misses_nothing_and_its_cursor_was_never_ahead(garden: G
     garden.topic("plants")
     garden.subscription("spark", "plants")
     garden.publish("plants", numbered(MESSAGES))
+    logs = set(LOGS.glob("app-*"))
 
     with driven(garden, tmp_path, APART) as process:
         watch(garden, tmp_path, process, until=MESSAGES // 4)
@@ -77,6 +80,8 @@ def test_a_killed_driver_misses_nothing_and_its_cursor_was_never_ahead(garden: G
     noted = [each.read_text() for each in tmp_path.glob("batch-*")]
     assert sorted(int(offset) for each in noted for offset in each.split(",")) == list(range(MESSAGES))
     assert garden.cursor("spark") == finished(tmp_path / "checkpoint") == MESSAGES
-    written = [each for each in tmp_path.rglob("*") if each.is_file()]
+    logs = set(LOGS.glob("app-*")) - logs
+    written = [each for folder in (tmp_path, *logs) for each in folder.rglob("*") if each.is_file()]
     assert len(written) > 20
+    assert any(each.name == "stderr" for each in written)
     assert not [each for each in written if garden.served.token.encode() in each.read_bytes()]

@@ -129,3 +129,8 @@ def test_columns_of_what_was_read_are_passed_over() -> None:
     )
     with pytest.raises(WrongOption, match="orderBy: there is no column time"):
         layout(_schema("data binary"), "t", ("time",))
+
+
+def test_rows_are_not_ordered_by_what_has_no_order() -> None:
+    with pytest.raises(WrongOption, match="orderBy: attributes is map<string,string>, which has no order"):
+        layout(_schema("data string, attributes map<string,string>"), "t", ("attributes",))

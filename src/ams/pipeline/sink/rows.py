@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, DataType, IntegralType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, MapType, StringType, StructType
 
 from ams.names import is_name
 from ams.pipeline.columns import PLACE
@@ -67,6 +67,8 @@ def layout(schema: StructType, topic: str | None, order_by: Sequence[str] = ()) 
     for name in order_by:
         if name not in schema.names:
             raise WrongOption("orderBy", f"there is no column {name}")
+        if isinstance(schema[name].dataType, ArrayType | MapType | StructType):
+            raise WrongOption("orderBy", f"{name} is {schema[name].dataType.simpleString()}, which has no order")
     for name in schema.names:
         if name not in {*_TYPES, *PLACE.names, *order_by}:
             raise WrongOption("columns", f"{name} is no part of a message; select data, attributes and topic")

@@ -14,7 +14,7 @@ from ams.pipeline.jobs.federation import board as federation
 from ams.pipeline.jobs.usage import report as usage
 from ams.pipeline.jobs.usage.job import count
 from ams.pipeline.postgres import connected
-from ams.pipeline.report.page import Section, page
+from ams.pipeline.report.page import Section, page, put
 from ams.pipeline.session import local_session
 from demo.pipeline.worlds import PROJECT
 
@@ -25,7 +25,7 @@ def write(folder: Path, day: date, today: date, url: str) -> Path:
     """Write the page into the folder of the demo; return where."""
     path = folder / "report.html"
     sections = [*_from_spark(folder, today), *_from_files(folder), *_from_database(url)]
-    path.write_text(page("A day in five worlds", _LEAD.format(day), sections), encoding="utf-8")
+    put(path, page("A day in five worlds", _LEAD.format(day), sections))
     return path
 
 

@@ -2,11 +2,12 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
 
-from ams.pipeline.report.page import Figure, Rows, Section, page
+from ams.pipeline.report.page import Figure, Rows, Section, page, put
 from ams.pipeline.report.plots import STATUS_COLOURS, Span, board, stacked_bars, timelines
 
 MIDNIGHT = datetime(2024, 3, 5, tzinfo=UTC)
@@ -79,3 +80,11 @@ def test_a_page_fetches_nothing() -> None:
     written = page("Report", "", [Section("Plots", content=[Figure(DRAWN["timelines"](), "Statuses")])])
 
     assert not re.findall(r"<script|<link|<img|src=|@import|url\(http", written)
+
+
+def test_a_page_is_put_in_the_place_of_the_one_before(tmp_path: Path) -> None:
+    for text in ("old", "Ζεύς"):
+        put(tmp_path / "results" / "page.html", text)
+
+    assert [each.name for each in (tmp_path / "results").iterdir()] == ["page.html"]
+    assert (tmp_path / "results" / "page.html").read_text(encoding="utf-8") == "Ζεύς"

@@ -1,7 +1,9 @@
 """One HTML page that stands alone: no script, nothing fetched, readable without its style."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -51,6 +53,14 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
     environment.filters["svg"] = _svg
     environment.tests["number"] = is_number
     return environment.get_template("page.html").render(title=title, lead=lead, sections=sections)
+
+
+def put(path: Path, content: str) -> None:
+    """Write a file in the place of the one before, in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(content, encoding="utf-8")
+    os.replace(beside, path)
 
 
 def _svg(text: str) -> Markup:

@@ -18,6 +18,7 @@ from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import parsed, rows_of, split
+from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Table
 
@@ -76,7 +77,7 @@ class Availability:
             outbox.send()
         if days and self.run.every is None:
             shown = board(tables.figures.read(), tables.statuses.read())
-            (self.run.work / "board.html").write_text(as_page(shown))
+            put(self.run.work / "board.html", as_page(shown))
         self.run.say(f"computed {', '.join(days)}" if days else "nothing to compute")
 
     @property

@@ -1,8 +1,6 @@
 """The job `metrics`."""
 
-import os
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -14,6 +12,7 @@ from ams.pipeline.jobs.archive.table import Selection, archived, dated
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.usage.figures import BY_DAY, BY_MONTH, figures, sizes
 from ams.pipeline.jobs.usage.report import Month, Usage, as_csv, as_page, as_text, following
+from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
 from ams.pipeline.session import activated
 
@@ -46,7 +45,7 @@ def run(run: Run, options: Options) -> None:
     print(as_text(month), flush=True)
     for ending, content in (("csv", as_csv(month)), ("html", as_page(month))):
         path = run.work / "results" / f"usage-{month.name}.{ending}"
-        write(path, content)
+        put(path, content)
         run.say(f"metrics: {path}")
 
 
@@ -85,14 +84,6 @@ def first_day(month: str) -> date:
     except (ValueError, OverflowError):
         raise WrongOption("month", f"{month[:20]!r} is no month such as 2024-03") from None
     return first
-
-
-def write(path: Path, content: str) -> None:
-    """Write a file in the place of the one before, in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(content, encoding="utf-8")
-    os.replace(beside, path)
 
 
 JOB = Job(

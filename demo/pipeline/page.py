@@ -43,7 +43,7 @@ def _from_spark(folder: Path, today: date) -> list[Section]:
 def _from_files(folder: Path) -> Iterator[Section]:
     results = _results(folder, "accounting")
     for month in accounting.months(results)[-1:]:
-        yield accounting.section(accounting.read_month(results, month))
+        yield from accounting.sections(accounting.read_month(results, month))
     yield from cloud.sections(json.loads((_results(folder, "cloud-info") / "catalogue.json").read_bytes()))
     yield from federation.sections(_results(folder, "federation"))
 

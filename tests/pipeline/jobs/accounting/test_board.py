@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ams.pipeline.jobs.accounting.board import Work, months, read_month, section
+from ams.pipeline.jobs.accounting.board import Work, months, read_month, sections
 from ams.pipeline.report.page import page
 
 
@@ -58,7 +58,7 @@ def test_a_month_is_told_by_site_and_drawn_by_vo(tmp_path: Path) -> None:
     assert month.machines == {"SITE-B": (4, 10.0)}
     assert month.storage == {"SITE-A": 2.5}
     assert month.losses == [("SITE-B", "ce01", 12, 11, 1, 0)]
-    shown = page("Accounting", "", [section(month)])
+    shown = page("Accounting", "", sections(month))
     assert all(word in shown for word in ("Accounting of 2024-03", "<svg", "SITE-C", "ce01", "Missing"))
 
 
@@ -67,4 +67,4 @@ def test_a_month_of_which_nothing_came_is_empty(tmp_path: Path) -> None:
 
     assert months(tmp_path) == []
     assert (month.by_site, month.machines, month.storage, month.losses) == ({}, {}, {}, [])
-    assert "Accounting of 2024-03" in page("Accounting", "", [section(month)])
+    assert "Accounting of 2024-03" in page("Accounting", "", sections(month))

@@ -1,4 +1,4 @@
-"""A month of accounting for a report: plain rows from the result files, and the section of a page made of them."""
+"""A month of accounting: plain rows from the result files, and the parts of a page made of them."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -64,8 +64,8 @@ def read_month(results: Path, month: str) -> Month:
     )
 
 
-def section(month: Month) -> Section:
-    """Return the section of a page that shows a month."""
+def sections(month: Month) -> list[Section]:
+    """Return the sections of a page that show a month."""
     sites = list(month.by_site)
     vos = sorted({vo for each in month.by_site_and_vo.values() for vo in each})
     bars = {vo: [month.by_site_and_vo[site].get(vo, 0.0) for site in sites] for vo in vos}
@@ -82,7 +82,7 @@ def section(month: Month) -> Section:
     if month.losses:
         lost = ("Site", "Submit host", "Told", "Came", "Missing", "Surplus")
         content.append(Rows(lost, month.losses, "Where sites say another number of jobs than came"))
-    return Section(f"Accounting of {month.month}", "Usage by the month jobs ended in.", content)
+    return [Section(f"Accounting of {month.month}", "Usage by the month jobs ended in.", content)]
 
 
 def _sums(summaries: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Work], dict[str, dict[str, float]]]:

@@ -180,11 +180,6 @@ class Files:
         """Rename; a target that is there is an error."""
         self._rename(source, target, overwrite=False)
 
-    def move_once(self, source: str, target: str) -> None:
-        """Move, unless something is there already: then it is what an earlier try moved."""
-        if not self.exists(target):
-            self.move(source, target)
-
     def replace(self, source: str, target: str) -> None:
         """Rename over."""
         self._rename(source, target, overwrite=True)

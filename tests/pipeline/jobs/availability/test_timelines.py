@@ -15,7 +15,6 @@ from ams.pipeline.jobs.availability.timelines import (
     Timeline,
     Window,
     combined,
-    constant,
     holding,
     overridden,
 )
@@ -111,8 +110,10 @@ def test_and_is_the_worst_and_or_the_first_of_its_order(statuses: list[str]) -> 
 
 
 def test_a_day_without_change_is_one_span() -> None:
-    assert list(constant("OK").spans()) == [Span(0, DAY, "OK")]
-    assert holding("OK", [(5, "OK"), (9, "OK")]) == constant("OK")
+    day = holding("OK", [(5, "OK"), (9, "OK")])
+
+    assert list(day.spans()) == [Span(0, DAY, "OK")]
+    assert day == holding("OK", [])
 
 
 def test_a_result_on_the_first_second_takes_the_place_of_what_was_before() -> None:

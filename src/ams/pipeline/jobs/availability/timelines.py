@@ -65,11 +65,6 @@ class Timeline(NamedTuple):
         return self.changes[-1].status
 
 
-def constant(status: str) -> Timeline:
-    """Make the day on which one status holds throughout."""
-    return Timeline((Change(0, status),))
-
-
 def holding(before: str, results: Iterable[tuple[int, str]]) -> Timeline:
     """Make the day on which each result's status holds until the next result.
 

@@ -78,7 +78,7 @@ def test_a_folder_of_another_definition_or_of_another_run_is_refused(ams: Ams, w
     with locked(work):
         busy = ams("pipeline", "run", walls)
     write(work / "definition.json", Identity(name="walls", project="other", rows={}, options={}))
-    write(work / "progress.json", Standing(batch=0, time="2024-03-05T10:20:30Z", messages=1))
+    (work / "tables").mkdir()
     other = ams("pipeline", "run", walls)
 
     assert (busy.returncode, other.returncode) == (5, 5)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ams.client import Message
+from ams.client import Message, wire
 from ams.client.errors import NotFound
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.definition import read_plan
-from ams.pipeline.errors import StaleCheckpoint, WrongTable
+from ams.pipeline.errors import DataLoss, StaleCheckpoint, WrongTable
 from ams.pipeline.running import Run, Stopped
 from tests.pipeline.garden import Garden, numbered
 
@@ -202,3 +202,26 @@ def test_the_topics_of_the_project_are_known(garden: Garden, new_run: NewRun) ->
     garden.topic("animals")
 
     assert sorted(new_run().topics()) == ["animals", "plants"]
+
+
+def test_lost_messages_end_a_run_unless_it_is_told_to_skip_them(garden: Garden, new_run: NewRun) -> None:
+    garden.topic("walls", numbered(3))
+    offsets: list[int] = []
+
+    def keep(batch: DataFrame, batch_id: int) -> None:
+        offsets.extend(row.offset for row in batch.select("offset").collect())
+
+    run = new_run()
+    run.stream(run.topic("walls"), keep)
+    garden.publish("walls", numbered(4))
+    garden.client.call(wire.modify_topic_retention(garden.name, "walls", 60))
+    garden.served.clock.advance(120_000)
+    garden.publish("walls", numbered(2))
+
+    with pytest.raises(DataLoss, match="are kept no longer; .* --skip-lost"):
+        new_run().stream(new_run().topic("walls"), keep)
+    told = new_run()
+    told.skip_lost = True
+    told.stream(told.topic("walls"), keep)
+
+    assert offsets == [0, 1, 2, 7, 8]

@@ -57,6 +57,9 @@ def run(
     accept_change: Annotated[
         bool, typer.Option("--accept-change", help="Go on with a folder although options are others now.")
     ] = False,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on where messages are kept no longer that were not read.")
+    ] = False,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Master of a Spark cluster; default: in this process.")
     ] = None,
@@ -83,6 +86,7 @@ def run(
             source=_source(session),
             every=interval,
             accept_change=accept_change,
+            skip_lost=skip_lost,
             master=master,
             memory=memory,
             settings={**(_TALKATIVE if debug else {}), **_pairs(conf)},

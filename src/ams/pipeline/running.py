@@ -80,6 +80,8 @@ class Run:
     """Set when the run is to end after the batch at work."""
     say: Callable[[str], None] = to_stderr
     """Tells whoever watches."""
+    skip_lost: bool = False
+    """Whether to go on, with a warning, where messages are kept no longer that were not read."""
     progress: Progress = field(init=False)
     _query: str = ""
     _written: dict[str, "Written"] = field(default_factory=dict)
@@ -102,6 +104,8 @@ class Run:
         """
         begin = {} if options.keys() & {"startingOffsets", "startingTimestamp"} else {"startingOffsets": "earliest"}
         given = {**begin, **self.source, **options}
+        if self.skip_lost:
+            given["failOnDataLoss"] = "false"
         if names:
             given["topicPattern" if _WILD & set("".join(names)) else "topic"] = ",".join(names)
         if "topic" in given:

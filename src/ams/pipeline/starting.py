@@ -32,6 +32,8 @@ class Setup:
     source: Source
     every: str | None = None
     accept_change: bool = False
+    skip_lost: bool = False
+    """Whether to go on where messages are kept no longer."""
     master: str | None = None
     """Of Spark, such as `spark://HOST:7077`; None for this process."""
     memory: str = "1g"
@@ -73,7 +75,8 @@ def start(plan: Plan, setup: Setup) -> Ended:
         guard(setup.work, identity, accept_change=setup.accept_change)
         with _session(plan, setup) as spark:
             listen()  # Spark has taken the signals over
-            return _work(plan, Run(spark, setup.work, setup.source, setup.every, stopping, setup.say))
+            run = Run(spark, setup.work, setup.source, setup.every, stopping, setup.say, skip_lost=setup.skip_lost)
+            return _work(plan, run)
 
 
 def _work(plan: Plan, run: Run) -> Ended:

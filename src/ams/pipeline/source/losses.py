@@ -13,5 +13,5 @@ def lost(what: str, *, fail: bool) -> None:
     """Raise `DataLoss`, or only warn."""
     text = f"{what} are kept no longer"
     if fail:
-        raise DataLoss(f"{text}; with failOnDataLoss=false reading goes on without them")
+        raise DataLoss(f"{text}; with failOnDataLoss=false (of a run, --skip-lost) reading goes on without them")
     warnings.warn(text, LostMessages, stacklevel=2)

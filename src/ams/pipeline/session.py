@@ -1,5 +1,7 @@
 """Sessions of Spark on this machine, set up as all jobs here want them."""
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +39,9 @@ def local_session(
     """
     chosen = {**SETTINGS, **(settings or {})}
     chosen[JAVA_OPTIONS] = f"{chosen.get(JAVA_OPTIONS, '')} {archive_options(java())}".strip()
+    if chosen.get("spark.master", "local").startswith("local"):
+        # Else Spark takes the first python3 on PATH for its workers, which need not know this package.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(f"local[{cores},3]").config("spark.driver.memory", memory)
     for key, value in chosen.items():
         builder = builder.config(key, value)

@@ -7,20 +7,16 @@ import os
 import sys
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from ams.pipeline.java import archive_options, java
-from ams.pipeline.session import JAVA_OPTIONS, SETTINGS
+from ams.pipeline.session import local_session
 
 BATCH = "40"
 
 
 def main(master: str, folder: Path) -> None:
-    sizes = {"spark.driver.memory": "512m", "spark.executor.memory": "512m", JAVA_OPTIONS: archive_options(java())}
-    builder = SparkSession.builder.master(master)
-    for name, value in {**SETTINGS, **sizes, "spark.log.level": "INFO"}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    settings = {"spark.master": master, "spark.executor.memory": "512m", "spark.log.level": "INFO"}
+    spark = local_session("reader", memory="512m", settings=settings)
 
     def note(rows: DataFrame, batch_id: int) -> None:
         offsets = sorted(row.offset for row in rows.select("offset").collect())

@@ -36,6 +36,6 @@ def _told(garden: Garden, file: Path, work: Path) -> None:
         "work": str(work),
         "source": garden.options,
         "settings": {"spark.master": APART, "spark.executor.memory": "512m"},
-        "options": {"topics": ["in"], "rules": [rule], "create_topics": True, "batch": COUNT // 2},
+        "options": {"topics": ["in"], "rules": [rule], "create_topics": True, "batch_messages": COUNT // 2},
     }
     file.write_text(json.dumps(told))

@@ -108,9 +108,9 @@ def _run(case: Case, place: Place, kills: int, seed: int) -> int:
         "endpoint": place.service.base_url,
         "token": place.service.token,
         "project": place.project,
-        "maxOffsetsPerTrigger": str(case.batch),
     }
-    content = {"job": case.job, "work": str(place.work), "source": source, "options": dict(case.options(place))}
+    options = {**case.options(place), "batch_messages": case.batch}
+    content = {"job": case.job, "work": str(place.work), "source": source, "options": options}
     told.write_text(json.dumps({**content, "settings": {"spark.sql.shuffle.partitions": "1"}}))
     return run_through_kills(
         [sys.executable, "-m", "tests.faults.pipeline.driver", str(told)],
@@ -171,7 +171,7 @@ def _archive(seed: int) -> Case:
     return Case(
         job="ams.pipeline.jobs.archive.job:JOB",
         samples=alarms.messages(seed, DAY, sites=4, outages=60, mishaps=MISHAPS),
-        options=lambda place: {"path": str(place.work / "archive"), "batch_messages": 150},
+        options=lambda place: {"path": str(place.work / "archive")},
         batch=150,
         left=archived,
     )
@@ -191,7 +191,7 @@ def _availability(seed: int) -> Case:
     return Case(
         job="ams.pipeline.jobs.availability.job:JOB",
         samples=monitoring.messages(seed, DAY, sites=2),
-        options=lambda place: {**monitoring.files(seed, DAY, place.folder / "world", sites=2), "batch_messages": 800},
+        options=lambda place: monitoring.files(seed, DAY, place.folder / "world", sites=2),
         batch=800,
         left=folders,
     )
@@ -206,7 +206,6 @@ def _republish(seed: int) -> Case:
             "rules": [{"attribute": "partition_date", "to": ["DAY_{partition_date}_" + place.name]}],
             "default": ["OTHER_" + place.name],
             "create_topics": True,
-            "batch_messages": 500,
         },
         batch=500,
         left=topics,

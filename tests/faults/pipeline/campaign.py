@@ -29,7 +29,7 @@ from tests.support.service import LiveService, live_service
 
 DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
-SPREAD = 15.0
+SPREAD = 6.0
 """Seconds of work within which a driver is killed."""
 
 Rows = list[str]

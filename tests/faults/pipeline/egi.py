@@ -32,7 +32,7 @@ MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
 BATCH = 150
 """Messages a batch: few, so that there are many batches to be killed in."""
 
-SPREAD = 20.0
+SPREAD = 6.0
 """Seconds within which it is killed: of its start, or of the work on a batch."""
 
 Read = list[dict[str, Any]]

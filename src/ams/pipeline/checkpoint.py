@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ams.files import Disk, write_whole
 from ams.pipeline.errors import Busy, ChangedDefinition, WrongTable
 
 T = TypeVar("T")
@@ -115,12 +116,7 @@ def begin(work: Path, table: str) -> None:
 
 def write(path: Path, value: msgspec.Struct) -> None:
     """Replace a small file in one step, synced."""
-    beside = path.with_name(path.name + ".new")
-    with open(beside, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(value), indent=2))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    write_whole(Disk(), str(path), msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
 def _is_begun(work: Path) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ams.files import Disk, write_whole
 from ams.pipeline.jobs.accounting import columns, compute, database, machines, storage, sync
 from ams.pipeline.jobs.accounting.envelope import Trust
 from ams.pipeline.jobs.accounting.reader import Reader
@@ -141,10 +142,7 @@ class Results:
         return int(path.read_text()) if path.exists() else -1
 
     def _set_mark(self, batch: int) -> None:
-        path = self._mark_path()
-        beside = path.with_suffix(".new")
-        beside.write_text(str(batch))
-        beside.replace(path)
+        write_whole(Disk(), str(self._mark_path()), str(batch).encode())
 
     def _mark_path(self) -> Path:
         return self.run.work / MARK

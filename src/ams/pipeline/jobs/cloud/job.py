@@ -4,7 +4,6 @@ The work folder keeps the latest description of each topic, and no older one: a 
 only by a newer one, so that it may come twice, and in any order.
 """
 
-import os
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -17,6 +16,7 @@ from ams.pipeline.jobs.cloud import catalogue
 from ams.pipeline.jobs.cloud.export import exported
 from ams.pipeline.jobs.cloud.parse import parse
 from ams.pipeline.parsing import parsed
+from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Result
 
@@ -84,10 +84,7 @@ def make_catalogue(run: Run, descriptions: DataFrame, now: datetime, stale_hours
     run.result("shares", catalogue.SITE_SHARES).replace(catalogue.site_shares(descriptions))
     run.result("images", catalogue.VO_IMAGES).replace(images)
     run.result("flavours", catalogue.VO_FLAVOURS).replace(flavours)
-    path = run.work / "results" / "catalogue.json"
-    beside = path.with_suffix(".json.new")
-    beside.write_bytes(exported(sites, images, flavours, now, stale_hours))
-    os.replace(beside, path)
+    put(run.work / "results" / "catalogue.json", exported(sites, images, flavours, now, stale_hours).decode())
     descriptions.unpersist()
 
 

@@ -1,13 +1,12 @@
 """How far a replay is: kept in its folder, slice by slice, so that it goes on where it was killed."""
 
-import os
 import time
 from pathlib import Path
 
 import msgspec
 
+from ams.pipeline.checkpoint import write
 from ams.pipeline.errors import ChangedDefinition, StaleCheckpoint
-from ams.pipeline.tables.files import LocalFiles
 
 FILE = "replay.json"
 
@@ -53,12 +52,7 @@ def read_progress(work: Path, replay: str) -> Progress | None:
 def keep(work: Path, progress: Progress) -> None:
     """Write down how far it is."""
     work.mkdir(parents=True, exist_ok=True)
-    beside = work / f"{FILE}.new"
-    with beside.open("wb") as file:
-        file.write(msgspec.json.encode(progress))
-        file.flush()
-        os.fsync(file.fileno())
-    LocalFiles().replace(str(beside), str(work / FILE))
+    write(work / FILE, progress)
 
 
 def refuse_stale(progress: Progress, window: float) -> None:

@@ -13,7 +13,7 @@ from ams.errors import InvalidInput
 
 HTTP_ENDPOINT, MATTERMOST = "http_endpoint", "mattermost"
 AUTOGEN, DISABLED = "autogen", "disabled"
-LINEAR, SLOWSTART = "linear", "slowstart"
+LINEAR, SLOWSTART, EXPONENTIAL = "linear", "slowstart", "exponential"
 
 DEFAULT_PERIOD = 3000
 """Milliseconds between two tries."""
@@ -46,6 +46,9 @@ class AskedPush:
     mattermost_username: str = ""
     mattermost_channel: str = ""
     base64_decode: bool | None = None
+    dead_letter_topic: str = ""
+    """A reference `projects/P/topics/T` of the subscription's project, or a name."""
+    max_delivery_attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,10 @@ class PushConfig:
     mattermost_username: str = ""
     mattermost_channel: str = ""
     base64_decode: bool = False
+    dead_letter_topic: str = ""
+    """Name of the topic, in the same project, for messages that are refused; empty: they are tried for ever."""
+    max_delivery_attempts: int = 0
+    """Refusals after which a message goes there; 0 without a dead letter topic."""
 
     def without_secrets(self) -> "PushConfig":
         """Return what those may see who only consume (contract 17.2, A14)."""

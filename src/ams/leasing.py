@@ -1,0 +1,1 @@
+"""Leasing: who delivers what, for all processes that deliver, and how it goes."""

@@ -1,0 +1,1 @@
+"""Pushers: the workers that deliver inside the service, and the engines as their upstream."""

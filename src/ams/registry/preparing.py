@@ -13,7 +13,7 @@ from ams.errors import Unusable
 from ams.registry.shared_tables import SHARED
 from ams.registry.tables import METADATA
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest migration."""
 
 logger = structlog.get_logger("ams.registry")

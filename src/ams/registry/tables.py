@@ -7,6 +7,7 @@ A change here needs a migration; `tests/registry/test_preparing.py` compares the
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     Index,
@@ -136,6 +137,14 @@ subscriptions = Table(
     Index("subscriptions_by_project", "project_id", "number", "created_on"),
     sqlite_autoincrement=True,
 )
+
+Index(
+    "subscriptions_pushed",
+    subscriptions.c.number,
+    sqlite_where=subscriptions.c.push.is_not(None),
+    postgresql_where=subscriptions.c.push.is_not(None),
+)
+"""What is to be delivered is asked for every few seconds, by every node."""
 
 topic_access = Table(
     "topic_access",
@@ -286,3 +295,58 @@ topic_sizes = Table(
     Column("bytes", BigInteger, nullable=False, comment="ever published"),
 )
 """How much was published, where the log cannot count it."""
+
+push_secrets = Table(
+    "push_secrets",
+    METADATA,
+    _number(),
+    Column(
+        "subscription_id",
+        String(36),
+        ForeignKey("subscriptions.id", ondelete="CASCADE"),
+        nullable=False,
+        index=True,
+    ),
+    Column("sealed", LargeBinary, nullable=False, comment="encrypted"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("until", BigInteger, comment="milliseconds since the epoch; null: until another takes its place"),
+    sqlite_autoincrement=True,
+)
+"""What deliveries are signed with, the newest last; after a rotation two of them for a while."""
+
+push_holders = Table(
+    "push_holders",
+    METADATA,
+    Column("holder", String(64), primary_key=True, comment="its name, another one at each start"),
+    Column("until", BigInteger, nullable=False, comment="end of its leases: milliseconds since the epoch"),
+    Column("leaving", Boolean, nullable=False, comment="whether it only finishes what it has"),
+)
+"""Processes that deliver (`ams.push.leases`). Times are the database's, as several nodes share it."""
+
+push_leases = Table(
+    "push_leases",
+    METADATA,
+    Column("subscription_id", String(36), ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    Column(
+        "holder",
+        String(64),
+        ForeignKey("push_holders.holder", ondelete="CASCADE"),
+        nullable=False,
+        index=True,
+    ),
+)
+"""Which of them has a subscription."""
+
+push_states = Table(
+    "push_states",
+    METADATA,
+    Column(
+        "subscription_id",
+        String(36),
+        ForeignKey("push_leases.subscription_id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("state", Text, nullable=False, comment="JSON"),
+    Column("changed_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+)
+"""How deliveries go; what is told under a lease goes with it."""

@@ -46,6 +46,10 @@ class Store(Protocol):
         """Run a statement that is right whatever else happens at the same time, and however often it is run."""
         ...
 
+    async def in_turn(self, work: Work[T], turn: int) -> T:
+        """Run work and commit it, one after the other whatever bears the same turn; it may be committed twice."""
+        ...
+
     async def alone(self, work: Work[T]) -> T:
         """Run work and commit it while no other node serves."""
         ...
@@ -104,6 +108,14 @@ class Database:
         Cheaper than `write`. Raises as `write`.
         """
         return await self._to_its_end(asyncio.ensure_future(self._store.put(work)))
+
+    async def in_turn(self, work: Work[T], turn: int) -> T:
+        """Run work and commit it: work of the same `turn` runs on one node after the other, and sees what was before.
+
+        Cheaper than `write` for work that is in its own way often. It may be run again after it was committed, when
+        that was not answered. Raises as `write`.
+        """
+        return await self._to_its_end(asyncio.ensure_future(self._store.in_turn(work, turn)))
 
     @property
     def away(self) -> str | None:

@@ -16,6 +16,7 @@ from ams.registry.database import Database, is_postgresql, reason
 from ams.registry.figures import FigureRecords
 from ams.registry.filling import Filling, Loaded, Name
 from ams.registry.projects import ProjectRecords
+from ams.registry.push_leases import StoredLeases
 from ams.registry.registrations import RegistrationRecords
 from ams.registry.schemas import SchemaRecords
 from ams.registry.secrets import Secrets
@@ -47,6 +48,7 @@ class Registry:
         self.tallies = TallyRecords(database)
         self.figures = FigureRecords(database)
         self.books = BookRecords(database, clock)
+        self.push_leases = StoredLeases(database, clock)
 
     @classmethod
     async def open(

@@ -60,6 +60,10 @@ class SqliteStore:
         run = contextvars.copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._writer, run, self._attempt_with_room, work)
 
+    async def in_turn(self, work: Work[T], turn: int) -> T:
+        """Run work and commit it: all that is written here has its turn."""
+        return await self.put(work)
+
     async def alone(self, work: Work[T]) -> T:
         """Run work and commit it: nobody else has this file open."""
         return await self.put(work)

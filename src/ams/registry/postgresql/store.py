@@ -48,10 +48,11 @@ _READ = (
     f" SET LOCAL idle_in_transaction_session_timeout = {READING_SECONDS * 1000:.0f}"
 )
 _WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
-_PREPARE = "BEGIN"
+_IN_TURN = "BEGIN"
 """Not serializable: having waited for its turn it must see what the one before did."""
 
 _MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
+_TURN = text("SELECT pg_advisory_xact_lock(:turn)")
 _ALONE = text(f"SELECT pg_try_advisory_xact_lock({SERVING})")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
@@ -93,7 +94,7 @@ class PostgresStore:
         when others are at it for longer than `LOCK_SECONDS`: a start that is to end must not wait for all of an import.
         """
 
-        def in_turn(connection: Connection) -> T:
+        def after_others(connection: Connection) -> T:
             if connection.scalar(_ENCODING) != "UTF8":
                 raise Unusable("the registry's database must have the encoding UTF8")
             if not waits:
@@ -103,7 +104,7 @@ class PostgresStore:
                 return work(connection)
 
         try:
-            return await _in_thread(self._writers, self._run, in_turn, _PREPARE)
+            return await _in_thread(self._writers, self._run, after_others, _IN_TURN)
         except Passing as passing:
             raise RegistryUnavailable from passing.__cause__  # not logged: who starts says what it waits for
 
@@ -114,6 +115,15 @@ class PostgresStore:
     async def put(self, work: Work[T]) -> T:
         """Run one statement; again when its answer was lost."""
         return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
+
+    async def in_turn(self, work: Work[T], turn: int) -> T:
+        """Run work and commit it while nobody runs work of the same turn; again when its answer was lost."""
+
+        def after_others(connection: Connection) -> T:
+            connection.execute(_TURN, {"turn": turn})
+            return work(connection)
+
+        return await self._patiently(self._putters, self._run, after_others, _IN_TURN)
 
     async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
         """Run work and commit it, once, and have the other nodes forget what it changed."""

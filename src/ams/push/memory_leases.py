@@ -1,0 +1,70 @@
+"""Leases in memory, where one process has everything. Held to `ams.push.leases` by `tests/push/test_leases.py`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ams.clock import Clock
+from ams.names import SubscriptionId
+from ams.push.leases import LEASE_SECONDS, NOTHING, Beat
+from ams.push.sharing import Standing, Subscriptions, share
+from ams.push.state import WorkerState
+
+_LEASE = round(LEASE_SECONDS * 1000)
+"""Milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    until: int
+    """By the monotonic clock."""
+    leaving: bool
+    leases: Subscriptions
+    states: Mapping[SubscriptionId, WorkerState]
+
+
+_NOBODY = _Holder(0, False, frozenset(), NOTHING)
+
+
+class MemoryLeases:
+    """Keeps who holds what until the process ends.
+
+    `settled` says that nobody holds anything of an earlier life of this process, as when all holders end with it. Else
+    what holders say they hold is theirs, and nothing else is given away in the first `LEASE_SECONDS`: somebody who was
+    given it earlier may still be at it.
+    """
+
+    def __init__(self, clock: Clock, *, settled: bool) -> None:
+        self._clock = clock
+        self._gives_from = clock.monotonic() + (0 if settled else _LEASE)
+        self._holders: dict[str, _Holder] = {}
+
+    async def beat(self, beat: Beat, wanted: Subscriptions) -> Subscriptions:
+        """Note that a holder lives; return what it shall hold."""
+        others = self._living()
+        before = others.pop(beat.holder, _NOBODY)
+        standing = Standing(
+            before.leases,
+            {name: each.leases for name, each in others.items()},
+            frozenset(name for name, each in others.items() if each.leaving),
+        )
+        now = self._clock.monotonic()
+        found = share(beat, wanted, standing, gives=now >= self._gives_from)
+        known = {**before.states, **beat.states}
+        states = {each: known[each] for each in found.leases if each in known}
+        self._holders = others
+        if found.leases or not beat.leaving:
+            self._holders[beat.holder] = _Holder(now + _LEASE, beat.leaving, found.leases, states)
+        return found.told
+
+    async def state(self, subscription: SubscriptionId) -> WorkerState | None:
+        """Return how a delivery goes, as its holder told last."""
+        told = (each.states.get(subscription) for each in self._living().values())
+        return next((state for state in told if state is not None), None)
+
+    async def is_held(self) -> bool:
+        """Whether any holder lives."""
+        return bool(self._living())
+
+    def _living(self) -> dict[str, _Holder]:
+        now = self._clock.monotonic()
+        return {name: each for name, each in self._holders.items() if each.until > now}

@@ -1,0 +1,271 @@
+"""What every keeper of leases promises (`ams.push.leases`)."""
+
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ams.clock import ManualClock
+from ams.names import SubscriptionId
+from ams.push.leases import LEASE_SECONDS, NOTHING, Beat
+from ams.push.memory_leases import MemoryLeases
+from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
+from ams.registry.push_leases import MAX_STATES
+from tests.push.keepers import KINDS, Keeper, opened
+
+Ids = frozenset[SubscriptionId]
+NONE: Ids = frozenset()
+BROKEN = WorkerState(
+    phase=RETRYING,
+    failure=Failure(1_700_000_000_000, SEND, "it said \x00 \N{ROCKET}", 500),
+    attempts=[Attempt(1_700_000_000_000, 3, 500, 12, 4096, "500")],
+)
+
+
+@pytest.fixture(
+    params=[pytest.param(kind, marks=pytest.mark.postgres) if kind == "postgresql" else kind for kind in KINDS]
+)
+async def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Keeper]:
+    made = await opened(request.param, tmp_path, 6)
+    yield made
+    await made.close()
+
+
+class Holder:
+    """Holds at once what it is told to, and leaves the rest at once, unless it is slow."""
+
+    def __init__(self, keeper: Keeper, name: str) -> None:
+        self.keeper = keeper
+        self.name = name
+        self.held = NONE
+
+    async def beat(self, *, slow: bool = False, states: dict[SubscriptionId, WorkerState] | None = None) -> Ids:
+        """Beat once, all subscriptions being wanted; one that is `slow` is still finishing what it has to leave."""
+        beat = Beat(self.name, self.held, states or NOTHING)
+        told = await self.keeper.leases.beat(beat, frozenset(self.keeper.subscriptions))
+        self.held = self.held | told if slow else told
+        return told
+
+    async def leave(self, held: Ids = NONE) -> None:
+        told = await self.keeper.leases.beat(Beat(self.name, held, leaving=True), frozenset(self.keeper.subscriptions))
+        assert told == NONE
+
+
+@pytest.fixture
+def a(keeper: Keeper) -> Holder:
+    return Holder(keeper, "a")
+
+
+@pytest.fixture
+def b(keeper: Keeper) -> Holder:
+    return Holder(keeper, "b")
+
+
+def union(sets: Iterable[Ids]) -> Ids:
+    return frozenset().union(*sets)
+
+
+async def test_one_holder_gets_everything(keeper: Keeper, a: Holder) -> None:
+    assert await a.beat() == frozenset(keeper.subscriptions)
+    assert await a.beat() == frozenset(keeper.subscriptions)
+
+
+async def test_whoever_comes_later_gets_nothing_before_the_other_left_it(a: Holder, b: Holder) -> None:
+    await a.beat()
+
+    assert await b.beat() == NONE
+    kept = await a.beat(slow=True)
+    assert len(kept) == 3
+    assert await b.beat() == NONE  # a is still finishing
+    assert await a.beat() == kept
+    assert await b.beat() == NONE  # a's last beat had them still
+    await a.beat()
+    assert await b.beat() == frozenset(b.keeper.subscriptions) - kept
+
+
+async def test_what_is_not_wanted_any_more_is_told_to_nobody(keeper: Keeper, a: Holder) -> None:
+    await a.beat()
+    first, *rest = keeper.subscriptions
+
+    told = await keeper.leases.beat(Beat("a", a.held), frozenset(rest))
+
+    assert told == frozenset(rest)
+    assert first not in told
+
+
+async def test_who_does_not_beat_any_more_loses_its_share(keeper: Keeper, a: Holder, b: Holder) -> None:
+    await a.beat()
+    await keeper.pass_time(LEASE_SECONDS - 1)
+    assert await b.beat() == NONE
+
+    await keeper.pass_time(1)
+
+    assert await b.beat() == frozenset(keeper.subscriptions)
+
+
+async def test_who_beats_keeps_its_share(keeper: Keeper, a: Holder, b: Holder) -> None:
+    for _ in range(4):
+        await a.beat()
+        await keeper.pass_time(LEASE_SECONDS - 1)
+
+    assert await b.beat() == NONE
+
+
+async def test_who_comes_back_after_its_lease_ended_gets_nothing_of_anybody_elses(
+    keeper: Keeper, a: Holder, b: Holder
+) -> None:
+    await a.beat()
+    await keeper.pass_time(LEASE_SECONDS)
+    theirs = await b.beat()
+
+    assert await a.beat() == NONE
+    assert len(await b.beat()) == 3
+    assert await b.beat() <= theirs
+
+
+async def test_who_comes_back_to_what_nobody_has_goes_on(keeper: Keeper, a: Holder) -> None:
+    held = await a.beat()
+    await keeper.pass_time(2 * LEASE_SECONDS)
+
+    assert await a.beat() == held
+
+
+async def test_who_leaves_frees_what_it_does_not_hold_any_more(keeper: Keeper, a: Holder, b: Holder) -> None:
+    first, *rest = keeper.subscriptions
+    await a.beat()
+
+    await a.leave(frozenset({first}))
+
+    assert await b.beat() == frozenset(rest)
+    await a.leave()
+    assert await b.beat() == frozenset(keeper.subscriptions)
+
+
+async def test_whose_answer_was_lost_is_told_again(keeper: Keeper, a: Holder) -> None:
+    await a.beat()
+    a.held = NONE
+
+    assert await a.beat() == frozenset(keeper.subscriptions)
+
+
+async def test_subscriptions_nobody_knows_are_told_to_nobody(keeper: Keeper, a: Holder) -> None:
+    a.held = frozenset({SubscriptionId("unknown")})
+
+    assert await a.beat() == frozenset(keeper.subscriptions)
+
+
+async def test_shares_of_three_differ_by_one_at_most(keeper: Keeper) -> None:
+    holders = [Holder(keeper, name) for name in ("x", "y", "z", "w")]
+    for _ in range(4):
+        for each in holders:
+            await each.beat()
+
+    assert sorted(len(each.held) for each in holders) == [1, 1, 2, 2]
+    assert union(each.held for each in holders) == frozenset(keeper.subscriptions)
+    before = [each.held for each in holders]
+    for each in holders:
+        await each.beat()
+    assert [each.held for each in holders] == before
+
+
+async def test_a_holder_that_lives_is_known(keeper: Keeper, a: Holder) -> None:
+    assert not await keeper.leases.is_held()
+    await a.beat()
+    assert await keeper.leases.is_held()
+    await keeper.pass_time(LEASE_SECONDS)
+    assert not await keeper.leases.is_held()
+
+
+async def test_nobody_is_there_when_the_last_one_left(keeper: Keeper, a: Holder) -> None:
+    await a.beat()
+    await a.leave()
+
+    assert not await keeper.leases.is_held()
+
+
+async def test_a_state_is_kept_as_it_was_told(keeper: Keeper, a: Holder) -> None:
+    first, second, *_ = keeper.subscriptions
+    await a.beat()
+
+    await a.beat(states={first: BROKEN})
+    await a.beat()
+
+    assert same(await keeper.leases.state(first), BROKEN)
+    assert await keeper.leases.state(second) is None
+    await a.beat(states={first: WorkerState(delivered=7)})
+    assert same(await keeper.leases.state(first), WorkerState(delivered=7))
+
+
+async def test_a_state_goes_with_the_lease(keeper: Keeper, a: Holder, b: Holder) -> None:
+    first = keeper.subscriptions[0]
+    await a.beat()
+    await a.beat(states={first: BROKEN})
+
+    await keeper.pass_time(LEASE_SECONDS)
+    assert await keeper.leases.state(first) is None
+    await b.beat()
+    assert await keeper.leases.state(first) is None
+
+
+async def test_a_state_of_somebody_elses_subscription_is_not_taken(keeper: Keeper, a: Holder, b: Holder) -> None:
+    first = keeper.subscriptions[0]
+    await a.beat()
+
+    b.held = frozenset({first})
+    await b.beat(states={first: BROKEN})
+
+    assert await keeper.leases.state(first) is None
+
+
+def same(found: WorkerState | None, wanted: WorkerState) -> bool:
+    return msgspec.json.encode(found) == msgspec.json.encode(wanted)
+
+
+async def test_more_states_than_one_beat_writes_follow_with_the_next(tmp_path: Path) -> None:
+    keeper = await opened("sqlite", tmp_path, 2 * MAX_STATES + 1)
+    holder = Holder(keeper, "a")
+    await holder.beat()
+
+    await holder.beat(states=dict.fromkeys(keeper.subscriptions, WorkerState(delivered=1)))
+
+    async def told() -> int:
+        return sum([await keeper.leases.state(each) is not None for each in keeper.subscriptions])
+
+    assert await told() == MAX_STATES
+    await holder.beat()
+    await holder.beat()
+    assert await told() == len(keeper.subscriptions)
+    await keeper.close()
+
+
+async def test_after_a_restart_only_what_is_held_is_given_until_every_lease_has_ended() -> None:
+    clock = ManualClock()
+    leases = MemoryLeases(clock, settled=False)
+    one, two = SubscriptionId("one"), SubscriptionId("two")
+    wanted = frozenset({one, two})
+
+    assert await leases.beat(Beat("new", NONE), wanted) == NONE
+    assert await leases.beat(Beat("old", frozenset({one})), wanted) == {one}
+    clock.advance(round(LEASE_SECONDS * 1000) - 1)
+    assert await leases.beat(Beat("new", NONE), wanted) == NONE
+    assert await leases.beat(Beat("old", frozenset({one})), wanted) == {one}
+    clock.advance(1)
+    assert await leases.beat(Beat("new", NONE), wanted) == {two}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+async def test_a_subscription_that_is_deleted_takes_its_lease_with_it(kind: str, tmp_path: Path) -> None:
+    keeper = await opened(kind, tmp_path, 2)
+    assert keeper.registry
+    holder = Holder(keeper, "a")
+    await holder.beat()
+    first, second = keeper.subscriptions
+    await holder.beat(states={first: BROKEN})
+    (project,) = await keeper.registry.projects.all()
+
+    await keeper.registry.subscriptions.delete(project.id, first)
+
+    assert await keeper.leases.state(first) is None
+    assert await holder.beat() == {second}
+    await keeper.close()

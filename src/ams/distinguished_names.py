@@ -1,1 +1,202 @@
-"""Distinguished names of certificates, and the normal form they are compared in (authn contract 10)."""
+"""Distinguished names of certificates, and the normal form they are compared in (authn contract 10).
+
+One name is written in many ways: OpenSSL's `/C=GR/O=Acme/CN=Jane`, the comma form of RFC 4514, which begins with the
+leaf, and the one OpenSSL prints today, which ends with it. All have one normal form, and names are compared in that.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from cryptography import x509
+
+
+class Attribute(NamedTuple):
+    """One attribute of a name: its label in the normal form, and its value."""
+
+    label: str
+    value: str
+
+
+_OIDS = {
+    "1.2.840.113549.1.9.1": "E",
+    "2.5.4.5": "SERIALNUMBER",
+    "2.5.4.3": "CN",
+    "2.5.4.11": "OU",
+    "2.5.4.10": "O",
+    "2.5.4.17": "POSTALCODE",
+    "2.5.4.9": "STREET",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.6": "C",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+"""Attributes that are kept, and how the normal form calls them."""
+_MIDDLE = ("SERIALNUMBER", "CN", "OU", "O", "POSTALCODE", "STREET", "L", "ST", "C")
+"""What stands between `E` and `DC`, in this order; only these are escaped."""
+_SINGLE = frozenset({"SERIALNUMBER", "CN"})
+"""Of several values the last one counts, and an empty one does not."""
+
+_SPELLINGS = {label.lower(): label for label in _OIDS.values()} | {
+    "emailaddress": "E",
+    "email": "E",
+    "commonname": "CN",
+    "organizationalunitname": "OU",
+    "organizationalunit": "OU",
+    "organizationname": "O",
+    "organization": "O",
+    "streetaddress": "STREET",
+    "localityname": "L",
+    "locality": "L",
+    "stateorprovincename": "ST",
+    "s": "ST",
+    "countryname": "C",
+    "country": "C",
+    "domaincomponent": "DC",
+}
+_DROPPED = (
+    "uid", "userid", "gn", "givenname", "sn", "surname", "title", "initials", "name", "pseudonym", "description",
+    "dnqualifier", "generationqualifier", "unstructuredname", "businesscategory", "jurisdictionc", "jurisdictionst",
+    "jurisdictionl", "organizationidentifier", "x500uniqueidentifier",
+)  # fmt: skip
+"""Other names of attributes that texts may hold; the normal form leaves these out."""
+
+_LABEL = "|".join(sorted((*_SPELLINGS, *_DROPPED), key=len, reverse=True))
+_TYPE = rf"(?:oid\.)?(?:{_LABEL}|\d+(?:\.\d+)+)"
+_START = re.compile(rf"\s*({_TYPE})\s*=", re.IGNORECASE)
+_SLASHED = re.compile(rf"/(?={_TYPE}=)", re.IGNORECASE)
+_ESCAPE = re.compile(rb"\\([0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPE_OF_OPENSSL = re.compile(rb"\\x([0-9a-fA-F]{2})")
+
+
+def of_certificate(name: x509.Name) -> str:
+    """Return the normal form of a certificate's subject or issuer; what it does not keep is dropped silently."""
+    return _normal_form(
+        Attribute(_OIDS[each.oid.dotted_string], each.value)
+        for each in name
+        if each.oid.dotted_string in _OIDS and isinstance(each.value, str)
+    )
+
+
+def normalised(text: str) -> str:
+    """Return the normal form of a name as people and configurations write it; a normal form stays as it is.
+
+    A text that begins with a slash is cut at slashes, any other at commas. What follows a cut without the name of an
+    attribute belongs to the value before it. Raises `ValueError` for what is no distinguished name.
+    """
+    begun = text.lstrip()  # a blank at the end may be escaped
+    attributes = _slashed(begun.rstrip()) if begun.startswith("/") else _comma_separated(begun)
+    if not attributes:
+        raise ValueError("this is no distinguished name")
+    return _normal_form(each for each in attributes if each.label)
+
+
+def _normal_form(attributes: Iterable[Attribute]) -> str:
+    values: dict[str, list[str]] = {}
+    for each in attributes:
+        values.setdefault(each.label, []).append(each.value)
+    parts = [_part(label, _counting(label, values[label]), _escaped) for label in _MIDDLE if label in values]
+    middle = ",".join(part for part in parts if part)
+    # The commas of E and DC are there also when nothing stands between them (contract 10, corner cases).
+    before = _part("E", values["E"], str) + "," if "E" in values else ""
+    after = "," + _part("DC", values["DC"], str) if "DC" in values else ""
+    return before + middle + after
+
+
+def _counting(label: str, values: Sequence[str]) -> Sequence[str]:
+    if label not in _SINGLE:
+        return values
+    return values[-1:] if values[-1] else ()
+
+
+def _part(label: str, values: Sequence[str], write: Callable[[str], str]) -> str:
+    return "+".join(f"{label}={write(value)}" for value in values)
+
+
+def _escaped(value: str) -> str:
+    shown = re.sub(r'[,+"\\<>;]', r"\\\g<0>", value)
+    if shown.startswith(("#", " ")):
+        shown = "\\" + shown
+    if len(value) > 1 and value.endswith(" "):
+        shown = shown[:-1] + "\\ "
+    return shown
+
+
+def _label(name: str) -> str:
+    """Return how the normal form calls an attribute; empty for one that it leaves out."""
+    known = name.lower().removeprefix("oid.")
+    return _OIDS.get(known) or _SPELLINGS.get(known, "")
+
+
+def _slashed(text: str) -> list[Attribute]:
+    """Read `/C=GR/O=Acme/CN=service/example.com`: a slash cuts only before the name of an attribute."""
+    before, *pieces = _SLASHED.split(text)
+    if before:
+        raise ValueError("this is no distinguished name")
+    pairs = [piece.partition("=") for piece in pieces]
+    return [
+        Attribute(_label(name), _ESCAPE_OF_OPENSSL.sub(_unescaped, value.encode()).decode()) for name, _, value in pairs
+    ]
+
+
+def _comma_separated(text: str) -> list[Attribute]:
+    """Read a comma form into encoded order: as it stands when the leaf is last, else backwards."""
+    groups: list[list[Attribute]] = []
+    for piece, separator in _pieces(text):
+        found = _START.match(piece)
+        assert found is not None
+        attribute = Attribute(_label(found[1]), _value(piece[found.end() :]))
+        if separator == "+" and groups:
+            groups[-1].append(attribute)
+        else:
+            groups.append([attribute])
+    leafs = [index for index, group in enumerate(groups) if any(each.label == "CN" for each in group)]
+    leaf_is_last = bool(leafs) and leafs[0] > 0 and leafs[-1] == len(groups) - 1
+    return [each for group in (groups if leaf_is_last else reversed(groups)) for each in group]
+
+
+def _pieces(text: str) -> list[tuple[str, str]]:
+    """Cut at commas, semicolons and pluses that are neither escaped nor quoted and come before an attribute's name."""
+    pieces: list[tuple[str, str]] = []
+    begin, separator, quoted, index = 0, "", False, 0
+    if _START.match(text) is None:
+        begin = index = 1 if text[:1] == "," else 0  # the normal form of a name with nothing but DC
+    while index < len(text):
+        letter = text[index]
+        if letter == "\\":
+            index += 1
+        elif letter == '"':
+            quoted = not quoted
+        elif letter in ",;+" and not quoted and (_START.match(text, index + 1) or _ends(text, index)):
+            pieces.append((text[begin:index], separator))
+            begin, separator = index + 1, letter
+        index += 1
+    if quoted:
+        raise ValueError("a quotation mark is missing in a distinguished name")
+    pieces.append((text[begin:], separator))
+    pieces = [piece for piece in pieces if piece[0].strip()]
+    if not all(_START.match(piece) for piece, _ in pieces):
+        raise ValueError("this is no distinguished name")
+    return pieces
+
+
+def _ends(text: str, index: int) -> bool:
+    """Whether a comma here is one of those that a normal form has beside `E` and `DC` alone."""
+    return text[index] == "," and (index == len(text) - 1 or text[index + 1] == ",")
+
+
+def _value(text: str) -> str:
+    """Read a value of a comma form: blanks around it do not count unless they are escaped or quoted."""
+    value = text.lstrip()
+    trimmed = value.rstrip()
+    if len(trimmed) < len(value) and (len(trimmed) - len(trimmed.rstrip("\\"))) % 2:
+        trimmed += " "
+    if trimmed.startswith("#"):
+        raise ValueError("a distinguished name in hexadecimal form is not understood")
+    if len(trimmed) > 1 and trimmed[0] == trimmed[-1] == '"':
+        trimmed = trimmed[1:-1]
+    return _ESCAPE.sub(_unescaped, trimmed.encode()).decode()  # a UnicodeDecodeError is a ValueError
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(found[1].decode()) if len(found[1]) == 2 else found[1]

@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi docs faults faults-cluster faults-pipeline fuzz mutants bench soak dist clean
+.PHONY: help run demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs faults faults-cluster faults-pipeline fuzz mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -52,6 +52,9 @@ fmt: .venv/dev ## Put the code into the house's format
 
 openapi: .venv/dev ## Write docs/reference/openapi.json anew from the code
 	@$(BIN)/python -m tests.support.description
+
+proto: .venv/dev ## Write src/ams/push_rpc/push_service_pb2.py and .pyi anew from the schema of the wire
+	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/ams/push_rpc/push_service.proto
 
 docs: .venv/dev ## Check the documents: links, settings, and the tutorials line by line
 	@$(BIN)/pytest -q tests/test_docs.py tests/test_reference.py \

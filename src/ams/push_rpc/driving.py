@@ -1,0 +1,146 @@
+"""Driving: a push server elsewhere delivers what the registry wants, after any failure on either side.
+
+What is wanted is compared with what the push server has, at every change and every minute; differences are repaired
+(push contract 15, P3, P28, P31). A push server that was found with a subscription this process did not give it is told
+again: what it knows of it may be of before a change it was not there for.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+import structlog
+
+from ams.errors import AmsError
+from ams.push.target import Target
+from ams.push_rpc.client import Outcome
+
+AT_ONCE = 8
+"""Calls under way at the same time."""
+SECONDS = 60.0
+"""From one round to the next, a tenth more or less."""
+_FIRST_RETRY = 1.0
+"""Seconds after a round in which somebody did not answer; doubles up to `SECONDS`."""
+
+logger = structlog.get_logger("ams.push_rpc")
+
+
+class Driven(Protocol):
+    """A push server, as far as it is driven; `ams.push_rpc.client.GrpcPushServer` is one."""
+
+    async def look(self, path: str) -> Outcome:
+        """Ask how the delivery of a subscription goes."""
+        ...
+
+    async def activate(self, target: Target) -> Outcome:
+        """Let it deliver a target."""
+        ...
+
+    async def deactivate(self, path: str) -> Outcome:
+        """Let it deliver a subscription no more."""
+        ...
+
+
+class Driving:
+    """Keeps what a push server delivers as it is wanted. `targets` is asked in every round."""
+
+    def __init__(
+        self, server: Driven, targets: Callable[[], Awaitable[Sequence[Target]]], seconds: float = SECONDS
+    ) -> None:
+        self._server = server
+        self._targets = targets
+        self._seconds = seconds
+        self._given: dict[str, Target] = {}
+        """What this process made it deliver, and how."""
+        self._results: dict[str, Outcome] = {}
+        self._changed = asyncio.Event()
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def results(self) -> Mapping[str, Outcome]:
+        """What came of the last call about each subscription that is wanted, or could not be deactivated."""
+        return self._results
+
+    def changed(self) -> None:
+        """Say that something else is wanted than before; the next round begins at once."""
+        self._changed.set()
+
+    async def start(self) -> None:
+        """Begin; the first round goes on in the background."""
+        self._task = asyncio.create_task(self._go_on(), name="driving of the push server")
+
+    async def close(self) -> None:
+        """Stop. What the push server delivers goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _go_on(self) -> None:
+        retry = _FIRST_RETRY
+        while True:
+            self._changed.clear()
+            is_whole = await self.round()
+            pause = self._seconds if is_whole else min(retry, self._seconds)
+            retry = _FIRST_RETRY if is_whole else retry * 2
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), pause * random.uniform(0.9, 1.1))  # noqa: S311
+
+    async def round(self) -> bool:
+        """Compare and repair once; return whether everybody answered. Raises nothing."""
+        try:
+            wanted = {target.path: target for target in await self._targets()}
+        except AmsError as error:
+            logger.warning("push_server.wanted_unknown", reason=error.message)
+            return False
+        except Exception as error:
+            logger.exception("push_server.wanted_unknown", kind=type(error).__name__)
+            return False
+        for path in [path for path in self._results if path not in wanted and path not in self._given]:
+            del self._results[path]
+        gone = [path for path in self._given if path not in wanted]
+        outcomes = await asyncio.gather(*map(self._stop, gone), *map(self._bring, wanted.values()))
+        return not any(outcome.is_away for outcome in outcomes)
+
+    async def _stop(self, path: str) -> Outcome:
+        async with self._places:
+            outcome = await self._server.deactivate(path)
+        if outcome.is_ok or outcome.is_unknown:
+            del self._given[path]
+            self._results.pop(path, None)
+        else:
+            self._note(path, outcome)
+        return outcome
+
+    async def _bring(self, target: Target) -> Outcome:
+        async with self._places:
+            outcome = await self._brought(target)
+        self._note(target.path, outcome)
+        return outcome
+
+    async def _brought(self, target: Target) -> Outcome:
+        """Make the push server deliver this target, and not another one of the same name."""
+        seen = await self._server.look(target.path)
+        if seen.is_ok and self._given.get(target.path) == target:
+            return seen
+        if seen.is_ok:
+            stopped = await self._server.deactivate(target.path)
+            if not stopped.is_ok and not stopped.is_unknown:
+                return stopped
+        elif not seen.is_unknown:
+            return seen
+        self._given.pop(target.path, None)
+        outcome = await self._server.activate(target)
+        if outcome.is_ok:
+            self._given[target.path] = target
+            logger.info("push_server.activated", subscription=target.path)
+        return outcome
+
+    def _note(self, path: str, outcome: Outcome) -> None:
+        before = self._results.get(path)
+        self._results[path] = outcome
+        if not outcome.is_ok and (before is None or before.code is not outcome.code):
+            logger.warning("push_server.refused", subscription=path, reason=outcome.worded())

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from ams.errors import InvalidInput
 from ams.push_config import (
+    BAD_ATTEMPTS,
     BAD_COUNT,
     BAD_HEADER,
     BAD_RETRY,
     BAD_TYPE,
     BAD_URL,
+    NO_DEAD_LETTER_TOPIC,
     NO_MATTERMOST_URL,
     AskedPush,
     PushConfig,
@@ -42,17 +44,19 @@ asks = st.builds(
     endpoint=urls,
     max_messages=st.sampled_from([0, 1, 100, -1, 10_001]),
     header_type=st.sampled_from(["", "autogen", "disabled", "basic"]),
-    retry_policy=st.sampled_from(["", "linear", "slowstart", "never"]),
+    retry_policy=st.sampled_from(["", "linear", "slowstart", "exponential", "never"]),
     retry_period=st.integers(-5, 5000),
     mattermost_url=st.sampled_from(["", "https://chat.example/hooks/x"]),
     mattermost_username=st.sampled_from(["", "bot"]),
     mattermost_channel=st.sampled_from(["", "town"]),
     base64_decode=st.sampled_from([None, False, True]),
+    dead_letter_topic=st.sampled_from(["", "dead"]),
+    max_delivery_attempts=st.sampled_from([0, 1, 1000, -1, 1001]),
 )
 
 
 common = {
-    "retry_policy": st.sampled_from(["", "linear", "slowstart"]),
+    "retry_policy": st.sampled_from(["", "linear", "slowstart", "exponential"]),
     "retry_period": st.integers(-5, 5000),
     "mattermost_username": st.sampled_from(["", "bot"]),
     "base64_decode": st.sampled_from([None, False, True]),
@@ -125,11 +129,23 @@ def test_the_header_has_a_value_if_and_only_if_it_is_autogen(existing: PushConfi
 
 
 @given(histories(), good)
-def test_a_period_is_for_linear_only(existing: PushConfig | None, asked: AskedPush) -> None:
+def test_a_period_is_not_for_slowstart(existing: PushConfig | None, asked: AskedPush) -> None:
     config = modified(existing, asked, fresh())
 
-    wanted = asked.retry_period if asked.retry_period > 0 else 3000
-    assert config.retry_period == (wanted if config.retry_policy == "linear" else 0)
+    usual = {"linear": 3000, "exponential": 1000, "slowstart": 0}[config.retry_policy]
+    assert config.retry_period == (asked.retry_period if usual and asked.retry_period > 0 else usual)
+
+
+@given(histories(), good, st.sampled_from(["", "dead"]), st.integers(0, 1000))
+def test_dead_letters_are_as_asked_and_never_kept(
+    existing: PushConfig | None, asked: AskedPush, topic: str, attempts: int
+) -> None:
+    asked = replace(asked, dead_letter_topic=topic, max_delivery_attempts=attempts if topic else 0)
+
+    config = modified(existing, asked, fresh())
+
+    assert config.dead_letter_topic == topic
+    assert config.max_delivery_attempts == ((attempts or 5) if topic else 0)
 
 
 @given(histories(), good)
@@ -210,6 +226,11 @@ def test_the_header_follows_the_table(asked: str, existing: PushConfig | None, r
         (AskedPush(endpoint=URL, max_messages=10_001), BAD_COUNT, BAD_COUNT),
         (AskedPush(type="mattermost", endpoint=URL, retry_policy="never"), NO_MATTERMOST_URL, BAD_RETRY),
         (AskedPush(type="http_endpoint", mattermost_url="https://chat.example/hooks/x"), BAD_URL, BAD_URL),
+        (AskedPush(endpoint=URL, max_messages=-1, max_delivery_attempts=-1), BAD_COUNT, BAD_COUNT),
+        (AskedPush(endpoint=URL, retry_policy="never", max_delivery_attempts=-1), BAD_RETRY, BAD_RETRY),
+        (AskedPush(endpoint=URL, max_delivery_attempts=-1), BAD_ATTEMPTS, BAD_ATTEMPTS),
+        (AskedPush(endpoint=URL, max_delivery_attempts=1), NO_DEAD_LETTER_TOPIC, NO_DEAD_LETTER_TOPIC),
+        (AskedPush(endpoint=URL, dead_letter_topic="dead", max_delivery_attempts=1001), BAD_ATTEMPTS, BAD_ATTEMPTS),
     ],
 )
 def test_the_first_mistake_is_told(asked: AskedPush, at_creation: str, at_change: str) -> None:

@@ -4,12 +4,13 @@ import contextlib
 from collections.abc import Iterator
 
 from ams.access.admission import Caller
-from ams.errors import Conflict, SubscriptionGone, TopicGone
-from ams.names import SubscriptionName, TopicName
+from ams.errors import Conflict, InvalidInput, SubscriptionGone, TopicGone
+from ams.names import SubscriptionName, TopicName, is_name, topic_reference
 from ams.registry.records import Subscription, Topic
 from ams.registry.registry import Registry
 
 NO_TOPIC = "Subscription's topic doesn't exist"
+OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"
 
 
 async def find_topic(registry: Registry, caller: Caller, name: TopicName) -> Topic:
@@ -38,6 +39,18 @@ async def topic_of(registry: Registry, subscription: Subscription) -> Topic:
     if topic is None:
         raise Conflict(NO_TOPIC)
     return topic
+
+
+async def find_dead_letter_topic(registry: Registry, caller: Caller, topic: TopicName, asked: str) -> TopicName:
+    """Return the name of the topic that takes what cannot be delivered of a subscription to `topic`.
+
+    `asked` is a name, or a reference `projects/P/topics/T` with or without a leading slash, of the caller's project.
+    Raises `InvalidInput` for what is neither, and for the subscription's own topic; `TopicGone` when there is none.
+    """
+    name = TopicName(asked) if is_name(asked) else topic_reference(caller.here.name, asked.removeprefix("/"))
+    if name == topic:
+        raise InvalidInput(OWN_TOPIC)
+    return (await find_topic(registry, caller, name)).name
 
 
 @contextlib.contextmanager

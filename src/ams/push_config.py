@@ -17,8 +17,13 @@ LINEAR, SLOWSTART, EXPONENTIAL = "linear", "slowstart", "exponential"
 
 DEFAULT_PERIOD = 3000
 """Milliseconds between two tries."""
+DEFAULT_BASE = 1000
+"""Milliseconds from which exponential grows."""
 MAX_MESSAGES = 10_000
 """Most messages one delivery may hold (push contract 15, P32)."""
+MAX_ATTEMPTS = 1000
+"""Most refusals of a message before it is put aside."""
+DEFAULT_ATTEMPTS = 5
 
 BAD_URL = "Push endpoint should be addressed by a valid https url"
 BAD_HEADER = "Authorization header type can only be of 'autogen' or 'disabled' type"
@@ -26,6 +31,11 @@ BAD_TYPE = "Push configuration type can only be of 'http_endpoint' or 'mattermos
 BAD_RETRY = "Retry policy can only be of 'linear' or 'slowstart' type"
 NO_MATTERMOST_URL = "Field mattermostUrl cannot be empty"
 BAD_COUNT = f"Field maxMessages should be between 1 and {MAX_MESSAGES}"
+BAD_ATTEMPTS = f"Field maxDeliveryAttempts should be between 1 and {MAX_ATTEMPTS}"
+NO_DEAD_LETTER_TOPIC = "Field maxDeliveryAttempts needs a deadLetterTopic"
+
+_PERIODS = {LINEAR: DEFAULT_PERIOD, SLOWSTART: 0, EXPONENTIAL: DEFAULT_BASE}
+"""What the period of a policy is when nothing is said; 0: it has none."""
 
 Secret = Callable[[], str]
 """Makes a fresh text nobody can guess, for a verification hash or a header value."""
@@ -47,7 +57,8 @@ class AskedPush:
     mattermost_channel: str = ""
     base64_decode: bool | None = None
     dead_letter_topic: str = ""
-    """A reference `projects/P/topics/T` of the subscription's project, or a name."""
+    """A reference `projects/P/topics/T` of the subscription's project, or a name; who asks for a configuration
+    replaces it by the name of the topic that is there."""
     max_delivery_attempts: int = 0
 
 
@@ -64,7 +75,7 @@ class PushConfig:
     """What deliveries carry in `Authorization`; empty: no such header."""
     retry_policy: str = LINEAR
     retry_period: int = DEFAULT_PERIOD
-    """Milliseconds; 0 for slowstart, which finds its own."""
+    """Milliseconds: between two tries of linear, the base from which exponential grows; 0 for slowstart."""
     verification_hash: str = field(default="", repr=False)
     """What the endpoint has to answer to show that its owner wants the messages."""
     verified: bool = False
@@ -95,6 +106,7 @@ def created(asked: AskedPush, secret: Secret) -> PushConfig:
     asked = _typed(asked)
     _check_target(asked)
     _check_retry(asked)
+    _check_dead_letters(asked)
     return _configured(None, asked, secret)
 
 
@@ -106,6 +118,7 @@ def modified(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> P
     asked = _typed(asked)
     _check_retry(asked)
     _check_target(asked)
+    _check_dead_letters(asked)
     return _configured(existing, asked, secret)
 
 
@@ -143,20 +156,34 @@ def _check_endpoint(asked: AskedPush) -> None:
 
 
 def _check_retry(asked: AskedPush) -> None:
-    if asked.retry_policy not in ("", LINEAR, SLOWSTART):
+    if asked.retry_policy not in ("", *_PERIODS):
         raise InvalidInput(BAD_RETRY)
+
+
+def _check_dead_letters(asked: AskedPush) -> None:
+    """Look at what the contract does not know, after all that it does; whether the topic is there is seen later."""
+    if not 0 <= asked.max_delivery_attempts <= MAX_ATTEMPTS:
+        raise InvalidInput(BAD_ATTEMPTS)
+    if asked.max_delivery_attempts and not asked.dead_letter_topic:
+        raise InvalidInput(NO_DEAD_LETTER_TOPIC)
 
 
 def _configured(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
     policy = asked.retry_policy or LINEAR
-    period = asked.retry_period if asked.retry_period > 0 else DEFAULT_PERIOD
     common = PushConfig(
         asked.type,
         retry_policy=policy,
-        retry_period=period if policy == LINEAR else 0,
+        retry_period=_period(policy, asked.retry_period),
         base64_decode=_kept_decoding(existing, asked),
+        dead_letter_topic=asked.dead_letter_topic,
+        max_delivery_attempts=(asked.max_delivery_attempts or DEFAULT_ATTEMPTS) if asked.dead_letter_topic else 0,
     )
     return _mattermost(common, asked) if asked.type == MATTERMOST else _endpoint(common, existing, asked, secret)
+
+
+def _period(policy: str, asked: int) -> int:
+    usual = _PERIODS[policy]
+    return asked if usual and asked > 0 else usual
 
 
 def _kept_decoding(existing: PushConfig | None, asked: AskedPush) -> bool:

@@ -3,13 +3,13 @@
 What is stored is what is wanted (contract 13, 17.2 A13): whoever delivers follows it, after any failure on either side.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ams.access.admission import Caller
 from ams.errors import Conflict, NotAuthenticated, Unavailable
-from ams.finding import find_subscription
-from ams.names import SubscriptionName, UserId, subscription_path
+from ams.finding import find_dead_letter_topic, find_subscription
+from ams.names import SubscriptionName, TopicName, UserId, subscription_path
 from ams.push.endpoint import CheckFailed, EndpointCheck, Places
 from ams.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
 from ams.registry.records import Subscription
@@ -69,20 +69,28 @@ class Pushing:
     places: Places = field(default_factory=Places)
     """Of those endpoints that are asked at the same time."""
 
-    async def for_creation(self, asked: AskedPush) -> tuple[PushConfig, UserId]:
-        """Return the configuration of a new subscription, and who delivers it.
+    async def for_creation(self, caller: Caller, topic: TopicName, asked: AskedPush) -> tuple[PushConfig, UserId]:
+        """Return the configuration of a new subscription to `topic`, and who delivers it.
 
-        Raises, in the order of contract 13.2: `Conflict`, `Unavailable`, `InvalidInput`.
+        Raises, in the order of contract 13.2: `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone` and
+        `InvalidInput` for the dead letter topic.
         """
         worker = self._required(await self.worker() if self.enabled else None)
-        return created(asked, new_token), worker
+        config = created(asked, new_token)
+        if not config.dead_letter_topic:
+            return config, worker
+        dead_letters = await find_dead_letter_topic(self.registry, caller, topic, config.dead_letter_topic)
+        return replace(config, dead_letter_topic=dead_letters), worker
 
     async def modify(self, caller: Caller, name: SubscriptionName, asked: AskedPush | None) -> None:
         """Replace a push configuration; None makes it a pull subscription, also while push is disabled.
 
-        Raises, in the order of contract 13.3: `NotFound`, `Conflict`, `Unavailable`, `InvalidInput`.
+        Raises, in the order of contract 13.3: `NotFound`, `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone`
+        and `InvalidInput` for the dead letter topic.
         """
         worker = await self.worker()
+        if asked is not None and asked.dead_letter_topic:
+            asked = await self._with_dead_letters(caller, name, asked, worker)
 
         def change(existing: PushConfig | None) -> PushConfig | None:
             if asked is None:
@@ -91,6 +99,16 @@ class Pushing:
             return modified(existing, asked, new_token)
 
         await self.registry.subscriptions.change_push(caller.here.id, name, change, worker)
+
+    async def _with_dead_letters(
+        self, caller: Caller, name: SubscriptionName, asked: AskedPush, worker: UserId | None
+    ) -> AskedPush:
+        """Return what is asked with the name of its dead letter topic; whatever else is wrong is told before."""
+        subscription = await find_subscription(self.registry, caller, name)
+        self._required(worker)
+        modified(subscription.push, asked, new_token)
+        found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
+        return replace(asked, dead_letter_topic=found)
 
     async def verify(self, caller: Caller, name: SubscriptionName) -> None:
         """Ask the endpoint for its hash; from then on its messages shall be delivered.

@@ -79,7 +79,7 @@ class Subscriptions:
         """
         _check_deadline(ack_deadline_seconds)
         target = await self._topic(caller, topic)
-        config, worker = await self._pushing.for_creation(push) if push else (None, None)
+        config, worker = await self._pushing.for_creation(caller, target.name, push) if push else (None, None)
         if await self._registry.subscriptions.find(caller.here.id, name) is not None:
             raise AlreadyExists("Subscription already exists")
         identity = SubscriptionId(new_uuid())

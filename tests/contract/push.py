@@ -5,9 +5,11 @@ from tests.contract.push_words import (
     ADMIN,
     AN_ENDPOINT,
     BAD_ARGUMENTS,
+    BAD_ATTEMPTS,
     BAD_COUNT,
     BAD_HEADER,
     BAD_RETRY,
+    BAD_TOPIC,
     BAD_TYPE,
     BAD_URL,
     BEFORE,
@@ -18,9 +20,11 @@ from tests.contract.push_words import (
     HOOK,
     HOOK_CONFIG,
     MODIFY,
+    NO_DEAD_LETTERS,
     NO_HOOK,
     NO_WORKER,
     OF_WORKER,
+    OWN_TOPIC,
     PULL_CONFIG,
     SHOW,
     TAKEN,
@@ -51,9 +55,11 @@ from tests.contract.rows import (
     Another,
     Answer,
     Has,
+    delete,
     get,
     listed,
     post,
+    put,
 )
 
 FIELDS = [
@@ -223,4 +229,62 @@ CHANGE = [
     row("13.3", "not for consumers", modify({}, by="con"), FORBIDDEN, (*BOTH, CONSUMER)),
 ]  # fmt: skip
 
-ROWS = [*FIELDS, *CREATION, *CHANGE]
+DEAD = put("/projects/$P/topics/D")
+THERE = "/projects/$P/topics/D"
+WRONG_DEAD_LETTERS = [
+    ("too few attempts", {"deadLetterTopic": "D", "maxDeliveryAttempts": -1}, BAD_ATTEMPTS),
+    ("too many attempts", {"deadLetterTopic": "D", "maxDeliveryAttempts": 1001}, BAD_ATTEMPTS),
+    ("attempts without a topic", {"maxDeliveryAttempts": 3}, NO_DEAD_LETTERS),
+    ("a topic that is not there", {"deadLetterTopic": "none"}, NO_TOPIC),
+    ("a reference to one that is not there", {"deadLetterTopic": "projects/$P/topics/none"}, NO_TOPIC),
+    ("the subscription's own topic", {"deadLetterTopic": "T"}, OWN_TOPIC),
+    ("a reference to its own topic", {"deadLetterTopic": "projects/$P/topics/T"}, OWN_TOPIC),
+    ("a topic of another project", {"deadLetterTopic": "projects/other/topics/D"}, BAD_TOPIC),
+    ("no name", {"deadLetterTopic": "a.b"}, BAD_TOPIC),
+    ("half a reference", {"deadLetterTopic": "topics/D"}, BAD_TOPIC),
+]
+"""Dead letters that cannot be."""
+DEAD_LETTERS = [
+    *[row("ours dead letters", f"of {what}: {each!r} is shown as topics are, with five attempts",
+        create({**kind, "deadLetterTopic": each}), config(deadLetterTopic=THERE, maxDeliveryAttempts=5),
+        (A_TOPIC, DEAD), kept(config(deadLetterTopic=THERE, maxDeliveryAttempts=5)))
+      for what, kind in (("an endpoint", AN_ENDPOINT), ("mattermost", A_HOOK))
+      for each in ("D", "projects/$P/topics/D", THERE)],
+    row("ours dead letters", "attempts as asked", create(endpoint(deadLetterTopic="D", maxDeliveryAttempts=1000)),
+        config(maxDeliveryAttempts=1000), (A_TOPIC, DEAD)),
+    row("ours dead letters, 9.1", "without them there is nothing to see", create(AN_ENDPOINT),
+        config(deadLetterTopic=None, maxDeliveryAttempts=None), (A_TOPIC,)),
+    row("ours dead letters", "alone they are no configuration", create({"deadLetterTopic": "D"}), BAD_TYPE,
+        (A_TOPIC, DEAD)),
+    *[row("ours dead letters", f"at creation: {says}", create(endpoint(**fields)), gets, (A_TOPIC, DEAD),
+        ((SHOW, NO_SUBSCRIPTION),)) for says, fields, gets in WRONG_DEAD_LETTERS],
+    *[row("ours dead letters", f"changed: {says}", modify(endpoint(maxMessages=9, **fields)), gets, (DEAD, *BEFORE),
+        kept(config(maxMessages=1, deadLetterTopic=None))) for says, fields, gets in WRONG_DEAD_LETTERS],
+    *[row("ours dead letters", f"{says}, as told before them",
+        modify({"deadLetterTopic": "none", "maxDeliveryAttempts": -1, **wrong}), gets, BOTH)
+      for says, wrong, gets in (("the retry policy", {**AN_ENDPOINT, "retryPolicy": {"type": "never"}}, BAD_RETRY),
+          ("the URL", {**AN_ENDPOINT, "pushEndpoint": "x"}, BAD_URL), ("the type", {"type": "x"}, BAD_TYPE),
+          ("mattermost's URL", {"type": "mattermost"}, NO_HOOK),
+          ("maxMessages", {**AN_ENDPOINT, "maxMessages": -1}, BAD_COUNT))],
+    row("ours dead letters", "an unknown subscription first", modify(endpoint(deadLetterTopic="none")),
+        NO_SUBSCRIPTION),
+    row("ours dead letters", "push is disabled first", modify(endpoint(deadLetterTopic="none")), DISABLED, BOTH,
+        served="usual"),
+    row("ours dead letters", "no worker first", modify(endpoint(deadLetterTopic="none")), NO_WORKER, BOTH,
+        served="push without a worker"),
+    row("ours dead letters", "a wrong type is a parse error", modify(endpoint(maxDeliveryAttempts="5")), BAD_ARGUMENTS,
+        BOTH),
+    row("ours dead letters", "asked for by a change", modify(endpoint(deadLetterTopic="D", maxDeliveryAttempts=2)),
+        EMPTY, (DEAD, *BEFORE), kept(config(deadLetterTopic=THERE, maxDeliveryAttempts=2))),
+    row("ours dead letters, 13.3", "a change that does not speak of them takes them away", modify(AN_ENDPOINT), EMPTY,
+        (A_TOPIC, DEAD, create(endpoint(deadLetterTopic="D"))),
+        kept(config(deadLetterTopic=None, maxDeliveryAttempts=None))),
+    row("ours dead letters", "they outlive their topic", delete(THERE), EMPTY,
+        (A_TOPIC, DEAD, create(endpoint(deadLetterTopic="D"))), kept(config(deadLetterTopic=THERE))),
+    row("ours retry", "exponential begins with a second", create(endpoint(retryPolicy={"type": "exponential"})),
+        config(retryPolicy={"type": "exponential", "period": 1000}), (A_TOPIC,)),
+    row("ours retry", "or with what is asked", create(hook(retryPolicy={"type": "exponential", "period": 50})),
+        config(retryPolicy={"type": "exponential", "period": 50}), (A_TOPIC,)),
+]  # fmt: skip
+
+ROWS = [*FIELDS, *CREATION, *CHANGE, *DEAD_LETTERS]

@@ -129,10 +129,19 @@ def push_config(
     username: Annotated[str, typer.Option(help="Name to post under in Mattermost.")] = "",
     channel: Annotated[str, typer.Option(help="Channel to post to in Mattermost.")] = "",
     max_messages: Annotated[int, typer.Option(min=0, help="Messages in one delivery; the service's is 1.")] = 0,
-    retry: Annotated[str, typer.Option(help="linear (the service's) or slowstart.")] = "",
-    period: Annotated[int, typer.Option(min=0, help="Milliseconds between tries; the service's is 3000.")] = 0,
+    retry: Annotated[str, typer.Option(help="linear (the service's), slowstart or exponential.")] = "",
+    period: Annotated[
+        int, typer.Option(min=0, help="Milliseconds between tries; 3000 of linear, 1000 at first of exponential.")
+    ] = 0,
     authorization: Annotated[str, typer.Option(help="autogen (a new secret) or disabled; else as it is.")] = "",
     base64_decode: Annotated[bool | None, typer.Option(help="Deliver the data decoded; else as it is.")] = None,
+    dead_letter_topic: Annotated[
+        str,
+        typer.Option(
+            metavar="TOPIC", help="Topic for messages that are refused too often.", autocompletion=topic_names
+        ),
+    ] = "",
+    max_attempts: Annotated[int, typer.Option(min=0, help="How often that is; the service's is 5.")] = 0,
     none: Annotated[bool, typer.Option("--none", help="Deliver no more: make it a pull subscription.")] = False,
 ) -> None:
     """Say where the service delivers messages to; this replaces the push configuration."""
@@ -148,6 +157,8 @@ def push_config(
         mattermost_username=username,
         mattermost_channel=channel,
         base64_decode=base64_decode,
+        dead_letter_topic=dead_letter_topic,
+        max_delivery_attempts=max_attempts,
     )
     session.call(wire.modify_push_config(session.project, subscription, None if none else wanted))
     _show(session, session.call(wire.get_subscription(session.project, subscription)))
@@ -197,4 +208,10 @@ def _push(config: dict[str, Any]) -> dict[str, str]:
         "push": str(config.get("pushEndpoint") or config.get("mattermostUrl") or ""),
         "verified": "no: serve the hash, then ams subs verify-push" if waits else "",
         "hash": str(config.get("verificationHash", "")) if waits else "",
+        "dead letters": _dead_letters(config),
     }
+
+
+def _dead_letters(config: dict[str, Any]) -> str:
+    topic = short_name(str(config.get("deadLetterTopic", "")))
+    return f"to {topic} after {config.get('maxDeliveryAttempts')} attempts" if topic else ""

@@ -32,7 +32,7 @@ from ams.export_format import (
 )
 from ams.moving.files import Numbered, bad_line
 from ams.names import checked_name
-from ams.push_config import HTTP_ENDPOINT, MATTERMOST, PushConfig, is_https
+from ams.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, PushConfig, is_https
 
 Name = tuple[str, str]
 """Of something in a project: the project's and its own."""
@@ -279,6 +279,17 @@ def _check_push(push: PushConfig) -> None:
         raise InvalidInput(f"push of type {push.type!r}, which is none")
     if push.type == HTTP_ENDPOINT and not is_https(push.endpoint):
         raise InvalidInput("a push endpoint that is no https URL")
+    _check_dead_letters(push)
+
+
+def _check_dead_letters(push: PushConfig) -> None:
+    if not push.dead_letter_topic:
+        if push.max_delivery_attempts:
+            raise InvalidInput("max_delivery_attempts without a dead_letter_topic")
+        return
+    checked_name("dead letter topic", push.dead_letter_topic)
+    if not 1 <= push.max_delivery_attempts <= MAX_ATTEMPTS:
+        raise InvalidInput(f"max_delivery_attempts {push.max_delivery_attempts}, and there are 1 to {MAX_ATTEMPTS}")
 
 
 def _difference(told: Mapping[str, int], seen: Mapping[str, int]) -> str:

@@ -56,7 +56,9 @@ def test_a_push_configuration_is_spelled_as_the_api_spells_it(tmp_path: Path) ->
         (ENDPOINT + "verified: true", ":3: unknown key 'verified'"),
         (ENDPOINT + "authorizationHeader: {value: x}", ":3: unknown key 'value'"),
         (ENDPOINT + "authorizationHeader: {type: basic}", ":3: 'basic' is none of autogen, disabled"),
-        (ENDPOINT + "retryPolicy: {type: never}", ":3: 'never' is none of linear, slowstart"),
+        (ENDPOINT + "retryPolicy: {type: never}", ":3: 'never' is none of linear, slowstart, exponential"),
+        (ENDPOINT + "maxDeliveryAttempts: 5", ":3: maxDeliveryAttempts needs a deadLetterTopic"),
+        (ENDPOINT + "deadLetterTopic: dead\nmaxDeliveryAttempts: 1001", ":4: a whole number from 1 to 1000"),
         (ENDPOINT + "retryPolicy: {type: slowstart, period: 5}", ":3: slowstart has no period"),
     ],
 )
@@ -72,6 +74,17 @@ def test_only_what_is_declared_is_compared() -> None:
     assert same_push(declared | {"authorizationHeader": {"type": "autogen"}}, SHOWN)
     assert not same_push(declared | {"retryPolicy": {"type": "slowstart"}}, SHOWN)
     assert not same_push(declared, {})
+
+
+def test_dead_letters_are_compared_by_the_name_of_their_topic() -> None:
+    declared = {"type": "http_endpoint", "pushEndpoint": "https://pump.example/in", "deadLetterTopic": "dead"}
+    shown = {**SHOWN, "deadLetterTopic": "/projects/P/topics/dead", "maxDeliveryAttempts": 5}
+
+    assert same_push(declared, shown)
+    assert same_push(declared | {"maxDeliveryAttempts": 5}, shown)
+    assert not same_push(declared | {"maxDeliveryAttempts": 6}, shown)
+    assert not same_push(declared | {"deadLetterTopic": "other"}, shown)
+    assert not same_push(declared, SHOWN)
 
 
 def test_pull_is_the_absence_of_a_type() -> None:

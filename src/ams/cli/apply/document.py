@@ -76,6 +76,10 @@ class _Reading:
         for field, kind in (("topic", Kind.TOPIC), ("schema", Kind.SCHEMA)):
             if field in said and not said[field].is_null:
                 self._references.append(Reference(said[field].place, Key(kind, project, said[field].text())))
+        push = said["push"].mapping() if "push" in said else {}
+        if "deadLetterTopic" in push:
+            dead_letters = push["deadLetterTopic"]
+            self._references.append(Reference(dead_letters.place, Key(Kind.TOPIC, project, dead_letters.text())))
         users = said["access"].values() if "access" in said else []
         self._references += [Reference(user.place, Key(Kind.MEMBER, project, user.text())) for user in users]
 

@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ams.cli.apply.resources import Fields
+from ams.cli.output import short_name
 from ams.yaml_tree import Value, bad
 
 MAX_NUMBER = 2**31 - 1
+MAX_ATTEMPTS = 1000
+"""Of deliveries of a message (docs/reference/push.md)."""
 
 HTTP, MATTERMOST = "http_endpoint", "mattermost"
 
@@ -26,6 +29,8 @@ def push_fields(value: Value) -> Fields:
     needed = "pushEndpoint" if readers is _HTTP else "mattermostUrl"
     if needed not in said:
         raise bad(value.place, f"a push configuration of this type has a {needed}")
+    if "maxDeliveryAttempts" in said and "deadLetterTopic" not in said:
+        raise bad(said["maxDeliveryAttempts"].place, "maxDeliveryAttempts needs a deadLetterTopic")
     return {name: readers[name](each) for name, each in value.mapping(tuple(readers)).items()}
 
 
@@ -33,7 +38,8 @@ def same_push(declared: Fields, existing: Fields) -> bool:
     """Whether a push configuration is as declared; what is not declared may be anything."""
     if not declared:
         return not existing.get("type")
-    return _holds(existing, declared)
+    dead_letters = short_name(existing.get("deadLetterTopic", ""))
+    return _holds({**existing, "deadLetterTopic": dead_letters}, declared)
 
 
 def _holds(existing: object, declared: object) -> bool:
@@ -49,7 +55,7 @@ def _header(value: Value) -> Fields:
 
 def _retry_policy(value: Value) -> Fields:
     said = value.mapping(("type", "period"))
-    policy = _one_of(said["type"], "linear", "slowstart") if "type" in said else "linear"
+    policy = _one_of(said["type"], "linear", "slowstart", "exponential") if "type" in said else "linear"
     if policy == "slowstart" and "period" in said:
         raise bad(said["period"].place, "slowstart has no period")
     period = {"period": said["period"].number(1, MAX_NUMBER)} if "period" in said else {}
@@ -74,10 +80,16 @@ def _count(value: Value) -> int:
     return value.number(1, MAX_NUMBER)
 
 
+def _attempts(value: Value) -> int:
+    return value.number(1, MAX_ATTEMPTS)
+
+
 _BOTH: Mapping[str, Callable[[Value], Any]] = {
     "type": Value.text,
     "retryPolicy": _retry_policy,
     "base64Decode": Value.switch,
+    "deadLetterTopic": Value.text,
+    "maxDeliveryAttempts": _attempts,
 }
 _HTTP = {**_BOTH, "pushEndpoint": _endpoint, "maxMessages": _count, "authorizationHeader": _header}
 _MATTERMOST = {

@@ -139,7 +139,7 @@ class AuthorizationHeader(Object, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class RetryPolicy(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """When a push delivery is tried again: linear or slowstart, the period in milliseconds."""
+    """When a push delivery is tried again: linear, slowstart or exponential, the period in milliseconds."""
 
     type: str = ""
     period: int = 0
@@ -158,6 +158,10 @@ class PushConfig(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     mattermost_username: str = ""
     mattermost_channel: str = ""
     base64_decode: bool | None = None
+    dead_letter_topic: str = ""
+    """Name of a topic of the project for messages that are refused too often; empty: they are tried for ever."""
+    max_delivery_attempts: int = 0
+    """How often; 0: 5, where there is a topic for them."""
 
 
 class Schema(Object, frozen=True, kw_only=True, omit_defaults=True):

@@ -85,7 +85,10 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PushConfig(msgspec.Struct, rename="camel"):
-    """A push configuration: all fields are always there, empty ones for a pull subscription (contract 9.1)."""
+    """A push configuration: all fields are always there, empty ones for a pull subscription (contract 9.1).
+
+    What the contract does not know is there only when it is set, for clients that allow nothing else.
+    """
 
     type: str = ""
     push_endpoint: str = ""
@@ -98,6 +101,8 @@ class PushConfig(msgspec.Struct, rename="camel"):
     mattermost_username: str = ""
     mattermost_channel: str = ""
     base64_decode: bool = False
+    dead_letter_topic: str | msgspec.UnsetType = msgspec.UNSET
+    max_delivery_attempts: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Subscription(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -226,15 +231,16 @@ def subscription(project: str, subscription: records.Subscription, push_status: 
     return Subscription(
         name=subscription_path(project, subscription.name),
         topic=topic_path(project, subscription.topic),
-        push_config=push(subscription.push) if subscription.push else PushConfig(),
+        push_config=push(project, subscription.push) if subscription.push else PushConfig(),
         ack_deadline_seconds=subscription.ack_deadline_seconds,
         created_on=resource_date(subscription.created_on),
         push_status=push_status,
     )
 
 
-def push(config: push_config.PushConfig) -> PushConfig:
-    """Show a push configuration."""
+def push(project: str, config: push_config.PushConfig) -> PushConfig:
+    """Show a push configuration of a project."""
+    dead_letters = config.dead_letter_topic
     return PushConfig(
         type=config.type,
         push_endpoint=config.endpoint,
@@ -247,6 +253,8 @@ def push(config: push_config.PushConfig) -> PushConfig:
         mattermost_username=config.mattermost_username,
         mattermost_channel=config.mattermost_channel,
         base64_decode=config.base64_decode,
+        dead_letter_topic=topic_path(project, dead_letters) if dead_letters else msgspec.UNSET,
+        max_delivery_attempts=config.max_delivery_attempts or msgspec.UNSET,
     )
 
 

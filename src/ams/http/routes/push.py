@@ -43,6 +43,8 @@ class PushConfigBody(Shape, rename="camel"):
     mattermost_username: str | None = None
     mattermost_channel: str | None = None
     base64_decode: bool | None = None
+    dead_letter_topic: str | None = None
+    max_delivery_attempts: Integer | None = None
 
 
 class NewPushConfig(Shape, rename="camel"):
@@ -98,6 +100,8 @@ def asked(config: PushConfigBody | None) -> AskedPush | None:
         mattermost_username=config.mattermost_username or "",
         mattermost_channel=config.mattermost_channel or "",
         base64_decode=config.base64_decode,
+        dead_letter_topic=config.dead_letter_topic or "",
+        max_delivery_attempts=config.max_delivery_attempts or 0,
     )
 
 

@@ -172,6 +172,18 @@ class Topic(Line, tag="topic"):
     days: tuple[Day, ...] = ()
 
 
+class PushSecret(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What deliveries are signed with."""
+
+    secret: str
+    until: Time | None = None
+    """When it ends; None: when another takes its place."""
+
+    def __repr__(self) -> str:
+        """Say what it is, not what it holds."""
+        return "<a push secret>"
+
+
 class Subscription(Line, tag="subscription"):
     """A subscription and its cursor."""
 
@@ -183,6 +195,8 @@ class Subscription(Line, tag="subscription"):
     id: str | None = None
     created_on: Time | None = None
     push: PushConfig | None = None
+    push_secrets: tuple[PushSecret, ...] = ()
+    """Oldest first."""
     authorized: tuple[str, ...] = ()
     offset: Count = 0
     """The next message to deliver."""

@@ -118,6 +118,7 @@ OWN_TABLE = """
 70 projects:modifyRetention         project  SA PA
 71 schemas:dryRun                   project  SA PA
 72 service:doctor                   service  SA AV
+73 subscriptions:rotatePushSecret   project  SA PA
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

@@ -1,4 +1,5 @@
 import json
+from base64 import b64decode
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from ams.cli.exits import Usage
 from ams.cli.subscriptions import moment
 from tests.cli.conftest import Ams
+from tests.support.service import LiveService
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,52 @@ def test_mattermost_needs_no_verifying(ams: Ams, sub: str) -> None:
     assert "push          https://chat.example/hooks/x" in shown
     assert "push status   Push server is currently unavailable" in shown
     assert ams("subs", "verify-push", sub).returncode == 5
+
+
+def test_dead_letters_and_retries_are_configured(ams: Ams, sub: str) -> None:
+    ams("topics", "create", "dead")
+    dead_letters = ("--dead-letter-topic", "dead", "--max-attempts", "7")
+
+    asked = ams("subs", "push-config", sub, "--url", "https://a.example", "--retry", "exponential", *dead_letters)
+
+    assert "dead letters  to dead after 7 attempts" in asked.stdout.splitlines()
+    config = json.loads(ams("subs", "show", sub, "-o", "json").stdout)["pushConfig"]
+    assert config["deadLetterTopic"].endswith("/topics/dead")
+    assert (config["maxDeliveryAttempts"], config["retryPolicy"]) == (7, {"type": "exponential", "period": 1000})
+    refused = ams("subs", "push-config", sub, "--url", "https://a.example", "--dead-letter-topic", "none")
+    assert (refused.returncode, refused.stderr) == (4, "ams: Topic doesn't exist\n")
+
+
+def test_a_secret_is_shown_once_and_never_again(ams: Ams, sub: str, service: LiveService) -> None:
+    ams("subs", "push-config", sub, "--url", "https://a.example")
+
+    first = ams("subs", "push-secret", sub).stdout.split()
+    second = json.loads(ams("subs", "push-secret", sub, "--keep", "1h", "-o", "json").stdout)
+
+    assert (first[0], len(first), second["secret"][:6]) == ("secret", 2, "whsec_")
+    assert second["previousValidUntil"]
+    said = "".join(
+        ams(*command, "-o", "json").stdout
+        for command in (("subs", "show", sub), ("subs", "list"), ("doctor", sub), ("status",), ("topics", "list"))
+    )
+    files = [path for path in service.data.rglob("*") if path.is_file()]
+    log = service.data.parent / f"{service.data.name}.stderr"
+    held = b"".join(path.read_bytes() for path in (*files, log)) + said.encode()
+    for secret in (first[1], second["secret"]):
+        assert secret.removeprefix("whsec_").encode() not in held
+        assert b64decode(secret.removeprefix("whsec_")) not in held
+
+
+@pytest.mark.parametrize("keep", ["", "soon", "-1s", "31d", "1.5s"])
+def test_a_time_to_keep_a_secret_is_up_to_30_days(ams: Ams, sub: str, keep: str) -> None:
+    asked = ams("subs", "push-secret", sub, "--keep", keep)
+
+    assert asked.returncode == 2
+    assert "is no duration of whole seconds from 0s to 30d" in asked.stderr
+
+
+def test_only_deliveries_to_an_endpoint_have_a_secret(ams: Ams, sub: str) -> None:
+    assert ams("subs", "push-secret", sub, "--keep", "0s").returncode == 5
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ PATHS = {
     "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),
     "subscriptions:doctor": ("GET", SUBSCRIPTION + ":doctor"),
     "service:doctor": ("GET", "/doctor"),
+    "subscriptions:rotatePushSecret": ("POST", SUBSCRIPTION + ":rotatePushSecret"),
 }
 """All but the four open ones."""
 

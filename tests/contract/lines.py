@@ -21,7 +21,22 @@ DEFECTS += [f"17.4 O{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 CLIENTS = [f"clients R{number}" for number in range(1, 14)]
 CLIENTS += [f"clients A{number}" for number in range(1, 25)]
 
-OURS = [f"ours {what}" for what in ("key", "seek", "offsets", "read", "retention", "doctor", "attributes", "dryRun")]
+OURS = [
+    f"ours {what}"
+    for what in (
+        "key",
+        "seek",
+        "offsets",
+        "read",
+        "retention",
+        "doctor",
+        "attributes",
+        "dryRun",
+        "dead letters",
+        "retry",
+        "secret",
+    )
+]
 """What this service adds to the contract, each described in docs/reference."""
 
 LINES = [*SECTIONS, *DEFECTS, *CLIENTS, *OURS]

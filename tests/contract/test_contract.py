@@ -17,6 +17,7 @@ from tests.contract import (
     resources,
     schemas,
     service,
+    signing,
     transport,
     usage,
     users,
@@ -27,7 +28,7 @@ from tests.contract.runner import Runner
 
 ROOMS = (
     transport, access, users, people, registrations, resources, delivery, push, delivered, schemas, checked, service,
-    metrics, usage, clients, ours,
+    metrics, usage, clients, ours, signing,
 )  # fmt: skip
 ROWS = [row for room in ROOMS for row in room.ROWS]
 OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")

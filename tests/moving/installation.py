@@ -118,8 +118,13 @@ async def _subscribe(api: Api) -> None:
     for sub in SUBS:
         body: dict[str, object] = {"topic": f"projects/P/topics/{topics.get(sub, 'full')}", "ackDeadlineSeconds": 33}
         if sub == "pushed":
-            body["pushConfig"] = {"type": "http_endpoint", "pushEndpoint": "https://receiver.example.org/push"}
+            body["pushConfig"] = {
+                "type": "http_endpoint", "pushEndpoint": "https://receiver.example.org/push",
+                "deadLetterTopic": "partly", "retryPolicy": {"type": "exponential"},
+            }  # fmt: skip
         await api.ask("PUT", f"/projects/P/subscriptions/{sub}", body)
+    for _ in range(2):
+        await api.ask("POST", "/projects/P/subscriptions/pushed:rotatePushSecret", {"keepSeconds": 30 * 86_400})
     await api.ask("POST", "/projects/P/subscriptions/fresh:modifyAcl", {"authorized_users": ["user-1", "user-0"]})
 
 

@@ -96,6 +96,22 @@ async def test_what_retention_took_is_still_counted(furnished: Furnished, tmp_pa
     assert lost[0] == lost[1] > 0
 
 
+async def secrets_in(data: Path, clock: ManualClock) -> list[str]:
+    """What the one subscription that has any is signed with."""
+    async with installation(data, clock) as opened:
+        found = await opened.registry.push_secrets.all_valid()
+    return [secret for secrets in found.values() for secret in secrets]
+
+
+async def test_deliveries_are_signed_with_the_same_secrets_after_a_move(furnished: Furnished, tmp_path: Path):
+    before = await secrets_in(furnished.data, furnished.clock)
+
+    await imported(furnished, furnished.export, tmp_path / "new")
+
+    assert len(before) == 2
+    assert await secrets_in(tmp_path / "new", furnished.clock) == before
+
+
 async def test_without_secrets_there_are_none_and_new_ones_are_made(furnished: Furnished, tmp_path: Path):
     clock, path = furnished.clock, tmp_path / "file"
     async with service(furnished.data, clock) as api:
@@ -106,6 +122,7 @@ async def test_without_secrets_there_are_none_and_new_ones_are_made(furnished: F
 
     held = path.read_text()
     secrets = [each["token"] for each in users] + [push["verificationHash"], push["authorizationHeader"]["value"]]
+    secrets += await secrets_in(furnished.data, clock)
     assert all(secrets)
     assert [each for each in secrets if each in held] == []
     await imported(furnished, path, tmp_path / "new")
@@ -115,6 +132,7 @@ async def test_without_secrets_there_are_none_and_new_ones_are_made(furnished: F
         assert (await api.answer("GET", "/users/profile", token=users[0]["token"])).status_code == 401
     assert [each["name"] for each in after] == [each["name"] for each in users]
     assert len({each["token"] for each in after} | {each["token"] for each in users}) == 2 * len(users)
+    assert await secrets_in(tmp_path / "new", clock) == []
     assert new["verificationHash"] not in ("", push["verificationHash"])
     assert new["authorizationHeader"]["value"] not in ("", push["authorizationHeader"]["value"])
 

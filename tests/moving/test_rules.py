@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from ams.errors import Unusable
-from ams.export_format import AnyLine, Revision, Tally
+from ams.export_format import AnyLine, PushSecret, Revision, Tally
 from ams.moving import check
 from ams.push_config import PushConfig
 from tests.moving.lines import HEADER, Fields, line, whole, written
@@ -21,6 +21,8 @@ PROJECT = line("project", name="p")
 LOG = line("log", project="p", topic="t", first=5)
 TOPIC = line("topic", project="p", name="t")
 HTTPS = {"type": "http_endpoint", "endpoint": "https://receiver.example.org/"}
+DEAD = HTTPS | {"dead_letter_topic": "t", "max_delivery_attempts": 5}
+SECRET = {"secret": "whsec_" + "MDEy" * 8}
 
 
 def quiet(done: int, expected: int | None) -> None:
@@ -76,6 +78,13 @@ BAD = {
     "a deadline over ten minutes": ([PROJECT, sub(ack_deadline_seconds=601)], 3, "600"),
     "a push of no known type": ([PROJECT, sub(push={"type": "post"})], 3, "post"),
     "a push to no https": ([PROJECT, sub(push=HTTPS | {"endpoint": "http://a.example/"})], 3, "https"),
+    "dead letters beside a topic": ([PROJECT, sub(push=HTTPS | {"max_delivery_attempts": 5})], 3, "dead_letter_topic"),
+    "dead letters to no name": ([PROJECT, sub(push=DEAD | {"dead_letter_topic": "a.b"})], 3, "dead letter topic"),
+    "too many attempts": ([PROJECT, sub(push=DEAD | {"max_delivery_attempts": 1001})], 3, "1 to 1000"),
+    "no attempt": ([PROJECT, sub(push=DEAD | {"max_delivery_attempts": 0})], 3, "1 to 1000"),
+    "a push secret of nothing": ([PROJECT, sub(push_secrets=[SECRET])], 3, "without a push endpoint"),
+    "a push secret that is none": ([PROJECT, sub(push=HTTPS, push_secrets=[{"secret": "x"}])], 3, "whsec_"),
+    "three push secrets": ([PROJECT, sub(push=HTTPS, push_secrets=[SECRET] * 3)], 3, "more than 2"),
     "two pending registrations": ([line("registration", name="n")] * 2, 3, "pending"),
     "two counts of lost messages": ([line("lost", messages=1)] * 2, 3, "a second line of kind lost"),
     "kinds out of order": ([PROJECT, USER], 3, "kind user may not stand here"),
@@ -102,7 +111,7 @@ def test_what_is_good_is_counted(tmp_path: Path):
         USER,
         PROJECT,
         TOPIC,
-        sub(offset=10, push=HTTPS),
+        sub(offset=10, push=DEAD, push_secrets=[SECRET]),
         sub("other") | {"topic": "gone"},
     ]
     path = written(tmp_path / "file", whole(*lines))
@@ -178,7 +187,7 @@ def test_the_example_of_the_reference_is_an_export(tmp_path: Path):
 
 def test_every_kind_and_every_field_is_in_the_reference():
     text = FORMAT.read_text()
-    fields = {field for each in (*get_args(AnyLine), Tally, Revision) for field in each.__struct_fields__}
+    fields = {field for each in (*get_args(AnyLine), Tally, Revision, PushSecret) for field in each.__struct_fields__}
     kinds = {str(each.__struct_config__.tag) for each in get_args(AnyLine)}
     push = {field.name for field in dataclasses.fields(PushConfig)}
 

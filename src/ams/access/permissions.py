@@ -102,4 +102,5 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "subscriptions:seek": _CONSUME,
     "subscriptions:doctor": _CONSUME,
     "service:doctor": _VIEW,
+    "subscriptions:rotatePushSecret": _PROJECT,
 }

@@ -12,6 +12,7 @@ from ams.cli.completing import topic_names
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields, short_name
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
+from ams.cli.push_secret import push_secret
 from ams.client import wire
 
 app = typer.Typer(
@@ -170,6 +171,9 @@ def verify_push(session: Session, subscription: SubscriptionName) -> None:
     """Let the service ask the endpoint for the verification hash; then delivery begins."""
     session.call(wire.verify_push_endpoint(session.project, subscription))
     session.done(f"push endpoint of subscription {subscription} verified")
+
+
+app.command()(push_secret)
 
 
 def moment(text: str) -> datetime:

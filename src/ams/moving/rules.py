@@ -31,8 +31,8 @@ from ams.export_format import (
     kind,
 )
 from ams.moving.files import Numbered, bad_line
+from ams.moving.push_rules import check_push
 from ams.names import checked_name
-from ams.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, PushConfig, is_https
 
 Name = tuple[str, str]
 """Of something in a project: the project's and its own."""
@@ -190,8 +190,7 @@ class Rules:
         if topic in self._topics and line.offset > self._ends.get(topic, 0):
             raise InvalidInput(f"offset {line.offset} is beyond the end of the topic, {self._ends.get(topic, 0)}")
         self._listed(line.authorized)
-        if line.push is not None:
-            _check_push(line.push)
+        check_push(line)
 
     def _registration(self, line: Registration) -> None:
         self._identity("registration", line.id)
@@ -272,24 +271,6 @@ def _check_days(days: Iterable[Day]) -> None:
         if each.day in seen:
             raise InvalidInput(f"day {each.day} twice")
         seen.add(each.day)
-
-
-def _check_push(push: PushConfig) -> None:
-    if push.type not in (HTTP_ENDPOINT, MATTERMOST):
-        raise InvalidInput(f"push of type {push.type!r}, which is none")
-    if push.type == HTTP_ENDPOINT and not is_https(push.endpoint):
-        raise InvalidInput("a push endpoint that is no https URL")
-    _check_dead_letters(push)
-
-
-def _check_dead_letters(push: PushConfig) -> None:
-    if not push.dead_letter_topic:
-        if push.max_delivery_attempts:
-            raise InvalidInput("max_delivery_attempts without a dead_letter_topic")
-        return
-    checked_name("dead letter topic", push.dead_letter_topic)
-    if not 1 <= push.max_delivery_attempts <= MAX_ATTEMPTS:
-        raise InvalidInput(f"max_delivery_attempts {push.max_delivery_attempts}, and there are 1 to {MAX_ATTEMPTS}")
 
 
 def _difference(told: Mapping[str, int], seen: Mapping[str, int]) -> str:

@@ -12,6 +12,7 @@ from ams.export_format import (
     Line,
     Membership,
     Project,
+    PushSecret,
     Registration,
     Revision,
     Schema,
@@ -29,6 +30,7 @@ from ams.registry.tables import (
     memberships,
     project_days,
     projects,
+    push_secrets,
     registrations,
     schema_revisions,
     schemas,
@@ -116,6 +118,7 @@ class Contents:
         return Subscription(
             project=row.project, name=row.name, topic=row.topic, id=row.id, created_on=row.created_on,
             ack_deadline_seconds=row.ack_deadline_seconds, push=self._push(push.read(row.push)),
+            push_secrets=self._push_secrets(row.id),
             authorized=self._listed(subscription_access, row.id), offset=standing.offset, lost=standing.lost,
             tally=_tally(tally, tally.last_pull, tally.previous_pull) if tally else None,
         )  # fmt: skip
@@ -132,6 +135,15 @@ class Contents:
         if config is None or self._secrets:
             return config
         return replace(config, header_value="", verification_hash="")
+
+    def _push_secrets(self, subscription: SubscriptionId) -> tuple[PushSecret, ...]:
+        if self._secrets is None:
+            return ()
+        query = select(push_secrets).where(push_secrets.c.subscription_id == subscription)
+        rows = self._connection.execute(query.order_by(push_secrets.c.number))
+        return tuple(
+            PushSecret(secret=self._secrets.open_push(row.sealed, subscription), until=row.until) for row in rows
+        )
 
     def _days(self, table: Table, condition: Any) -> tuple[Day, ...]:
         query = select(table.c.day, table.c.messages, table.c.bytes).where(condition).order_by(table.c.day)

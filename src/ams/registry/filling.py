@@ -34,6 +34,7 @@ from ams.registry.tables import (
     memberships,
     project_days,
     projects,
+    push_secrets,
     registrations,
     schema_revisions,
     schemas,
@@ -162,6 +163,10 @@ class Filling:
             ack_deadline_seconds=line.ack_deadline_seconds, push=push.stored(_with_secrets(line.push)),
             created_on=self._time(line.created_on),
         )  # fmt: skip
+        for each in line.push_secrets:
+            sealed = self._secrets.seal_push(each.secret, SubscriptionId(identity))
+            values = {"subscription_id": identity, "created_on": self._now, "until": each.until}
+            self._insert(push_secrets, sealed=sealed, **values)
         self._insert_access(subscription_access, identity, line.authorized)
         if line.tally is not None:
             times = {"last_pull": line.tally.last, "previous_pull": line.tally.before}

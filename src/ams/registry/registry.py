@@ -17,6 +17,7 @@ from ams.registry.figures import FigureRecords
 from ams.registry.filling import Filling, Loaded, Name
 from ams.registry.projects import ProjectRecords
 from ams.registry.push_leases import StoredLeases
+from ams.registry.push_secrets import PushSecretRecords
 from ams.registry.registrations import RegistrationRecords
 from ams.registry.schemas import SchemaRecords
 from ams.registry.secrets import Secrets
@@ -43,6 +44,7 @@ class Registry:
         self.topics = TopicRecords(database, clock, cache_size)
         self.schemas = SchemaRecords(database, clock)
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)
+        self.push_secrets = PushSecretRecords(database, secrets, clock)
         self.projects = ProjectRecords(database, clock, cache_size)
         self.registrations = RegistrationRecords(database, clock, self.users)
         self.tallies = TallyRecords(database)

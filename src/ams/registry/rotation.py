@@ -1,9 +1,9 @@
-"""Changing the key that encrypts the tokens. The tokens stay what they are.
+"""Changing the key that encrypts the tokens and the secrets of push. They stay what they are.
 
 With the key in a file, three steps, each of them whole or not at all:
 
 1. the new key is written beside the old one, under the old one's name with `.next` behind it;
-2. one transaction encrypts every token anew and notes the new key's fingerprint;
+2. one transaction encrypts all of them anew and notes the new key's fingerprint;
 3. the new key's file takes the place of the old one.
 
 A crash leaves both files or one of them; `settle` finds out by the fingerprint which key is right.
@@ -17,16 +17,16 @@ from ams.errors import RegistryUnavailable, Unusable
 from ams.files import Disk, Files
 from ams.registry.database import Database, reason
 from ams.registry.secrets import Secrets, key_file
-from ams.registry.tables import keys, users
+from ams.registry.tables import keys, push_secrets, users
 
 NEXT = ".next"
 """Ending of the file of a key that is going to be used."""
 
 
 def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
-    """Encrypt all tokens with another key, in the connection's transaction; return how many.
+    """Encrypt all tokens and secrets with another key, in the connection's transaction; return how many tokens.
 
-    Raises `Damaged` for a token that cannot be read.
+    Raises `Damaged` for a token or secret that cannot be read.
     """
     rows = connection.execute(select(users.c.id, users.c.token_sealed)).all()
     tokens = [(row.id, old.decrypt(row.token_sealed, row.id)) for row in rows]
@@ -37,8 +37,22 @@ def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
         change = update(users).where(users.c.id == bindparam("owner"))
         change = change.values(token_digest=bindparam("digest"), token_sealed=bindparam("sealed"))
         connection.execute(change, changed)
+    _encrypt_push_anew(connection, old, new)
     connection.execute(update(keys).values(fingerprint=new.fingerprint))
     return len(changed)
+
+
+def _encrypt_push_anew(connection: Connection, old: Secrets, new: Secrets) -> None:
+    changed = [
+        {
+            "place": row.number,
+            "anew": new.seal_push(old.open_push(row.sealed, row.subscription_id), row.subscription_id),
+        }
+        for row in connection.execute(select(push_secrets)).all()
+    ]
+    if changed:
+        change = update(push_secrets).where(push_secrets.c.number == bindparam("place"))
+        connection.execute(change.values(sealed=bindparam("anew")), changed)
 
 
 async def settle(url: str, path: str, files: Files | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Tokens: made, encrypted to be shown again, and found by a keyed hash.
+"""Tokens: made, encrypted to be shown again, and found by a keyed hash. Secrets of signatures, sealed likewise.
 
 The database alone lets nobody in: a token is stored encrypted (AES-GCM, bound to its user) and beside it an
 HMAC-SHA256 by which it is looked up. Both keys come from one key of 32 bytes, kept in a file apart from the database
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ams.errors import Damaged, Unusable
 from ams.files import Disk, Files, write_whole
-from ams.names import UserId
+from ams.names import SubscriptionId, UserId
 
 KEY_BYTES = 32
 _NONCE_BYTES = 12
@@ -77,15 +77,37 @@ class Secrets:
 
     def encrypt(self, token: str, owner: UserId) -> bytes:
         """Encrypt a token so that it can be read back for this owner only."""
-        nonce = os.urandom(_NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, token.encode(), owner.encode())
+        return self._sealed(token, owner.encode())
 
     def decrypt(self, sealed: bytes, owner: UserId) -> str:
         """Read an encrypted token; raise `Damaged` when it is not what was written for this owner."""
         try:
-            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], owner.encode()).decode()
+            return self._opened(sealed, owner.encode())
         except (InvalidTag, ValueError):  # the latter for what is too short to be anything
             raise Damaged(f"the stored token of user {owner} is damaged; give the user a new one") from None
+
+    def seal_push(self, secret: str, subscription: SubscriptionId) -> bytes:
+        """Encrypt what the deliveries of a subscription are signed with; it reads back for this one only."""
+        return self._sealed(secret, _of_push(subscription))
+
+    def open_push(self, sealed: bytes, subscription: SubscriptionId) -> str:
+        """Read an encrypted secret; raise `Damaged` when it is not what was written for this subscription."""
+        try:
+            return self._opened(sealed, _of_push(subscription))
+        except (InvalidTag, ValueError):
+            raise Damaged(f"the stored push secret of subscription {subscription} is damaged; rotate it") from None
+
+    def _sealed(self, text: str, bound: bytes) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, text.encode(), bound)
+
+    def _opened(self, sealed: bytes, bound: bytes) -> str:
+        return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound).decode()
+
+
+def _of_push(subscription: SubscriptionId) -> bytes:
+    """Return what a secret of push is bound to; no user is called so, so no secret can pass for a token."""
+    return b"push " + subscription.encode()
 
 
 def _derived(key: bytes, purpose: bytes) -> bytes:

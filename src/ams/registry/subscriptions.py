@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, u
 from ams.clock import Clock
 from ams.errors import SubscriptionGone
 from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserId, UserName
-from ams.push_config import PushConfig
-from ams.registry import access_lists, push
+from ams.push_config import HTTP_ENDPOINT, PushConfig
+from ams.registry import access_lists, push, push_secrets
 from ams.registry.cache import Cache
 from ams.registry.database import Database
 from ams.registry.invalidation import SUBSCRIPTION, Forget
@@ -132,6 +132,8 @@ class SubscriptionRecords:
     ) -> None:
         """Replace the push configuration in one step, and put the worker where it has to deliver now.
 
+        What is not delivered to an endpoint any more loses the secrets its deliveries were signed with.
+
         Raises `SubscriptionGone`, then whatever `change` raises.
         """
 
@@ -142,6 +144,8 @@ class SubscriptionRecords:
             before = push.read(row.push)
             after = change(before)
             connection.execute(update(subscriptions).where(_is(project, name)).values(push=push.stored(after)))
+            if after is None or after.type != HTTP_ENDPOINT:
+                push_secrets.forget(connection, row.id)
             if (before and before.verified) or (after and after.verified):
                 delivered = after is not None and after.verified
                 push.place_worker(connection, project, row.id, worker, delivered=delivered)

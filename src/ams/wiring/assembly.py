@@ -29,6 +29,7 @@ from ams.metrics import Metrics
 from ams.projects import Projects
 from ams.publishing import Publisher
 from ams.push.endpoint import EndpointCheck
+from ams.push_secrets import PushSecrets
 from ams.pushing import Pushing
 from ams.reading import RangeReader
 from ams.registrations import Registrations
@@ -129,6 +130,7 @@ def _table(
         registrations=Registrations(registry),
         seeker=Seeker(registry, log, cursors),
         pushing=pushing,
+        push_secrets=PushSecrets(registry),
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=retention,

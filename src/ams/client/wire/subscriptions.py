@@ -5,12 +5,13 @@ from datetime import UTC, datetime
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, subscriptions_path
 from ams.client.wire.reports import Diagnosis
-from ams.client.wire.values import Acl, OffsetAt, Offsets, PushConfig, Received, Subscription, Subscriptions
+from ams.client.wire.values import Acl, OffsetAt, Offsets, PushConfig, PushSecret, Received, Subscription, Subscriptions
 
 _acl = reader(Acl)
 _diagnosis = reader(Diagnosis)
 _offset_at = reader(OffsetAt)
 _offsets = reader(Offsets)
+_push_secret = reader(PushSecret)
 _received = reader(Received)
 _subscription = reader(Subscription)
 _subscriptions = reader(Subscriptions)
@@ -69,6 +70,12 @@ def modify_push_config(project: str, subscription: str, push: PushConfig | None)
 def verify_push_endpoint(project: str, subscription: str) -> Call[None]:
     """Let the service ask the push endpoint for its verification hash; delivery begins when it has it."""
     return Call("POST", subscriptions_path(project, subscription, "verifyPushEndpoint"), nothing)
+
+
+def rotate_push_secret(project: str, subscription: str, *, keep_seconds: int | None = None) -> Call[PushSecret]:
+    """Ask for a new secret to sign deliveries with; the one before stays valid so long, absent = the service's day."""
+    body = json_body({} if keep_seconds is None else {"keepSeconds": keep_seconds})
+    return Call("POST", subscriptions_path(project, subscription, "rotatePushSecret"), _push_secret, body)
 
 
 def get_offsets(project: str, subscription: str) -> Call[Offsets]:

@@ -164,6 +164,14 @@ class PushConfig(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     """How often; 0: 5, where there is a topic for them."""
 
 
+class PushSecret(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
+    """What deliveries are signed with, shown once; `standardwebhooks` verifies with it."""
+
+    secret: str
+    previous_valid_until: str = ""
+    """When the one before ends; empty when there is none any more."""
+
+
 class Schema(Object, frozen=True, kw_only=True, omit_defaults=True):
     """What messages must be (contract 15); `name` is its resource name, `projects/P/schemas/X`."""
 

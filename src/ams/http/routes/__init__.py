@@ -20,6 +20,7 @@ from ams.http.routing import Row
 from ams.members import Members
 from ams.metrics import Metrics
 from ams.projects import Projects
+from ams.push_secrets import PushSecrets
 from ams.pushing import Pushing
 from ams.reading import RangeReader
 from ams.registrations import Registrations
@@ -48,6 +49,7 @@ def rows(
     users: Users,
     registrations: Registrations,
     pushing: Pushing,
+    push_secrets: PushSecrets,
     about: About,
     metrics: Metrics,
     usage: Usage,
@@ -61,7 +63,7 @@ def rows(
         *MemberRoutes(members).rows(),
         *OffsetRoutes(seeker).rows(),
         *DoctorRoutes(doctor, service_doctor).rows(),
-        *PushRoutes(pushing).rows(),
+        *PushRoutes(pushing, push_secrets).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),
         *ReadingRoutes(reader).rows(),
         *RetentionRoutes(retention).rows(),

@@ -4,11 +4,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ams.clock import resource_date
 from ams.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
 from ams.push_config import AskedPush
+from ams.push_secrets import KEEP_SECONDS, PushSecrets
 from ams.pushing import Pushing
 
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -53,22 +55,39 @@ class NewPushConfig(Shape, rename="camel"):
     push_config: PushConfigBody | None = None
 
 
+class SecretRotation(Shape, rename="camel"):
+    """How long the secret before stays valid, 0 to 30 days; absent is one day."""
+
+    keep_seconds: Integer | None = None
+
+
+class NewSecret(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A secret, shown this once, and when the one before ends, if there is one."""
+
+    secret: str
+    previous_valid_until: str = ""
+
+
+_rotation = Reader(SecretRotation, lambda: InvalidInput("Invalid Push Secret Arguments"))
 _modify = Reader(NewPushConfig, lambda: InvalidInput("Invalid Subscription Arguments"))
 
 
 class PushRoutes:
     """The room of push configurations."""
 
-    def __init__(self, pushing: Pushing) -> None:
+    def __init__(self, pushing: Pushing, secrets: PushSecrets) -> None:
         self._pushing = pushing
+        self._secrets = secrets
 
     def rows(self) -> list[Row]:
         """Return the routes of this room."""
         one = "/projects/{project}/subscriptions/{subscription}"
         modify, verify = "subscriptions:modifyPushConfig", "subscriptions:verifyPushEndpoint"
+        rotate = "subscriptions:rotatePushSecret"
         return [
             Row("POST", one + ":modifyPushConfig", modify, self.modify, reads=NewPushConfig),
             Row("POST", one + ":verifyPushEndpoint", verify, self.verify),
+            Row("POST", one + ":rotatePushSecret", rotate, self.rotate, reads=SecretRotation, answers=NewSecret),
         ]
 
     async def modify(self, call: Call) -> bytes:
@@ -81,6 +100,13 @@ class PushRoutes:
         """Ask the endpoint whether it wants the messages; what the body says does not matter."""
         await self._pushing.verify(call.caller, call.subscription)
         return answers.EMPTY
+
+    async def rotate(self, call: Call) -> bytes:
+        """Sign deliveries with a new secret from now on; nothing else ever shows it."""
+        keep = _rotation.read(await call.body() or answers.EMPTY_OBJECT).keep_seconds
+        made = await self._secrets.rotate(call.caller, call.subscription, KEEP_SECONDS if keep is None else keep)
+        until = resource_date(made.previous_until) if made.previous_until is not None else ""
+        return answers.encode(NewSecret(made.secret, until))
 
 
 def asked(config: PushConfigBody | None) -> AskedPush | None:

@@ -1,0 +1,53 @@
+"""Secrets of signatures: made, shown once to whoever asked for them, and replaced while receivers follow."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ams.access.admission import Caller
+from ams.clock import Milliseconds
+from ams.errors import Conflict, InvalidInput
+from ams.finding import find_subscription
+from ams.names import SubscriptionName
+from ams.push.signing import new_secret
+from ams.push_config import HTTP_ENDPOINT, PushConfig
+from ams.registry.registry import Registry
+
+KEEP_SECONDS = 86_400
+"""How long the secret before stays valid when nobody says."""
+MAX_KEEP_SECONDS = 30 * 86_400
+BAD_KEEP = f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}"
+NOT_HTTP = "Subscription is not in http push mode"
+
+
+class Rotated(NamedTuple):
+    """A new secret."""
+
+    secret: str
+    previous_until: Milliseconds | None
+    """When the one before ends; None when there is none any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushSecrets:
+    """Replaces what the deliveries of a subscription are signed with."""
+
+    registry: Registry
+
+    async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> Rotated:
+        """Make a new secret, the first one too; deliveries are signed with the one before as well for a while.
+
+        Raises, in this order: `InvalidInput` for `keep_seconds`, `NotFound`, `Conflict` unless messages of the
+        subscription go to an endpoint.
+        """
+        if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
+            raise InvalidInput(BAD_KEEP)
+        subscription = await find_subscription(self.registry, caller, name)
+        secret = new_secret()
+        keep = Milliseconds(keep_seconds * 1000)
+        until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_endpoint)
+        return Rotated(secret, until)
+
+
+def _require_endpoint(config: PushConfig | None) -> None:
+    if config is None or config.type != HTTP_ENDPOINT:
+        raise Conflict(NOT_HTTP)

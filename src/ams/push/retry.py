@@ -1,0 +1,82 @@
+"""Retry: how long to wait after a failure. Pure: policy, history and a random number in, a delay out.
+
+A policy governs waits after failures only; after a success the next delivery goes at once (push contract 15, P10). What
+slowstart keeps in mind moves with successes too, an empty pull among them (P5), so that a delivery that works forgets.
+"""
+
+from typing import NamedTuple
+
+from ams.push_config import DEFAULT_PERIOD, EXPONENTIAL, SLOWSTART, PushConfig
+
+JITTER = 0.15
+"""Part by which a delay is made shorter or longer, so that what failed together is not tried together (P14)."""
+
+SLOWSTART_FIRST, SLOWSTART_LEAST, SLOWSTART_MOST = 1000, 300, 24 * 3_600_000
+"""Milliseconds (push contract 9.2)."""
+LINEAR_MOST = 60_000
+"""Milliseconds: the longest linear delay, but never below the period itself."""
+EXPONENTIAL_MOST = 3_600_000
+"""Milliseconds."""
+RETRY_AFTER_MOST = 3600.0
+"""Seconds: an endpoint that asks for more is asked again after these."""
+
+
+class Policy(NamedTuple):
+    """A retry policy; made of a configuration by `policy_of`."""
+
+    type: str
+    """`linear`, `slowstart` or `exponential`; anything else counts as linear."""
+    period: int
+    """Milliseconds; slowstart has no use for it."""
+
+
+class Backoff(NamedTuple):
+    """What is remembered of the cycles so far."""
+
+    failures: int = 0
+    """In a row."""
+    last: int = SLOWSTART_FIRST
+    """The delay slowstart came to, in milliseconds; the others leave it alone."""
+
+
+def policy_of(config: PushConfig) -> Policy:
+    """Return the policy of a push configuration."""
+    return Policy(config.retry_policy, config.retry_period if config.retry_period > 0 else DEFAULT_PERIOD)
+
+
+def succeeded(policy: Policy, state: Backoff) -> Backoff:
+    """Return the state after a delivery, or after a pull that found nothing."""
+    if policy.type != SLOWSTART:
+        return state if not state.failures else Backoff()
+    last = SLOWSTART_FIRST if state.failures else max(state.last // 2, SLOWSTART_LEAST)
+    return state if not state.failures and last == state.last else Backoff(0, last)
+
+
+def failed(policy: Policy, state: Backoff, *, retry_after: float | None, random: float) -> tuple[Backoff, int]:
+    """Return the state after a failure, and the milliseconds to wait.
+
+    `retry_after`: seconds the endpoint asked to be left alone for, None if it did not; `random` is in [0, 1).
+    """
+    state = Backoff(state.failures + 1, min(state.last * 2, SLOWSTART_MOST) if policy.type == SLOWSTART else state.last)
+    if policy.type == EXPONENTIAL:
+        delay = int(longest(policy, state) * random)  # full jitter
+    else:
+        delay = int(longest(policy, state) * (1 - JITTER + 2 * JITTER * random))
+    return state, max(delay, _asked_for(retry_after, random))
+
+
+def longest(policy: Policy, state: Backoff) -> int:
+    """Return the delay in milliseconds after the failures of `state`, before there is chance in it."""
+    if policy.type == SLOWSTART:
+        return state.last
+    if policy.type == EXPONENTIAL:
+        doublings = min(state.failures - 1, 32)  # bounded: it may fail for months
+        return min(policy.period * 2**doublings, EXPONENTIAL_MOST)
+    return min(policy.period * state.failures, max(policy.period, LINEAR_MOST))
+
+
+def _asked_for(seconds: float | None, random: float) -> int:
+    """Return the milliseconds asked for, a little more for each differently: many are told the same."""
+    if seconds is None:
+        return 0
+    return int(1000 * min(max(seconds, 0.0), RETRY_AFTER_MOST) * (1 + JITTER * random))

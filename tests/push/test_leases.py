@@ -12,7 +12,7 @@ from ams.push.leases import LEASE_SECONDS, NOTHING, Beat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
 from ams.registry.push_leases import MAX_STATES
-from tests.push.keepers import KINDS, Keeper, opened
+from tests.push.lease_keepers import KINDS, Keeper, opened
 
 Ids = frozenset[SubscriptionId]
 NONE: Ids = frozenset()

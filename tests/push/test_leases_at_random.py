@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ams.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, Beat
-from tests.push.keepers import KINDS, Keeper, opened
+from tests.push.lease_keepers import KINDS, Keeper, opened
 
 T = TypeVar("T")
 Ids = frozenset[SubscriptionId]

@@ -17,6 +17,8 @@ LINEAR_MOST = 60_000
 """Milliseconds: the longest linear delay, but never below the period itself."""
 EXPONENTIAL_MOST = 3_600_000
 """Milliseconds."""
+REFUSED_FIRST, REFUSED_MOST = 60_000, 600_000
+"""Milliseconds: what only a change by somebody can repair is tried this seldom, whatever the policy (P21)."""
 RETRY_AFTER_MOST = 3600.0
 """Seconds: an endpoint that asks for more is asked again after these."""
 
@@ -61,8 +63,14 @@ def failed(policy: Policy, state: Backoff, *, retry_after: float | None, random:
     if policy.type == EXPONENTIAL:
         delay = int(longest(policy, state) * random)  # full jitter
     else:
-        delay = int(longest(policy, state) * (1 - JITTER + 2 * JITTER * random))
+        delay = _jittered(longest(policy, state), random)
     return state, max(delay, _asked_for(retry_after, random))
+
+
+def refused(state: Backoff, *, random: float) -> tuple[Backoff, int]:
+    """Return the same after what will not work until somebody changes something."""
+    nominal = min(REFUSED_FIRST << min(state.failures, 8), REFUSED_MOST)
+    return state._replace(failures=state.failures + 1), _jittered(nominal, random)
 
 
 def longest(policy: Policy, state: Backoff) -> int:
@@ -71,8 +79,12 @@ def longest(policy: Policy, state: Backoff) -> int:
         return state.last
     if policy.type == EXPONENTIAL:
         doublings = min(state.failures - 1, 32)  # bounded: it may fail for months
-        return min(policy.period * 2**doublings, EXPONENTIAL_MOST)
+        return min(policy.period << doublings, EXPONENTIAL_MOST)
     return min(policy.period * state.failures, max(policy.period, LINEAR_MOST))
+
+
+def _jittered(delay: int, random: float) -> int:
+    return int(delay * (1 - JITTER + 2 * JITTER * random))
 
 
 def _asked_for(seconds: float | None, random: float) -> int:

@@ -1,0 +1,236 @@
+"""The simplest keepers of what workers need: messages in memory, endpoints that answer by a script, time at will."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ams.clock import ManualClock
+from ams.messages import Fragment, message
+from ams.push.report import Unobserved
+from ams.push.sending import Answer, Headers
+from ams.push.target import Target
+from ams.push.upstream import NotTaken, Pulled, UpstreamError, Verdict
+from ams.push_config import HTTP_ENDPOINT, PushConfig
+
+PATH = "/projects/P/subscriptions/S"
+OK = Answer(200, "")
+WAIT_SECONDS = 5.0
+"""After which a test does not hang."""
+
+
+def target(
+    path: str = PATH,
+    *,
+    identity: str = "",
+    topic_id: str = "",
+    deadline: int = 10,
+    secrets: Sequence[str] = (),
+    **config: Any,
+) -> Target:
+    """Return a target whose configuration has these fields."""
+    given = {"type": HTTP_ENDPOINT, "endpoint": "https://receiver.example/ok", "verified": True, **config}
+    return Target(path, "/projects/P/topics/T", PushConfig(**given), deadline, tuple(secrets), identity, topic_id)
+
+
+def pulled(offset: int, data: str = "aGk=", attributes: Mapping[str, str] | None = None) -> Pulled:
+    """Return a message to deliver."""
+    return Pulled(offset, str(offset), "2026-01-01T00:00:00Z", Fragment(message(data, attributes).fragment))
+
+
+class MemoryUpstream:
+    """Messages in memory, one position for each path."""
+
+    def __init__(self, messages: int = 0, path: str = PATH) -> None:
+        self.messages: dict[str, list[Pulled]] = {path: [pulled(offset) for offset in range(messages)]}
+        self.positions: dict[str, int] = {}
+        self.buried: list[tuple[Pulled, Verdict]] = []
+        self.pulls: list[int] = []
+        """How many messages were asked for each time."""
+        self.acknowledged: list[int] = []
+        self.failing: dict[str, list[UpstreamError | None]] = {"pull": [], "acknowledge": [], "bury": []}
+        """What the next calls raise; None: nothing."""
+        self.seconds: float | None = None
+        self.waiting = 0
+        """Pulls that wait for a message."""
+        self.empty_pulls = 0
+        """How many pulls return nothing in place of waiting."""
+        self._grown = asyncio.Condition()
+
+    def append(self, path: str = PATH, count: int = 1) -> None:
+        """Add messages, and wake who waits for them."""
+        messages = self.messages.setdefault(path, [])
+        messages += [pulled(offset) for offset in range(len(messages), len(messages) + count)]
+        self.wake()
+
+    def wake(self) -> None:
+        """Have waiting pulls look again."""
+        self._waking = asyncio.ensure_future(self._notify())
+
+    def position(self, path: str = PATH) -> int:
+        """Return the first offset that is not acknowledged."""
+        return self.positions.get(path, 0)
+
+    async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
+        """Return the next messages."""
+        self.pulls.append(max_messages)
+        self._fail("pull")
+        while not (found := self._next(target, max_messages, max_bytes)):
+            if self.empty_pulls:
+                self.empty_pulls -= 1
+                return []
+            async with self._grown:
+                self.waiting += 1
+                try:
+                    await self._grown.wait()
+                finally:
+                    self.waiting -= 1
+            self._fail("pull")
+        return found
+
+    async def acknowledge(self, target: Target, last: Pulled) -> None:
+        """Move behind `last`."""
+        self._fail("acknowledge")
+        self.acknowledged.append(last.offset)
+        self.positions[target.path] = last.offset + 1
+
+    async def bury(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+        """Keep the message in `buried`, and move behind it."""
+        self._fail("bury")
+        self.buried.append((message, verdict))
+        self.positions[target.path] = message.offset + 1
+
+    async def backlog(self, target: Target) -> int | None:
+        """Return what is left."""
+        return len(self.messages.get(target.path, ())) - self.position(target.path)
+
+    def patience(self, target: Target) -> float | None:
+        """Return what it was told."""
+        return self.seconds
+
+    def _fail(self, what: str) -> None:
+        if self.failing[what] and (error := self.failing[what].pop(0)):
+            raise error
+
+    def _next(self, target: Target, most: int, max_bytes: int) -> list[Pulled]:
+        start = self.position(target.path)
+        found, size = [], 0
+        for each in self.messages.get(target.path, [])[start : start + most]:
+            size += len(each.fragment)
+            if found and size > max_bytes:
+                break
+            found.append(each)
+        return found
+
+    async def _notify(self) -> None:
+        async with self._grown:
+            self._grown.notify_all()
+
+
+class Sent(NamedTuple):
+    """A request that was sent."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    seconds: float
+
+    @property
+    def ids(self) -> list[int]:
+        """Return the ids of its messages."""
+        body = json.loads(self.body)
+        return [int(each["message"]["messageId"]) for each in body.get("messages", [body])]
+
+
+Behaviour = Callable[[Sent], Answer | Exception]
+
+
+class ScriptedSender:
+    """Answers by a list, after it by `then`; notes what was sent."""
+
+    def __init__(self, *answers: Answer | Exception, then: Behaviour = lambda _: OK) -> None:
+        self.answers = list(answers)
+        self.then = then
+        self.sent: list[Sent] = []
+        self.open = asyncio.Event()
+        """Cleared, it holds answers back."""
+        self.open.set()
+        self.takes = 0
+        """Milliseconds an answer takes on `clock`."""
+        self.clock: ManualClock | None = None
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.state = "closed"
+
+    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> Answer:
+        """Note the request and answer it."""
+        sent = Sent(url, dict(headers), body, seconds)
+        self.sent.append(sent)
+        self.in_flight += 1
+        self.most_in_flight = max(self.in_flight, self.most_in_flight)
+        try:
+            await self.open.wait()
+            await asyncio.sleep(0)
+        finally:
+            self.in_flight -= 1
+        if self.clock is not None:
+            self.clock.advance(self.takes)
+        answer = self.answers.pop(0) if self.answers else self.then(sent)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def circuit(self, url: str) -> str:
+        """Return what it was told."""
+        return self.state
+
+
+class Naps:
+    """Waits that take no time but on a clock; they are noted, in seconds."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.taken: list[float] = []
+        self.hold = asyncio.Event()
+        """Cleared, waits do not end."""
+        self.hold.set()
+
+    async def __call__(self, seconds: float) -> None:
+        """Wait, so to speak."""
+        self.taken.append(seconds)
+        self.clock.advance(round(seconds * 1000))
+        await asyncio.sleep(0)
+        await self.hold.wait()
+
+
+class Notes(Unobserved):
+    """Counts what it is told."""
+
+    def __init__(self) -> None:
+        self.attempts = self.messages = self.dead = self.lates = 0
+
+    def attempted(self, path: str, attempt: Any) -> None:
+        """Count a request."""
+        self.attempts += 1
+
+    def delivered(self, path: str, messages: int) -> None:
+        """Count messages."""
+        self.messages += messages
+
+    def buried(self, path: str) -> None:
+        """Count a dead letter."""
+        self.dead += 1
+
+    def late(self, path: str) -> None:
+        """Count an acknowledgement that came too late."""
+        self.lates += 1
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until something holds, not for ever."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+LATE = NotTaken("ack timeout")

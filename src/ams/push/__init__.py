@@ -4,9 +4,11 @@ guard, brief      which addresses are connected to, and how much is heard from w
 endpoint          the ownership check
 sending           one request to an endpoint, and what came of it
 retry, flow, circuit   when to try again, how much at once, whether at all: pure functions
-bodies, signing   what a delivery looks like
+bodies, headers, signing, delivery   what a delivery looks like
+refusals          which answers accept it, and which messages are refused too often
 upstream          where a worker gets messages and leaves acknowledgements: in this process, or over the HTTP API
 worker, workers   one for each subscription that shall be delivered, and all of them
-state             how a delivery goes
+cycle             what a worker does again and again
+state, report, details   how a delivery goes, and what may be said of it
 leases            which process delivers what
 """

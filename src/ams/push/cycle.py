@@ -1,0 +1,194 @@
+"""The cycle of a worker: pull, send, acknowledge, and what follows when one of them fails."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from ams.clock import Clock
+from ams.push import flow, refusals, retry
+from ams.push.delivery import Deliveries, seconds
+from ams.push.details import Details
+from ams.push.report import UNOBSERVED, Observer, Report
+from ams.push.sending import Answer, CircuitOpen, Sender, SendFailed
+from ams.push.state import ACKNOWLEDGE, CONSUME, SEND, Attempt, Failure
+from ams.push.target import Target
+from ams.push.upstream import Gone, NotTaken, Pulled, Refused, Upstream, UpstreamError, Verdict
+
+logger = structlog.get_logger("ams.push")
+
+LATE = "the messages were delivered, but their acknowledgement counts no more: they are delivered again"
+ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
+_LEAST_WAIT = 100
+"""Milliseconds, for an endpoint whose circuit is open."""
+
+
+class Means(NamedTuple):
+    """What workers work with."""
+
+    upstream: Upstream
+    sender: Sender
+    clock: Clock
+    random: Callable[[], float]
+    """In [0, 1)."""
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    """Waits for so many seconds."""
+    observer: Observer = UNOBSERVED
+
+
+class Cycle:
+    """Delivers a target step by step; raises `ValueError` when there is something wrong with the target."""
+
+    def __init__(self, target: Target, means: Means, report: Report) -> None:
+        self._target = target
+        self._means = means
+        self._report = report
+        self._deliveries = Deliveries(target)
+        self._details = Details(target)
+        self._policy = retry.policy_of(target.config)
+        self._backoff = retry.Backoff()
+        self._refusals = refusals.Refusals(target.config)
+        self._accepted = refusals.accepted(target.config)
+        self._stage = CONSUME
+        self._first = -1  # offset of the first message of the newest delivery, and how often it was just that
+        self._tries = 0
+        self._late_in_a_row = 0
+        self._defects: set[type[Exception]] = set()
+        self.batch = flow.first(self._deliveries.most)
+        """Most messages of the next delivery."""
+        self.in_flight = False
+        """Whether messages were pulled that are being sent or acknowledged."""
+        self.gone = False
+        """Whether the subscription does not exist any more."""
+        self.stopped = False
+        """Whether the endpoint wants nothing any more."""
+
+    async def step(self) -> int | None:
+        """Pull, send and acknowledge once; return the milliseconds to wait before the next time, None for none."""
+        try:
+            return await self._pull_and_deliver()
+        except Gone:
+            self.gone = True
+            return None
+        except NotTaken:
+            return self._late()
+        except Refused as error:
+            self._failed(str(error))
+            self._backoff, wait = retry.refused(self._backoff, random=self._means.random())
+            return wait
+        except UpstreamError as error:
+            self._failed(str(error))
+            return self._wait()
+        except Exception as error:  # a defect must end neither the process nor the worker (P4)
+            self._log(error)
+            self._failed(f"unexpected {type(error).__name__}")
+            return self._wait()
+        finally:
+            self.in_flight = False
+
+    async def _pull_and_deliver(self) -> int | None:
+        self._stage = CONSUME
+        upstream, batch = self._means.upstream, self.batch
+        messages = await upstream.pull(self._target, max_messages=batch, max_bytes=flow.MAX_BYTES)
+        if not messages:
+            self._report.cleared()
+            self._backoff = retry.succeeded(self._policy, self._backoff)
+            return None
+        self.in_flight = True
+        self._stage = SEND
+        return await self._deliver(messages)
+
+    async def _deliver(self, messages: Sequence[Pulled]) -> int | None:
+        means = self._means
+        first = messages[0].offset
+        attempt = self._tries + 1 if first == self._first else 1
+        limit = seconds(means.upstream.patience(self._target))
+        now, began = means.clock.wall(), means.clock.monotonic()
+        delivery = self._deliveries.delivery(messages, attempt=attempt, now=now // 1000)
+        answer, error = None, ""
+        try:
+            answer = await means.sender.send(self._deliveries.url, delivery.headers, delivery.body, seconds=limit)
+        except CircuitOpen as circuit:  # nothing was sent
+            return self._left_alone(circuit)
+        except SendFailed as failed:
+            error = self._details.detail(str(failed)) or "no answer"
+        else:
+            error = "" if answer.status in self._accepted else f"HTTP {answer.status}"
+        took = means.clock.monotonic() - began
+        self._first, self._tries = first, attempt
+        status = answer.status if answer else 0
+        self._report.attempted(Attempt(now, len(messages), status, took, len(delivery.body), error))
+        if error:
+            return await self._not_accepted(messages, answer, error)
+        await self._acknowledge(messages, delivery.undecodable)
+        self.batch = flow.succeeded(
+            self.batch, self._deliveries.most, messages=len(messages), seconds=took / 1000, limit=limit
+        )
+        return None
+
+    async def _acknowledge(self, messages: Sequence[Pulled], undecodable: int) -> None:
+        self._stage = ACKNOWLEDGE
+        await self._means.upstream.acknowledge(self._target, messages[-1])
+        self._late_in_a_row = 0
+        self._refusals.passed(messages[-1])
+        self._backoff = retry.succeeded(self._policy, self._backoff)
+        self._report.delivered(len(messages), undecodable, self._means.clock.wall())
+
+    async def _not_accepted(self, messages: Sequence[Pulled], answer: Answer | None, error: str) -> int | None:
+        self.batch = flow.halved(self.batch)
+        if answer is None:
+            self._failed(error)
+            return self._wait()
+        if answer.status == refusals.GONE:
+            self.stopped = True
+            self._report.stopped(self._failure(ENDED, answer.status))
+            return None
+        self._report.failed(self._failure(self._details.answer(answer.text) or error, answer.status))
+        if attempts := self._refusals.refused(messages, answer.status):
+            await self._bury(messages[0], Verdict(error, attempts, answer.status))
+            return None
+        return self._wait(answer.retry_after if answer.status in refusals.ASKS_FOR_TIME else None)
+
+    async def _bury(self, message: Pulled, verdict: Verdict) -> None:
+        self._stage = ACKNOWLEDGE
+        await self._means.upstream.bury(self._target, message, verdict)
+        self._refusals.buried()
+        self._backoff = retry.succeeded(self._policy, self._backoff)
+        self._report.buried()
+
+    def _left_alone(self, circuit: CircuitOpen) -> int:
+        """Wait until the endpoint may be asked; what it last failed with says more than that it is left alone."""
+        if self._report.failure is None or self._report.failure.what != SEND:
+            self._failed(str(circuit))
+        # A little longer for each differently: all subscriptions of the endpoint were told the same.
+        return max(_LEAST_WAIT, int(1000 * circuit.seconds * (1 + retry.JITTER * self._means.random())))
+
+    def _late(self) -> int | None:
+        """Go on after an acknowledgement that came too late: the endpoint has done nothing wrong (P15)."""
+        self.batch = flow.halved(self.batch)
+        self._report.late(self._failure(LATE))
+        self._late_in_a_row += 1
+        # As after a seek. When it happens again, something is too slow for its deadline: it is not repeated at speed.
+        return self._wait() if self._late_in_a_row > 1 else None
+
+    def _wait(self, asked: float | None = None) -> int:
+        self._backoff, wait = retry.failed(self._policy, self._backoff, retry_after=asked, random=self._means.random())
+        return wait
+
+    def _failed(self, detail: str) -> None:
+        self._report.failed(self._failure(detail))
+
+    def _failure(self, detail: str, status: int = 0) -> Failure:
+        return Failure(self._means.clock.wall(), self._stage, self._details.detail(detail), status)
+
+    def _log(self, error: Exception) -> None:
+        """Tell of a defect once, by its kind and place: its text may hold what must not be shown."""
+        if type(error) in self._defects:
+            return
+        self._defects.add(type(error))
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else ""
+        logger.error("push.defect", subscription=self._target.path, kind=type(error).__name__, place=place)

@@ -1,0 +1,183 @@
+"""The workers of a process: one for each target it shall deliver, and never two for one subscription.
+
+The table follows a wanted set, as a whole or one by one. A target that changed is another one: its worker finishes
+what is in flight, and only then the new one begins. Likewise where a subscription has another path now.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from ams.clock import Clock
+from ams.names import SubscriptionId
+from ams.push.cycle import Means
+from ams.push.report import UNOBSERVED, Observer
+from ams.push.sending import Sender
+from ams.push.state import WorkerState
+from ams.push.target import Target
+from ams.push.upstream import Upstream
+from ams.push.worker import Worker
+
+DRAIN_SECONDS = 10.0
+"""For a worker to finish what is in flight (P8)."""
+_SPREAD_SECONDS, _SPREAD_MOST_SECONDS = 0.002, 1.0
+"""Over which many first pulls are spread: so much for each, so much at most (P14)."""
+
+
+class Workers:
+    """Starts, replaces and ends workers."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        sender: Sender,
+        clock: Clock,
+        random: Callable[[], float],
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        observer: Observer = UNOBSERVED,
+        drain_seconds: float = DRAIN_SECONDS,
+    ) -> None:
+        self._means = Means(upstream, sender, clock, random, sleep, observer)
+        self._drain_seconds = drain_seconds
+        self._wanted: dict[str, Target] = {}
+        self._paths: dict[str, str] = {}  # of wanted targets, by the identity of the subscription
+        self._running: dict[str, Worker] = {}  # by path; draining ones too
+        self._busy: set[str] = set()  # identities of what runs
+        self._draining: set[Worker] = set()
+        self._drains: set[asyncio.Task[None]] = set()
+
+    def follow(self, targets: Iterable[Target]) -> None:
+        """Deliver these targets and no others: start what is missing, replace what changed, drain what is gone."""
+        self._wanted = {each.path: each for each in targets}
+        self._paths = {each.id: each.path for each in self._wanted.values() if each.id}
+        for worker in list(self._running.values()):
+            if worker not in self._draining and not self._is_wanted(worker):
+                self._drain(worker, self._drain_seconds)
+        missing = [each for each in self._wanted.values() if self._is_free(each)]
+        spread = min(_SPREAD_SECONDS * (len(missing) - 1), _SPREAD_MOST_SECONDS)
+        for each in missing:
+            self._start(each, spread * self._means.random())
+
+    def activate(self, target: Target) -> bool:
+        """Deliver this target too; False, and nothing is done, when its path is delivered already."""
+        if target.path in self._wanted:
+            return False
+        self._wanted[target.path] = target
+        if target.id:
+            self._paths[target.id] = target.path
+        self._start_if_free(target)
+        return True
+
+    def deactivate(self, path: str) -> bool:
+        """Deliver this one no more; False when it is not delivered. What is in flight is finished."""
+        if not self._forget(path):
+            return False
+        worker = self._running.get(path)
+        if worker is not None and worker not in self._draining:
+            self._drain(worker, self._drain_seconds)
+        return True
+
+    async def stop(self, seconds: float = DRAIN_SECONDS) -> None:
+        """Drain everything, what drains already too, in so many seconds; return when no worker is left."""
+        self._wanted, self._paths = {}, {}
+        for worker in list(self._running.values()):
+            self._drain(worker, seconds)
+        while self._drains:
+            await asyncio.wait(self._drains)
+
+    def held(self) -> frozenset[SubscriptionId]:
+        """Return the identities of what is delivered, or finished, here: nobody else may deliver these."""
+        return frozenset(map(SubscriptionId, self._busy))
+
+    def paths(self) -> frozenset[str]:
+        """Return the resource names of what is delivered, or finished, here."""
+        return frozenset(self._running)
+
+    def state(self, path: str) -> WorkerState | None:
+        """Return how the delivery of a subscription goes; None when it is not to be delivered here."""
+        if path not in self._wanted:
+            return None
+        worker = self._present(path)
+        return worker.state() if worker else WorkerState()
+
+    async def looked_up(self, path: str) -> WorkerState | None:
+        """Return the same with the backlog as of now."""
+        worker = self._present(path)
+        if worker is not None:
+            await worker.refresh()
+        return self.state(path)
+
+    def states(self) -> Mapping[str, WorkerState]:
+        """Return how all deliveries go, by path."""
+        return {path: self.state(path) or WorkerState() for path in self._wanted}
+
+    def take_changes(self) -> dict[SubscriptionId, WorkerState]:
+        """Return the states that changed since they were last taken; for who keeps states by identity elsewhere."""
+        changes = {}
+        for worker in self._running.values():
+            if worker.changed and worker.target.id and worker not in self._draining:
+                worker.changed = False
+                changes[SubscriptionId(worker.target.id)] = worker.state()
+        return changes
+
+    def put_back(self, changes: Iterable[SubscriptionId]) -> None:
+        """Have these taken again: they did not arrive."""
+        lost = frozenset(changes)
+        for worker in self._running.values():
+            if worker.target.id in lost:
+                worker.changed = True
+
+    def _is_wanted(self, worker: Worker) -> bool:
+        return self._wanted.get(worker.target.path) == worker.target
+
+    def _present(self, path: str) -> Worker | None:
+        """Return the worker of a wanted target; None while the one before it still drains."""
+        worker = self._running.get(path)
+        return worker if worker is not None and worker not in self._draining and self._is_wanted(worker) else None
+
+    def _is_free(self, target: Target) -> bool:
+        return target.path not in self._running and target.id not in self._busy
+
+    def _start_if_free(self, target: Target | None) -> None:
+        if target is not None and self._is_free(target):
+            self._start(target, 0.0)
+
+    def _start(self, target: Target, after: float) -> None:
+        worker = Worker(target, self._means, self._gone)
+        self._running[target.path] = worker
+        if target.id:
+            self._busy.add(target.id)
+        worker.start(after)
+
+    def _drain(self, worker: Worker, seconds: float) -> None:
+        self._draining.add(worker)
+        drain = asyncio.create_task(self._finish(worker, seconds), name=f"ams-push-drain {worker.target.path}")
+        self._drains.add(drain)
+        drain.add_done_callback(self._drains.discard)
+
+    async def _finish(self, worker: Worker, seconds: float) -> None:
+        await worker.drain(seconds)
+        self._ended(worker)
+
+    def _gone(self, worker: Worker) -> None:
+        """Forget a worker whose subscription does not exist; never another one of the same path (P6)."""
+        if self._is_wanted(worker) and self._running.get(worker.target.path) is worker:
+            self._forget(worker.target.path)
+        self._ended(worker)
+
+    def _ended(self, worker: Worker) -> None:
+        """Make room: what waited for the end of this worker begins."""
+        target = worker.target
+        self._draining.discard(worker)
+        if self._running.get(target.path) is not worker:
+            return
+        del self._running[target.path]
+        self._busy.discard(target.id)
+        self._start_if_free(self._wanted.get(target.path))
+        self._start_if_free(self._wanted.get(self._paths.get(target.id, "")))
+
+    def _forget(self, path: str) -> bool:
+        target = self._wanted.pop(path, None)
+        if target is not None:
+            self._paths.pop(target.id, None)
+        return target is not None

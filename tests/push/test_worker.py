@@ -1,0 +1,629 @@
+"""The worker: pull, send, acknowledge, and what follows when one of them fails (push contract 8 and 15)."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from ams.clock import ManualClock
+from ams.push.cycle import Means
+from ams.push.flow import MAX_BYTES
+from ams.push.sending import Answer, CircuitOpen, SendFailed
+from ams.push.state import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, text
+from ams.push.target import Target
+from ams.push.upstream import Away, Gone, Pulled, Refused, UpstreamError
+from ams.push.worker import Worker
+from ams.push_config import EXPONENTIAL, MATTERMOST, SLOWSTART
+from tests.push.keepers import LATE, OK, PATH, MemoryUpstream, Naps, Notes, ScriptedSender, Sent, pulled, target, until
+
+HOOK = "https://chat.example/hooks/abcdefghij"
+
+
+class Bench:
+    """A worker with what it works with, to look at."""
+
+    def __init__(self, upstream: MemoryUpstream, sender: ScriptedSender) -> None:
+        self.upstream, self.sender = upstream, sender
+        self.clock = ManualClock()
+        self.naps = Naps(self.clock)
+        self.notes = Notes()
+        self.gone: list[Worker] = []
+        self.worker: Worker
+
+    async def idle(self) -> None:
+        """Wait until everything was tried and the worker waits for messages."""
+        await until(lambda: self.upstream.waiting)
+
+
+@contextlib.asynccontextmanager
+async def working(upstream: MemoryUpstream, sender: ScriptedSender, of: Target | None = None) -> AsyncIterator[Bench]:
+    bench = Bench(upstream, sender)
+    means = Means(upstream, sender, bench.clock, lambda: 0.5, bench.naps, bench.notes)
+    bench.worker = Worker(of or target(), means, bench.gone.append)
+    bench.worker.start()
+    try:
+        yield bench
+    finally:
+        await bench.worker.drain(0)
+
+
+def refuses(*ids: int, status: int = 422) -> Any:
+    """Return a behaviour: bodies that hold one of these messages are refused."""
+    return lambda sent: Answer(status, "bad") if set(sent.ids) & set(ids) else OK
+
+
+# Delivering
+
+
+async def test_messages_are_delivered_in_order_and_acknowledged() -> None:
+    async with working(MemoryUpstream(5), ScriptedSender()) as bench:
+        await bench.idle()
+
+        assert [sent.ids for sent in bench.sender.sent] == [[0], [1], [2], [3], [4]]
+        assert bench.upstream.acknowledged == [0, 1, 2, 3, 4]
+        state = bench.worker.state()
+
+    assert (state.phase, state.delivered, state.deliveries, state.failed) == (ACTIVE, 5, 5, 0)
+    assert state.last_success == bench.clock.wall()
+    assert bench.notes.messages == 5
+
+
+async def test_a_new_message_is_delivered_on_arrival_and_nothing_waits_between_deliveries() -> None:
+    """P10: the worker waits in the upstream, not by a timer."""
+    async with working(MemoryUpstream(3), ScriptedSender()) as bench:
+        await bench.idle()
+        bench.upstream.append()
+        await until(lambda: bench.upstream.position() == 4)
+
+        assert bench.naps.taken == []
+
+
+async def test_a_delivery_has_as_many_messages_as_the_configuration_allows() -> None:
+    async with working(MemoryUpstream(7), ScriptedSender(), target(max_messages=3)) as bench:
+        await bench.idle()
+
+        assert [sent.ids for sent in bench.sender.sent] == [[0, 1, 2], [3, 4, 5], [6]]
+        assert bench.upstream.acknowledged == [2, 5, 6]
+
+
+async def test_deliveries_grow_while_all_goes_well() -> None:
+    async with working(MemoryUpstream(1000), ScriptedSender(), target(max_messages=10_000)) as bench:
+        await bench.idle()
+
+        assert [len(sent.ids) for sent in bench.sender.sent] == [100, 200, 400, 300]
+
+
+async def test_there_is_one_delivery_in_flight_at_most() -> None:
+    async with working(MemoryUpstream(20), ScriptedSender(), target(max_messages=2)) as bench:
+        await bench.idle()
+
+        assert bench.sender.most_in_flight == 1
+
+
+async def test_a_worker_holds_a_bounded_number_of_bytes() -> None:
+    upstream = MemoryUpstream()
+    upstream.messages[PATH] = [pulled(offset, "aGk=" * 65_536) for offset in range(10)]
+    async with working(upstream, ScriptedSender(), target(max_messages=10)) as bench:
+        await bench.idle()
+
+        assert len(bench.sender.sent) > 1
+        assert max(len(sent.body) for sent in bench.sender.sent) < MAX_BYTES + 1000
+
+
+@pytest.mark.parametrize("status", [102, 200, 201, 202, 204])
+async def test_statuses_of_success_acknowledge(status: int) -> None:
+    """P17."""
+    async with working(MemoryUpstream(1), ScriptedSender(Answer(status, ""))) as bench:
+        await bench.idle()
+
+        assert bench.upstream.position() == 1
+        assert bench.worker.state().failure is None
+
+
+@pytest.mark.parametrize("status", [203, 205, 206, 301, 302, 307, 400, 401, 404, 500, 503])
+async def test_any_other_status_is_tried_again(status: int) -> None:
+    """P17: redirects among them."""
+    async with working(MemoryUpstream(1), ScriptedSender(Answer(status, "no"))) as bench:
+        await bench.idle()
+
+        assert [sent.ids for sent in bench.sender.sent] == [[0], [0]]
+        assert [attempt.status for attempt in bench.worker.state().attempts] == [status, 200]
+
+
+async def test_mattermost_is_sent_one_message_in_each_request_whatever_is_configured() -> None:
+    """P12."""
+    chat = target(type=MATTERMOST, mattermost_url=HOOK, max_messages=10)
+    async with working(MemoryUpstream(3), ScriptedSender(), chat) as bench:
+        await bench.idle()
+
+        assert bench.upstream.pulls[:3] == [1, 1, 1]
+        assert bench.upstream.acknowledged == [0, 1, 2]
+        assert {sent.url for sent in bench.sender.sent} == {HOOK}
+
+
+async def test_mattermost_accepts_by_200_only() -> None:
+    answers = [Answer(201, ""), Answer(204, ""), OK]
+    async with working(
+        MemoryUpstream(1), ScriptedSender(*answers), target(type=MATTERMOST, mattermost_url=HOOK)
+    ) as bench:
+        await bench.idle()
+
+        assert len(bench.sender.sent) == 3
+
+
+async def test_each_delivery_says_how_often_it_was_tried() -> None:
+    """P20."""
+    answers = [Answer(500, ""), SendFailed("reset"), OK, OK]
+    async with working(MemoryUpstream(2), ScriptedSender(*answers)) as bench:
+        await bench.idle()
+
+        tried = [(sent.headers["webhook-id"], sent.headers["ams-delivery-attempt"]) for sent in bench.sender.sent]
+    assert tried == [("P.S.0-0", "1"), ("P.S.0-0", "2"), ("P.S.0-0", "3"), ("P.S.1-1", "1")]
+
+
+async def test_data_that_could_not_be_decoded_is_counted_when_it_was_delivered() -> None:
+    """P13."""
+    upstream = MemoryUpstream()
+    upstream.messages[PATH] = [pulled(0, "/w=="), pulled(1, "aGk=")]
+    async with working(upstream, ScriptedSender(Answer(500, "")), target(base64_decode=True)) as bench:
+        await bench.idle()
+
+        assert bench.worker.state().undecodable == 1
+
+
+# Failures of the endpoint
+
+
+async def test_a_failure_is_told_while_it_lasts_and_known_afterwards() -> None:
+    async with working(MemoryUpstream(1), ScriptedSender(Answer(500, "out of order"))) as bench:
+        bench.naps.hold.clear()
+        await until(lambda: bench.naps.taken)
+        failing = bench.worker.state()
+        bench.naps.hold.set()
+        await bench.idle()
+        after = bench.worker.state()
+
+    assert failing.phase == RETRYING
+    assert failing.failure is not None
+    assert (failing.failure.what, failing.failure.detail, failing.failure.status) == (SEND, "out of order", 500)
+    assert failing.next_attempt is not None
+    assert text(PATH, failing).endswith(" - Could not send message, out of order")
+    assert (after.phase, after.failure, after.last_failure) == (ACTIVE, None, failing.failure)
+    assert after.next_attempt is None
+    assert text(PATH, after) == f"Subscription {PATH} is currently active"
+
+
+async def test_an_answer_without_a_text_is_told_by_its_status() -> None:
+    async with working(MemoryUpstream(1), ScriptedSender(Answer(500, ""))) as bench:
+        await bench.idle()
+        failure = bench.worker.state().last_failure
+
+    assert failure is not None
+    assert failure.detail == "HTTP 500"
+
+
+async def test_after_a_failure_the_policy_says_how_long_to_wait() -> None:
+    async with working(
+        MemoryUpstream(1), ScriptedSender(*[SendFailed("refused")] * 3), target(retry_period=1000)
+    ) as bench:
+        await bench.idle()
+
+        assert bench.naps.taken == [1, 2, 3]
+
+
+async def test_an_empty_pull_clears_the_failure_and_the_delays() -> None:
+    """P5: the time of the last error stays known."""
+    upstream = MemoryUpstream(1)
+    sender = ScriptedSender(*[Answer(500, "")] * 4)
+    async with working(upstream, sender, target(retry_policy=SLOWSTART)) as bench:
+        bench.naps.hold.clear()
+        await until(lambda: bench.naps.taken)
+        upstream.positions[PATH] = 1  # as when somebody else moved it
+        upstream.empty_pulls = 1
+        bench.naps.hold.set()
+        await bench.idle()
+        state = bench.worker.state()
+        upstream.append()
+        await until(lambda: upstream.position() == 2)
+
+    assert (state.phase, state.failure) == (ACTIVE, None)
+    assert state.last_failure is not None
+    assert bench.naps.taken == [2, 2, 4, 8]
+
+
+async def test_a_delivery_that_failed_is_followed_by_half_as_many_messages() -> None:
+    async with working(
+        MemoryUpstream(8), ScriptedSender(Answer(500, ""), Answer(500, "")), target(max_messages=8)
+    ) as bench:
+        await bench.idle()
+
+        assert [sent.ids for sent in bench.sender.sent] == [[*range(8)], [*range(4)], [0, 1], [2, 3, 4, 5], [6, 7]]
+        assert bench.worker.state().batch == 8
+
+
+async def test_slow_answers_ask_for_fewer_messages() -> None:
+    sender = ScriptedSender()
+    sender.takes = 6000
+    async with working(MemoryUpstream(16), sender, target(max_messages=8)) as bench:
+        sender.clock = bench.clock
+        await bench.idle()
+
+        assert [len(sent.ids) for sent in sender.sent] == [8, 4, 2, 1, 1]
+
+
+@pytest.mark.parametrize(("status", "waited"), [(429, 107.5), (503, 107.5), (500, 3.0)])
+async def test_endpoints_that_ask_for_time_are_given_it(status: int, waited: float) -> None:
+    """P17: by `Retry-After` with 429 and 503."""
+    async with working(MemoryUpstream(1), ScriptedSender(Answer(status, "", 100.0))) as bench:
+        await bench.idle()
+
+        assert bench.naps.taken == [waited]
+
+
+async def test_an_endpoint_that_is_gone_is_never_asked_again_and_the_status_says_so() -> None:
+    async with working(MemoryUpstream(5), ScriptedSender(Answer(410, ""))) as bench:
+        await until(lambda: bench.worker.state().phase == STOPPED)
+        bench.upstream.append()
+        await asyncio.sleep(0.01)
+        state = bench.worker.state()
+
+    assert len(bench.sender.sent) == 1
+    assert bench.upstream.acknowledged == []
+    assert "410" in text(PATH, state)
+    assert state.next_attempt is None
+
+
+async def test_an_endpoint_whose_circuit_is_open_is_waited_for_and_that_is_no_attempt() -> None:
+    """P14: each waits a little longer than it was told, differently."""
+    async with working(MemoryUpstream(1), ScriptedSender(CircuitOpen(4.0), CircuitOpen(8.0))) as bench:
+        bench.sender.state = "open"
+        await bench.idle()
+        state = bench.worker.state()
+
+    assert bench.naps.taken == pytest.approx([4.3, 8.6])
+    assert [attempt.status for attempt in state.attempts] == [200]
+    assert bench.sender.sent[-1].headers["ams-delivery-attempt"] == "1"
+    assert state.circuit == "open"
+    assert state.last_failure is not None
+    assert "left alone" in state.last_failure.detail
+
+
+async def test_why_an_endpoint_failed_stays_told_while_its_circuit_is_open() -> None:
+    async with working(MemoryUpstream(1), ScriptedSender(SendFailed("certificate expired"), CircuitOpen(4.0))) as bench:
+        await until(lambda: len(bench.naps.taken) == 2)
+        failure = bench.worker.state().last_failure
+
+    assert failure is not None
+    assert failure.detail == "certificate expired"
+
+
+async def test_an_endpoint_that_repeats_what_it_was_sent_does_not_give_it_away() -> None:
+    """P19: neither in the state nor in a log."""
+    value = "6c1f0b6f6c6a4c0e"
+    echoing = ScriptedSender(then=lambda sent: Answer(401, f"who is {sent.headers['Authorization']}?"))
+    with capture_logs() as logs:
+        async with working(MemoryUpstream(1), echoing, target(header_value=value)) as bench:
+            await until(lambda: bench.naps.taken)
+            state = bench.worker.state()
+
+    assert state.failure is not None
+    assert state.failure.detail == "who is ***?"
+    assert value not in json.dumps(logs, default=str)
+    assert value not in repr(state)
+
+
+async def test_the_last_hundred_attempts_are_remembered() -> None:
+    async with working(MemoryUpstream(150), ScriptedSender()) as bench:
+        await bench.idle()
+        state = bench.worker.state()
+
+    assert len(state.attempts) == 100
+    assert state.attempts[0].bytes == len(bench.sender.sent[50].body)
+
+
+# The deadline of acknowledgements
+
+
+@pytest.mark.parametrize(("patience", "limit"), [(None, 30.0), (600.0, 30.0), (10.0, 9.0), (1.0, 1.0), (0.0, 1.0)])
+async def test_a_delivery_ends_before_its_acknowledgement_counts_no_more(patience: float | None, limit: float) -> None:
+    """P15."""
+    upstream = MemoryUpstream(1)
+    upstream.seconds = patience
+    async with working(upstream, ScriptedSender()) as bench:
+        await bench.idle()
+
+        assert bench.sender.sent[0].seconds == limit
+
+
+async def test_an_acknowledgement_that_came_too_late_is_no_failure_of_the_endpoint() -> None:
+    """P15: it is counted and told, and the messages come again."""
+    upstream = MemoryUpstream(1)
+    upstream.failing["acknowledge"] = [LATE]
+    async with working(upstream, ScriptedSender()) as bench:
+        await bench.idle()
+        state = bench.worker.state()
+
+    assert (state.late, state.failed, state.deliveries, state.delivered) == (1, 0, 2, 1)
+    assert bench.naps.taken == []
+    assert state.failure is None
+    assert state.last_failure is not None
+    assert state.last_failure.what == ACKNOWLEDGE
+    assert "delivered again" in state.last_failure.detail
+    assert bench.notes.lates == 1
+
+
+async def test_acknowledgements_that_keep_coming_too_late_are_not_repeated_at_speed() -> None:
+    """P15."""
+    upstream = MemoryUpstream(1)
+    upstream.failing["acknowledge"] = [LATE] * 3
+    async with working(upstream, ScriptedSender(), target(retry_period=1000)) as bench:
+        await bench.idle()
+
+        assert bench.naps.taken == [1, 2]
+
+
+# Failures of the upstream
+
+
+async def test_a_service_that_is_away_is_asked_again_by_the_policy() -> None:
+    upstream = MemoryUpstream(1)
+    upstream.failing["pull"] = [Away("no connection"), Away("no connection")]
+    async with working(upstream, ScriptedSender(), target(retry_period=1000)) as bench:
+        await bench.idle()
+        failure = bench.worker.state().last_failure
+
+    assert bench.naps.taken == [1, 2]
+    assert failure is not None
+    assert (failure.what, failure.detail) == (CONSUME, "no connection")
+
+
+async def test_an_acknowledgement_that_failed_is_told_and_the_messages_come_again() -> None:
+    upstream = MemoryUpstream(1)
+    upstream.failing["acknowledge"] = [Away("disk full")]
+    async with working(upstream, ScriptedSender()) as bench:
+        await bench.idle()
+        state = bench.worker.state()
+
+    assert [sent.ids for sent in bench.sender.sent] == [[0], [0]]
+    assert state.last_failure is not None
+    assert (state.last_failure.what, state.last_failure.detail) == (ACKNOWLEDGE, "disk full")
+
+
+async def test_what_only_a_change_can_repair_is_tried_seldom() -> None:
+    """P21: from a minute up to ten."""
+    upstream = MemoryUpstream(1)
+    upstream.failing["pull"] = [Refused("Push functionality is currently disabled")] * 6
+    async with working(upstream, ScriptedSender(), target(retry_policy=EXPONENTIAL, retry_period=1)) as bench:
+        await bench.idle()
+
+        assert bench.naps.taken == [60, 120, 240, 480, 600, 600]
+
+
+async def test_the_end_of_a_subscription_ends_its_worker_which_tells_so_itself() -> None:
+    """P6: what is told of is the worker, not a name."""
+    upstream = MemoryUpstream(1)
+    upstream.failing["pull"] = [Gone("Subscription doesn't exist")]
+    async with working(upstream, ScriptedSender()) as bench:
+        await until(lambda: bench.gone)
+
+        assert bench.gone == [bench.worker]
+        assert bench.sender.sent == []
+
+
+async def test_a_defect_is_logged_once_without_its_text_and_the_worker_goes_on() -> None:
+    """P4."""
+    defect = RuntimeError("a payload")
+    with capture_logs() as logs:
+        async with working(MemoryUpstream(1), ScriptedSender(defect, RuntimeError("a payload"))) as bench:  # type: ignore[arg-type]
+            await bench.idle()
+            failure = bench.worker.state().last_failure
+
+    defects = [each for each in logs if each["event"] == "push.defect"]
+    assert [each["kind"] for each in defects] == ["RuntimeError"]
+    assert "a payload" not in json.dumps(logs)
+    assert failure is not None
+    assert failure.detail == "unexpected RuntimeError"
+    assert len(bench.naps.taken) == 2
+
+
+async def test_a_target_with_a_secret_that_is_none_is_stopped_and_the_status_says_why() -> None:
+    async with working(MemoryUpstream(1), ScriptedSender(), target(secrets=["whsec_x"])) as bench:
+        state = bench.worker.state()
+
+    assert state.phase == STOPPED
+    assert "a signing secret must be" in text(PATH, state)
+
+
+# Dead letters
+
+DEAD = {"dead_letter_topic": "dead", "max_delivery_attempts": 3}
+
+
+async def test_a_message_that_is_refused_too_often_is_put_aside_and_those_behind_it_are_delivered() -> None:
+    """P11."""
+    async with working(MemoryUpstream(3), ScriptedSender(then=refuses(1)), target(**DEAD)) as bench:
+        await bench.idle()
+        state = bench.worker.state()
+
+    [(message, verdict)] = bench.upstream.buried
+    assert (message.offset, verdict.reason, verdict.attempts, verdict.status) == (1, "HTTP 422", 3, 422)
+    assert bench.upstream.acknowledged == [0, 2]
+    assert (state.dead, state.delivered, state.failure) == (1, 2, None)
+    assert bench.notes.dead == 1
+
+
+async def test_of_many_messages_the_one_that_is_refused_is_found_and_no_other_is_put_aside() -> None:
+    """P11."""
+    async with working(MemoryUpstream(64), ScriptedSender(then=refuses(37)), target(max_messages=64, **DEAD)) as bench:
+        await bench.idle()
+        state = bench.worker.state()
+
+    assert [message.offset for message, _ in bench.upstream.buried] == [37]
+    assert state.delivered == 63
+    accepted = [sent.ids for sent in bench.sender.sent if 37 not in sent.ids]
+    assert sorted(itertools.chain(*accepted)) == [each for each in range(64) if each != 37]
+    assert state.batch > 1
+
+
+async def test_a_message_refused_together_with_the_one_to_blame_begins_anew() -> None:
+    """P11: one refusal by itself does not put it aside."""
+    answers = [Answer(422, "")] * 3 + [Answer(500, "")]  # both, both, the first, and then once the second
+    upstream = MemoryUpstream(2)
+    dead = target(max_messages=4, dead_letter_topic="dead", max_delivery_attempts=3)
+    async with working(upstream, ScriptedSender(*answers), dead) as bench:
+        await bench.idle()
+
+    assert [message.offset for message, _ in upstream.buried] == [0]
+    assert upstream.acknowledged == [1]
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 502, 503, 504])
+async def test_statuses_that_tell_nothing_of_a_message_put_none_aside(status: int) -> None:
+    async with working(MemoryUpstream(1), ScriptedSender(*[Answer(status, "")] * 9), target(**DEAD)) as bench:
+        await bench.idle()
+
+        assert bench.upstream.buried == []
+        assert bench.upstream.acknowledged == [0]
+
+
+async def test_endpoints_that_do_not_answer_refuse_no_message() -> None:
+    async with working(MemoryUpstream(1), ScriptedSender(*[SendFailed("reset")] * 9), target(**DEAD)) as bench:
+        await bench.idle()
+
+        assert bench.upstream.buried == []
+
+
+async def test_without_a_dead_letter_topic_a_message_is_tried_for_ever() -> None:
+    async with working(MemoryUpstream(1), ScriptedSender(*[Answer(422, "")] * 30)) as bench:
+        await bench.idle()
+
+        assert bench.upstream.buried == []
+        assert bench.worker.state().failed == 30
+
+
+async def test_a_message_that_cannot_be_put_aside_now_is_later() -> None:
+    upstream = MemoryUpstream(1)
+    upstream.failing["bury"] = [Away("no dead letter topic")]
+    async with working(upstream, ScriptedSender(then=refuses(0)), target(**DEAD)) as bench:
+        await bench.idle()
+        failure = bench.worker.state().last_failure
+
+    assert [verdict.attempts for _, verdict in upstream.buried] == [4]
+    assert failure is not None
+
+
+# Draining
+
+
+async def test_draining_finishes_what_is_in_flight_with_its_acknowledgement_and_pulls_no_more() -> None:
+    """P8."""
+    sender = ScriptedSender()
+    sender.open.clear()
+    async with working(MemoryUpstream(3), sender) as bench:
+        await until(lambda: sender.in_flight)
+        draining = asyncio.create_task(bench.worker.drain(5))
+        await asyncio.sleep(0.01)
+        sender.open.set()
+        await draining
+
+    assert bench.upstream.acknowledged == [0]
+    assert bench.upstream.pulls == [1]
+
+
+async def test_draining_ends_a_delivery_that_does_not_end_in_time() -> None:
+    """P8."""
+    sender = ScriptedSender()
+    sender.open.clear()
+    async with working(MemoryUpstream(3), sender) as bench:
+        await until(lambda: sender.in_flight)
+        async with asyncio.timeout(5):
+            await bench.worker.drain(0.01)
+
+    assert bench.upstream.acknowledged == []
+    assert sender.in_flight == 0
+
+
+async def test_a_worker_that_waits_for_messages_is_drained_at_once() -> None:
+    async with working(MemoryUpstream(), ScriptedSender()) as bench:
+        await bench.idle()
+        async with asyncio.timeout(5):
+            await bench.worker.drain(60)
+
+        assert bench.upstream.waiting == 0
+
+
+async def test_a_worker_that_waits_after_a_failure_is_drained_at_once() -> None:
+    async with working(MemoryUpstream(1), ScriptedSender(then=lambda _: Answer(500, ""))) as bench:
+        bench.naps.hold.clear()
+        await until(lambda: bench.naps.taken)
+        async with asyncio.timeout(5):
+            await bench.worker.drain(60)
+
+        assert len(bench.sender.sent) == 1
+
+
+async def test_a_worker_that_never_began_is_drained_too() -> None:
+    bench = Bench(MemoryUpstream(1), ScriptedSender())
+    worker = Worker(target(), Means(bench.upstream, bench.sender, bench.clock, lambda: 0.5), bench.gone.append)
+
+    await worker.drain(1)
+    worker.start()
+    await worker.drain(1)
+
+    assert bench.sender.sent == []
+
+
+# Its state
+
+
+async def test_how_many_messages_are_left_is_told_when_somebody_asks() -> None:
+    sender = ScriptedSender()
+    sender.open.clear()
+    async with working(MemoryUpstream(7), sender) as bench:
+        await until(lambda: sender.in_flight)
+        before = bench.worker.state().backlog
+        await bench.worker.refresh()
+
+        assert before is None
+        assert bench.worker.state().backlog == 7
+
+
+async def test_how_many_messages_are_left_is_not_told_when_it_cannot_be_known() -> None:
+    class Unable(MemoryUpstream):
+        async def backlog(self, target: Target) -> int | None:
+            raise UpstreamError("not now")
+
+    async with working(Unable(7), ScriptedSender()) as bench:
+        await bench.worker.refresh()
+
+        assert bench.worker.state().backlog is None
+
+
+async def test_bodies_are_sent_to_the_endpoint_as_it_is_configured() -> None:
+    sent: list[Sent] = []
+    async with working(MemoryUpstream(1), ScriptedSender()) as bench:
+        await bench.idle()
+        sent = bench.sender.sent
+
+    assert sent[0].url == "https://receiver.example/ok"
+    assert json.loads(sent[0].body)["message"]["messageId"] == "0"
+
+
+async def test_gaps_between_messages_do_no_harm() -> None:
+    class Jumping(MemoryUpstream):
+        """As after retention took the oldest: the next message does not follow the last."""
+
+        def _next(self, target: Target, most: int, max_bytes: int) -> list[Pulled]:
+            return [each for each in self.messages[PATH] if each.offset >= self.position()][:most]
+
+    upstream = Jumping()
+    upstream.messages[PATH] = [pulled(offset) for offset in (3, 7, 8)]
+    async with working(upstream, ScriptedSender(), target(max_messages=2)) as bench:
+        await bench.idle()
+
+        assert [sent.headers["webhook-id"] for sent in bench.sender.sent] == ["P.S.3-7", "P.S.8-8"]

@@ -1,0 +1,303 @@
+"""The table of workers: who is started, replaced and ended when."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from ams.clock import ManualClock
+from ams.push.sending import Answer
+from ams.push.state import ACTIVE, RETRYING, WorkerState
+from ams.push.target import Target
+from ams.push.upstream import Gone, Pulled
+from ams.push.workers import Workers
+from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, target, until
+
+OTHER = "/projects/P/subscriptions/other"
+ONE = target(identity="1")
+TWO = target(OTHER, identity="2")
+
+
+class Bench:
+    def __init__(self, upstream: MemoryUpstream, sender: ScriptedSender) -> None:
+        self.upstream, self.sender = upstream, sender
+        self.naps = Naps(ManualClock())
+        self.workers = Workers(upstream, sender, self.naps.clock, lambda: 0.5, sleep=self.naps)
+
+
+@contextlib.asynccontextmanager
+async def working(
+    messages: int = 0, sender: ScriptedSender | None = None, upstream: MemoryUpstream | None = None
+) -> AsyncIterator[Bench]:
+    bench = Bench(upstream or MemoryUpstream(messages), sender or ScriptedSender())
+    try:
+        yield bench
+    finally:
+        async with asyncio.timeout(5):
+            await bench.workers.stop(0)
+
+
+def closed() -> ScriptedSender:
+    """Return a sender that holds answers back."""
+    sender = ScriptedSender()
+    sender.open.clear()
+    return sender
+
+
+async def test_what_is_wanted_is_delivered_and_what_is_wanted_no_more_is_not() -> None:
+    async with working(1) as bench:
+        bench.workers.follow([ONE, TWO])
+        await until(lambda: bench.upstream.waiting == 2)
+        assert bench.workers.held() == {"1", "2"}
+
+        bench.workers.follow([TWO])
+        await until(lambda: bench.workers.paths() == {OTHER})
+
+    assert bench.upstream.acknowledged == [0]
+    assert bench.upstream.waiting == 0
+
+
+async def test_following_the_same_again_changes_nothing() -> None:
+    async with working() as bench:
+        bench.workers.follow([ONE])
+        await until(lambda: bench.upstream.waiting)
+        for _ in range(3):
+            bench.workers.follow([replace(ONE)])
+            await asyncio.sleep(0.01)
+
+        assert len(bench.upstream.pulls) == 1
+
+
+async def test_a_target_that_changed_is_delivered_anew_after_what_was_in_flight() -> None:
+    """P8: a change of the configuration makes no duplicates."""
+    async with working(2, closed()) as bench:
+        bench.workers.follow([ONE])
+        await until(lambda: bench.sender.in_flight)
+        bench.workers.follow([replace(ONE, config=replace(ONE.config, endpoint="https://new.example/"))])
+        await asyncio.sleep(0.01)
+        assert len(bench.sender.sent) == 1
+        assert bench.workers.state(PATH) == WorkerState()
+
+        bench.sender.open.set()
+        await until(lambda: bench.upstream.position() == 2)
+
+    assert [(sent.url, sent.ids) for sent in bench.sender.sent] == [
+        (ONE.config.endpoint, [0]), ("https://new.example/", [1]),
+    ]  # fmt: skip
+    assert bench.sender.most_in_flight == 1
+
+
+async def test_a_target_that_is_wanted_again_while_it_drains_goes_on_afterwards() -> None:
+    async with working(2, closed()) as bench:
+        bench.workers.follow([ONE])
+        await until(lambda: bench.sender.in_flight)
+        bench.workers.follow([])
+        bench.workers.follow([ONE])
+        await asyncio.sleep(0.01)
+        bench.sender.open.set()
+        await until(lambda: bench.upstream.position() == 2)
+
+    assert bench.sender.most_in_flight == 1
+    assert bench.upstream.acknowledged == [0, 1]
+
+
+async def test_a_subscription_that_was_renamed_is_never_delivered_twice_at_once() -> None:
+    async with working(1, closed()) as bench:
+        bench.upstream.append(OTHER)
+        bench.workers.follow([ONE])
+        await until(lambda: bench.sender.in_flight)
+        bench.workers.follow([replace(ONE, path=OTHER)])
+        await asyncio.sleep(0.01)
+        assert bench.sender.in_flight == 1
+        assert bench.workers.held() == {"1"}
+
+        bench.sender.open.set()
+        await until(lambda: bench.upstream.position(OTHER) == 1)
+
+    assert bench.sender.most_in_flight == 1
+
+
+async def test_a_subscription_made_anew_waits_for_the_end_of_the_old_one_of_its_name() -> None:
+    async with working(1, closed()) as bench:
+        bench.workers.follow([ONE])
+        await until(lambda: bench.sender.in_flight)
+        bench.workers.follow([replace(ONE, id="new")])
+        await asyncio.sleep(0.01)
+        assert bench.workers.held() == {"1"}
+
+        bench.sender.open.set()
+        await until(lambda: bench.workers.held() == {"new"})
+
+
+async def test_what_is_finished_still_is_held() -> None:
+    """P16: nobody else may have it yet."""
+    async with working(1, closed()) as bench:
+        bench.workers.follow([ONE])
+        await until(lambda: bench.sender.in_flight)
+        bench.workers.follow([])
+
+        assert bench.workers.held() == {"1"}
+        assert bench.workers.state(PATH) is None
+        bench.sender.open.set()
+        await until(lambda: not bench.workers.held())
+
+
+async def test_a_late_end_of_a_worker_does_not_end_the_next_one_of_its_path() -> None:
+    """P6."""
+
+    class Late(MemoryUpstream):
+        async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
+            try:
+                return await super().pull(target, max_messages=max_messages, max_bytes=max_bytes)
+            except asyncio.CancelledError:
+                if target.id == ONE.id:  # the answer comes when nobody waits for it any more
+                    raise Gone("Subscription doesn't exist") from None
+                raise
+
+    async with working(upstream=Late()) as bench:
+        bench.workers.follow([ONE])
+        await until(lambda: bench.upstream.waiting)
+        bench.workers.follow([replace(ONE, id="new")])
+        await until(lambda: bench.workers.held() == {"new"})
+        await asyncio.sleep(0.01)
+
+        assert bench.workers.held() == {"new"}
+        assert bench.workers.state(PATH) is not None
+
+
+async def test_a_subscription_that_is_gone_is_forgotten_until_it_is_wanted_again() -> None:
+    async with working(1) as bench:
+        bench.upstream.failing["pull"] = [Gone("Subscription doesn't exist")]
+        bench.workers.activate(ONE)
+        await until(lambda: not bench.workers.paths())
+        assert bench.workers.state(PATH) is None
+        assert bench.workers.held() == set()
+
+        bench.workers.follow([ONE])
+        await until(lambda: bench.upstream.position() == 1)
+
+
+async def test_targets_are_activated_and_deactivated_one_by_one() -> None:
+    async with working(1) as bench:
+        assert bench.workers.activate(ONE)
+        assert not bench.workers.activate(replace(ONE, ack_deadline_seconds=3))
+        await until(lambda: bench.upstream.position() == 1)
+        assert bench.workers.deactivate(PATH)
+        assert not bench.workers.deactivate(PATH)
+        await until(lambda: not bench.workers.paths())
+
+
+async def test_a_target_activated_while_the_one_before_it_drains_begins_afterwards() -> None:
+    async with working(2, closed()) as bench:
+        bench.workers.activate(ONE)
+        await until(lambda: bench.sender.in_flight)
+        bench.workers.deactivate(PATH)
+        assert bench.workers.activate(ONE)
+        assert bench.workers.state(PATH) == WorkerState()
+        bench.sender.open.set()
+        await until(lambda: bench.upstream.position() == 2)
+
+    assert bench.sender.most_in_flight == 1
+
+
+async def test_first_pulls_of_many_are_spread_over_a_second_at_most() -> None:
+    """P14."""
+    async with working() as bench:
+        bench.workers.follow([target(f"/projects/P/subscriptions/{number}") for number in range(1000)])
+        await until(lambda: bench.upstream.waiting == 1000)
+
+        assert bench.naps.taken == [0.5] * 1000
+
+
+async def test_a_single_one_begins_at_once() -> None:
+    async with working() as bench:
+        bench.workers.follow([ONE])
+        await until(lambda: bench.upstream.waiting)
+
+        assert bench.naps.taken == []
+
+
+async def test_stopping_finishes_what_is_in_flight_of_all() -> None:
+    """P8."""
+    async with working(2, closed()) as bench:
+        bench.upstream.append(OTHER)
+        bench.workers.follow([ONE, TWO])
+        await until(lambda: bench.sender.in_flight == 2)
+        stopping = asyncio.create_task(bench.workers.stop(5))
+        await asyncio.sleep(0.01)
+        bench.sender.open.set()
+        await stopping
+
+        assert bench.upstream.positions == {PATH: 1, OTHER: 1}
+        assert not bench.workers.paths()
+
+
+async def test_stopping_shortens_what_drains_already() -> None:
+    async with working(1, closed()) as bench:
+        bench.workers.follow([ONE])
+        await until(lambda: bench.sender.in_flight)
+        bench.workers.follow([])
+        async with asyncio.timeout(5):
+            await bench.workers.stop(0.01)
+
+        assert not bench.workers.held()
+        assert bench.upstream.acknowledged == []
+
+
+async def test_after_a_stop_it_can_be_begun_again() -> None:
+    async with working(1) as bench:
+        await bench.workers.stop()
+        bench.workers.follow([ONE])
+        await until(lambda: bench.upstream.position() == 1)
+
+
+async def test_changes_are_taken_once_and_put_back_when_they_were_lost() -> None:
+    async with working(1) as bench:
+        bench.workers.follow([ONE, TWO])
+        await until(lambda: bench.upstream.waiting == 2)
+        first = bench.workers.take_changes()
+        assert {each: state.delivered for each, state in first.items()} == {"1": 1, "2": 0}
+        assert bench.workers.take_changes() == {}
+
+        bench.workers.put_back(first)
+        assert bench.workers.take_changes() == first
+
+        bench.upstream.append()
+        await until(lambda: bench.upstream.position() == 2)
+        assert [state.delivered for state in bench.workers.take_changes().values()] == [2]
+
+
+async def test_subscriptions_without_an_identity_are_told_of_by_path_only() -> None:
+    async with working(1) as bench:
+        bench.workers.follow([target()])
+        await until(lambda: bench.upstream.position() == 1)
+
+        assert bench.workers.take_changes() == {}
+        assert bench.workers.held() == set()
+        assert [state.delivered for state in bench.workers.states().values()] == [1]
+
+
+async def test_how_one_goes_is_told_with_its_backlog_when_it_is_looked_up() -> None:
+    async with working(3, closed()) as bench:
+        bench.workers.follow([ONE])
+        await until(lambda: bench.sender.in_flight)
+
+        state = await bench.workers.looked_up(PATH)
+
+        assert state is not None
+        assert state.backlog == 3
+        assert await bench.workers.looked_up(OTHER) is None
+
+
+async def test_one_that_fails_costs_the_others_nothing() -> None:
+    bad = replace(TWO, config=replace(TWO.config, endpoint="https://bad.example/"))
+    sender = ScriptedSender(then=lambda sent: Answer(500 if "bad" in sent.url else 200, ""))
+    async with working(20, sender) as bench:
+        bench.naps.hold.clear()
+        bench.upstream.append(OTHER)
+        bench.workers.activate(bad)
+        bench.workers.activate(ONE)
+        await until(lambda: bench.upstream.position() == 20)
+        states = bench.workers.states()
+
+    assert {path: state.phase for path, state in states.items()} == {PATH: ACTIVE, OTHER: RETRYING}

@@ -82,6 +82,18 @@ def test_text_is_sent_decoded_where_that_is_asked_for(text: str, attributes: dic
     assert made.undecodable == 0
 
 
+@given(st.text(alphabet='"\\:,ab=\n'), ATTRIBUTES)
+def test_whatever_was_published_is_decoded_or_left_as_it_was(data: str, attributes: dict[str, str]) -> None:
+    made = json.loads(body(pulled(3, data, attributes), base64_decode=True).content)["message"]
+
+    try:
+        expected = base64.b64decode(data.replace("\n", ""), validate=True).decode()
+    except ValueError:
+        expected = data
+    assert made["data"] == expected
+    assert made.get("attributes", {}) == attributes
+
+
 @pytest.mark.parametrize("data", ["/w==", "gIA=", "7aCA", "no base64", "aGk"])
 def test_what_is_no_text_is_sent_unchanged_and_counted(data: str) -> None:
     """P13: bytes that are no UTF-8 would be damaged in JSON; and what is no base64 has nothing to decode."""

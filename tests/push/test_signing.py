@@ -116,3 +116,17 @@ def test_ids_of_deliveries_are_visible_ascii_and_tell_subscriptions_apart(projec
     assert webhook_id.isascii()
     assert webhook_id.isprintable()
     assert webhook_id.split(".") == [project, name, "0-0"]
+
+
+@pytest.mark.parametrize("value", ["two\nlines", "ä", "\x00"])
+def test_a_value_that_no_header_can_carry_is_refused_without_showing_it(value: str) -> None:
+    with pytest.raises(ValueError, match="authorization header") as raised:
+        DeliveryHeaders(target(header_value=value))
+
+    assert value not in str(raised.value)
+
+
+@pytest.mark.parametrize("path", ["", "S", "/projects/P/topics/T", "projects/P/subscriptions/S"])
+def test_what_is_not_the_name_of_a_subscription_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="resource name"):
+        DeliveryHeaders(target(path))

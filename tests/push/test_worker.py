@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams.clock import ManualClock
+from ams.push import cycle
 from ams.push.cycle import Means
 from ams.push.flow import MAX_BYTES
 from ams.push.sending import Answer, CircuitOpen, SendFailed
@@ -234,6 +235,18 @@ async def test_an_empty_pull_clears_the_failure_and_the_delays() -> None:
     assert (state.phase, state.failure) == (ACTIVE, None)
     assert state.last_failure is not None
     assert bench.naps.taken == [2, 2, 4, 8]
+
+
+async def test_a_pull_that_finds_nothing_for_long_clears_the_failure_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P5: an upstream may wait for messages as long as it likes."""
+    monkeypatch.setattr(cycle, "QUIET_SECONDS", 0.01)
+    upstream = MemoryUpstream()
+    upstream.failing["pull"] = [Away("no connection")]
+    async with working(upstream, ScriptedSender()) as bench:
+        await until(lambda: bench.worker.state().last_failure)
+        await until(lambda: bench.worker.state().phase == ACTIVE)
+        upstream.append()
+        await until(lambda: upstream.position() == 1)
 
 
 async def test_a_delivery_that_failed_is_followed_by_half_as_many_messages() -> None:
@@ -591,6 +604,9 @@ async def test_how_many_messages_are_left_is_told_when_somebody_asks() -> None:
 
         assert before is None
         assert bench.worker.state().backlog == 7
+        sender.open.set()
+        await bench.idle()
+        assert bench.worker.state().backlog is None
 
 
 async def test_how_many_messages_are_left_is_not_told_when_it_cannot_be_known() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+import pybase64
 
 from ams.messages import Fragment, Message, decoded_data, parse
 from ams.push.target import Target
@@ -15,6 +16,7 @@ from ams.push.upstream import Pulled
 from ams.push_config import MATTERMOST
 
 _encode = msgspec.json.Encoder().encode
+_COLON = ord(":")
 
 
 class Body(NamedTuple):
@@ -83,6 +85,20 @@ class Bodies:
 
 def _decoded(message: Pulled) -> tuple[Pulled, bool]:
     """Return a message with its data as text, and whether it is text; else as it was."""
+    fragment = message.fragment
+    # Data comes last. A quote within it has a backslash before it, so a colon before one says that it begins there.
+    opening = fragment.rfind(b'"', 0, -1)
+    try:
+        if fragment[opening - 1] != _COLON:
+            return _parsed_and_decoded(message)
+        text = pybase64.b64decode(fragment[opening + 1 : -1], validate=True).decode()
+    except ValueError:
+        return _parsed_and_decoded(message)
+    return message._replace(fragment=Fragment(fragment[:opening] + _encode(text))), True
+
+
+def _parsed_and_decoded(message: Pulled) -> tuple[Pulled, bool]:
+    """Return the same, for data that may have escapes or line breaks in it."""
     sent = parse(message.fragment)
     text = _text(sent)
     if text is None:

@@ -20,6 +20,8 @@ logger = structlog.get_logger("ams.push")
 
 LATE = "the messages were delivered, but their acknowledgement counts no more: they are delivered again"
 ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
+QUIET_SECONDS = 10.0
+"""While something is wrong, a pull that waited so long counts as empty, so that the state does not stay as it was."""
 _LEAST_WAIT = 100
 """Milliseconds, for an endpoint whose circuit is open."""
 
@@ -69,6 +71,7 @@ class Cycle:
         try:
             return await self._pull_and_deliver()
         except Gone:
+            logger.info("push.gone", subscription=self._target.path)
             self.gone = True
             return None
         except NotTaken:
@@ -89,8 +92,7 @@ class Cycle:
 
     async def _pull_and_deliver(self) -> int | None:
         self._stage = CONSUME
-        upstream, batch = self._means.upstream, self.batch
-        messages = await upstream.pull(self._target, max_messages=batch, max_bytes=flow.MAX_BYTES)
+        messages = await self._pull()
         if not messages:
             self._report.cleared()
             self._backoff = retry.succeeded(self._policy, self._backoff)
@@ -98,6 +100,18 @@ class Cycle:
         self.in_flight = True
         self._stage = SEND
         return await self._deliver(messages)
+
+    async def _pull(self) -> Sequence[Pulled]:
+        pull = self._means.upstream.pull(self._target, max_messages=self.batch, max_bytes=flow.MAX_BYTES)
+        if self._report.failure is None:
+            return await pull
+        try:
+            async with asyncio.timeout(QUIET_SECONDS) as limit:
+                return await pull
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return ()
 
     async def _deliver(self, messages: Sequence[Pulled]) -> int | None:
         means = self._means

@@ -24,14 +24,14 @@ _TOPIC_CHARACTERS = 8
 
 
 class DeliveryHeaders:
-    """Makes the headers of one target's deliveries; raises `ValueError` for secrets that are none."""
+    """Makes the headers of one target's deliveries; raises `ValueError` for what no header can be made of."""
 
     def __init__(self, target: Target) -> None:
         config = target.config
         self._plain = config.type == MATTERMOST
         self._fixed = [("Content-Type", "application/json"), ("User-Agent", f"ams/{ams.__version__}")]
         if config.header_value and not self._plain:
-            self._fixed.append(("Authorization", config.header_value))
+            self._fixed.append(_authorization(config.header_value))
         self._keys = [key(each) for each in target.secrets]
         self._prefix = _prefix(target)
 
@@ -51,8 +51,16 @@ class DeliveryHeaders:
         return made
 
 
+def _authorization(value: str) -> tuple[str, str]:
+    if not (value.isascii() and value.isprintable()):
+        raise ValueError("the authorization header has characters that no header can carry")
+    return "Authorization", value
+
+
 def _prefix(target: Target) -> str:
     """Return what every id of the target begins with: names have no dots (contract 2), so that parts can be told."""
-    _, _, project, _, subscription = target.path.split("/")
-    topic = f"{target.topic_id[:_TOPIC_CHARACTERS]}." if target.topic_id else ""
-    return f"{project}.{subscription}.{topic}"
+    match target.path.split("/"):
+        case ["", "projects", project, "subscriptions", subscription]:
+            topic = f"{target.topic_id[:_TOPIC_CHARACTERS]}." if target.topic_id else ""
+            return f"{project}.{subscription}.{topic}"
+    raise ValueError("the resource name is not that of a subscription")

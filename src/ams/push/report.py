@@ -68,7 +68,7 @@ class Report:
         self._stopped = False
         self._delivered = self._deliveries = self._failed = self._dead = self._undecodable = self._late = 0
         self.backlog: int | None = None
-        """Messages not acknowledged, as of the last look."""
+        """Messages not acknowledged, as of the last look; None when some were acknowledged since."""
         self.changed = True
         """Whether anything happened since somebody set this to False."""
 
@@ -92,6 +92,7 @@ class Report:
         self._delivered += messages
         self._undecodable += undecodable
         self._last_success = now
+        self.backlog = None
         self.cleared()
         self._observer.delivered(self._path, messages)
         self.changed = True
@@ -99,6 +100,7 @@ class Report:
     def buried(self) -> None:
         """Note that a message was put aside: nothing is wrong any more."""
         self._dead += 1
+        self.backlog = None
         self._failure = None  # told of as dead, not as recovered
         self._observer.buried(self._path)
         self.changed = True

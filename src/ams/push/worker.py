@@ -67,9 +67,12 @@ class Worker:
     async def refresh(self) -> None:
         """Look how many messages are not acknowledged; when that cannot be told now, the state does not tell it."""
         try:
-            self._report.backlog = await self._means.upstream.backlog(self.target)
+            backlog = await self._means.upstream.backlog(self.target)
         except UpstreamError:
-            self._report.backlog = None
+            backlog = None
+        if backlog != self._report.backlog:
+            self._report.backlog = backlog
+            self._report.changed = True
 
     async def _run(self, after: float) -> None:
         cycle = self._cycle

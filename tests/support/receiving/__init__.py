@@ -1,0 +1,117 @@
+"""A real https receiver in its own process: several behaviours by path, and endpoints whose TLS is bad.
+
+with received(folder) as receiver:
+    deliver to receiver.url("/ok"), trusting receiver.ca
+    assert receiver.requests("/ok")
+
+What paths do: `behaviours`. What else listens: `bad`. For benches: `python -m tests.support.receiving --folder DIR`.
+"""
+
+import contextlib
+import http.client
+import select
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from tests.support.receiving.requests import Numbers, Received
+
+ROOT = Path(__file__).parents[3]
+START_SECONDS = 30.0
+WAIT_SECONDS = 20.0
+T = TypeVar("T")
+
+
+class Receiving:
+    """A receiver that runs."""
+
+    def __init__(self, base: str, ca: str, pid: int) -> None:
+        self.base = base
+        """`https://127.0.0.1:PORT`."""
+        self.ca = ca
+        """File of the CA that its certificate is of."""
+        self.pid = pid
+        self.port = urlsplit(base).port or 0
+        self._trust = ssl.create_default_context(cafile=ca)
+        self._endpoints = self._ask("GET", "/_endpoints", dict[str, str | list[str]])
+
+    def url(self, path: str = "/ok") -> str:
+        """Return the URL that behaves as the path says."""
+        return self.base + path
+
+    def bad(self, name: str, path: str = "/ok") -> str:
+        """Return a URL of an endpoint whose TLS or port is bad (`bad`)."""
+        found = self._endpoints[name]
+        assert isinstance(found, str)
+        return found + path
+
+    def more(self, path: str = "/ok") -> list[str]:
+        """Return URLs of the further ports."""
+        return [base + path for base in self._endpoints["more"]]
+
+    def requests(self, path: str = "", after: int = 0) -> list[Received]:
+        """Return what came to paths that begin so, oldest first, without the first `after`."""
+        return self._ask("GET", f"/_received?path={quote(path)}&after={after}", list[Received])
+
+    def wait(self, count: int, path: str = "", seconds: float = WAIT_SECONDS) -> list[Received]:
+        """Return what came once there are so many; fail after a while."""
+        until = time.monotonic() + seconds
+        while len(found := self.requests(path)) < count:
+            assert time.monotonic() < until, f"{len(found)} of {count} requests came to {path or 'all paths'}"
+            time.sleep(0.02)
+        return found
+
+    def numbers(self) -> Numbers:
+        """Return what was counted; the connection that asks is among the open ones."""
+        return self._ask("GET", "/_numbers", Numbers)
+
+    def show(self, verification_hash: str) -> None:
+        """Set what `/ams_verification_hash` shows."""
+        self._ask("POST", "/_hash", None, verification_hash.encode())
+
+    def forget(self) -> None:
+        """Forget all requests, and failures of `/fail`."""
+        self._ask("POST", "/_forget", None)
+
+    def _ask(self, method: str, path: str, kind: type[T] | None, body: bytes = b"") -> T:
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self._trust, timeout=10)
+        try:
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            return msgspec.json.decode(answer.read(), type=kind)
+        finally:
+            connection.close()
+
+
+@contextlib.contextmanager
+def received(folder: Path, *, port: int = 0, more_ports: int = 0) -> Iterator[Receiving]:
+    """Receive until the block ends; certificates are put into `folder`."""
+    command = ["-m", "tests.support.receiving", "--folder", str(folder), "--port", str(port)]
+    with subprocess.Popen(
+        [sys.executable, *command, "--more-ports", str(more_ports)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        try:
+            base, ca = _ready(process)
+            yield Receiving(base, ca, process.pid)
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:  # it may be stopped
+                process.kill()
+
+
+def _ready(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+    line = process.stdout.readline() if readable else ""
+    assert line.startswith("ready "), f"the receiver did not start: {line!r}"
+    _, base, ca = line.split(maxsplit=2)
+    return base, ca.strip()

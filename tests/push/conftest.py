@@ -1,10 +1,21 @@
-"""A receiver for all tests of the room."""
+"""A receiver for all tests of the room, and the loops they run on."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+import uvloop
 
 from tests.support.receiving import Receiving, received
+
+Loops = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Loops:
+    """The sender is tested on the loop that the service runs on, what it has in common with others on the other too."""
+    if item.path.name == "test_sender.py":
+        return {"uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session")

@@ -1,17 +1,14 @@
 """Contract 17.2 A12: which addresses may be connected to, judged when connecting."""
 
 import ipaddress
-from collections.abc import Sequence
 from pathlib import Path
 
-import httpcore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.errors import Unusable
-from ams.push.guard import Guard, GuardedNetwork, Refused, networks, system_resolver, trust
-from tests.support.receiver import answers, receiver
+from ams.push.guard import Guard, Refused, networks, trust
 
 PUBLIC = ["93.184.216.34", "8.8.8.8", "2606:2800:220:1:248:1893:25c8:1946", "2a00:1450:4001:81b::200e"]
 REFUSED = [
@@ -69,60 +66,6 @@ def test_no_networks_are_allowed_by_an_empty_setting() -> None:
 async def test_every_spelling_of_this_machine_is_refused(host: str) -> None:
     with pytest.raises(Refused, match="is not a public address"):
         await Guard().addresses(host, 443)
-
-
-async def test_a_name_without_an_address_cannot_be_connected_to() -> None:
-    async def resolve(host: str, port: int) -> Sequence[str]:
-        raise OSError(-2, "Name or service not known")
-
-    with pytest.raises(httpcore.ConnectError, match="nowhere has no address: Name or service not known"):
-        await GuardedNetwork(Guard(resolve=resolve)).connect_tcp("nowhere", 443)
-
-
-class Changing:
-    """A resolver that answers something else each time."""
-
-    def __init__(self, *answers: list[str]) -> None:
-        self.answers = list(answers)
-
-    async def __call__(self, host: str, port: int) -> Sequence[str]:
-        return self.answers.pop(0)
-
-
-async def test_a_name_is_resolved_once_and_that_address_is_connected_to(tmp_path: Path) -> None:
-    resolve = Changing(["127.0.0.1"], ["127.0.0.2"])
-    network = GuardedNetwork(Guard(networks("127.0.0.1/32"), resolve))
-    with receiver(tmp_path, answers("hi")) as running:
-        stream = await network.connect_tcp("changing.example", running.port)
-        peer = stream.get_extra_info("server_addr")
-        await stream.aclose()
-
-    assert peer == ("127.0.0.1", running.port)
-    assert resolve.answers == [["127.0.0.2"]]
-
-
-async def test_a_name_that_changes_to_a_refused_address_is_refused(tmp_path: Path) -> None:
-    resolve = Changing(["127.0.0.1"], ["127.0.0.2"])
-    network = GuardedNetwork(Guard(networks("127.0.0.1/32"), resolve))
-    with receiver(tmp_path, answers("hi")) as running:
-        await (await network.connect_tcp("changing.example", running.port)).aclose()
-        with pytest.raises(Refused):
-            await network.connect_tcp("changing.example", running.port)
-
-
-async def test_of_several_addresses_the_refused_ones_are_left_out_and_dead_ones_passed_over(tmp_path: Path) -> None:
-    resolve = Changing(["10.0.0.1", "127.0.0.3", "127.0.0.1"])
-    network = GuardedNetwork(Guard(networks("127.0.0.0/8"), resolve))
-    with receiver(tmp_path, answers("hi")) as running:
-        stream = await network.connect_tcp("several.example", running.port)
-        peer = stream.get_extra_info("server_addr")
-        await stream.aclose()
-
-    assert peer == ("127.0.0.1", running.port)
-
-
-async def test_the_machine_resolves_names() -> None:
-    assert set(await system_resolver("localhost", 443)) <= {"127.0.0.1", "::1"}
 
 
 def test_a_missing_ca_file_stops_the_start_in_one_line(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Push: reaching endpoints of others over https, safely, and delivering messages to them.
 
-guard, brief      which addresses are connected to, and how much is heard from whoever is there
+guard, lookups    which addresses are connected to, and how they are found
+connecting        one connection, over `streams`, and how much is heard on it; `failing` says why there is none
 endpoint          the ownership check
-sending           one request to an endpoint, and what came of it
+sending           one request to an endpoint, and what came of it: the promise
+sender            keeps it over https; `endpoints` keeps places, connections and circuit of each, `answers` reads
 retry, flow, circuit   when to try again, how much at once, whether at all: pure functions
 bodies, headers, signing, delivery   what a delivery looks like
 refusals          which answers accept it, and which messages are refused too often

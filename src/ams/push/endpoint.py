@@ -7,13 +7,11 @@ import ssl
 from collections import Counter
 from collections.abc import Iterator
 
-import httpcore
-
-import ams
 from ams.errors import Overloaded
 from ams.names import ProjectId
-from ams.push.brief import BriefNetwork
-from ams.push.guard import Guard, GuardedNetwork, Refused, pool
+from ams.push.connecting import Connector, Endpoint, Reply
+from ams.push.failing import Progress, Unreachable
+from ams.push.guard import Guard, Refused
 
 HASH_PATH = "/ams_verification_hash"
 """At the root of the endpoint's host (contract 13.4)."""
@@ -52,47 +50,34 @@ class EndpointCheck:
     """Asks endpoints for their hash."""
 
     def __init__(self, guard: Guard, trust: ssl.SSLContext, seconds: float = CHECK_SECONDS) -> None:
-        self._network = BriefNetwork(GuardedNetwork(guard))
-        self._trust = trust
+        self._connector = Connector(guard, trust)
         self._seconds = seconds
 
     async def check(self, host: str, port: int, expected: str) -> None:
         """Return when `host` answers exactly the expected text; raise `CheckFailed`."""
+        progress = Progress()
         try:
             async with asyncio.timeout(self._seconds):
-                await self._ask(host, port, expected.encode())
+                reply = await self._ask(Endpoint(host, port), len(expected) + 1, progress)
         except TimeoutError:
-            raise CheckFailed(f"No answer within {self._seconds:g} seconds") from None
-        except httpcore.TimeoutException:
-            raise CheckFailed("No connection could be made in time") from None
-        except (Refused, httpcore.NetworkError, httpcore.ProtocolError, ssl.SSLError) as error:
-            raise CheckFailed(_one_line(error)) from error
+            raise CheckFailed(f"No answer within {self._seconds:g} seconds, while {progress.step}") from None
+        except (Refused, Unreachable) as error:
+            raise CheckFailed(str(error)) from error
+        _judge(reply, expected.encode())
 
-    async def _ask(self, host: str, port: int, expected: bytes) -> None:
-        url = httpcore.URL(scheme=b"https", host=host.encode(), port=port, target=HASH_PATH.encode())
-        shown = f"[{host}]" if ":" in host else host
-        headers = {"Host": f"{shown}:{port}", "User-Agent": f"ams/{ams.__version__}", "Connection": "close"}
-        # Half of the time for each of the host's addresses: one that swallows everything leaves some for the next.
-        limits = {"timeout": {"connect": self._seconds / 2}}
-        async with (
-            pool(self._network, self._trust) as connections,
-            connections.stream("GET", url, headers=list(headers.items()), extensions=limits) as answer,
-        ):
-            if answer.status != 200:
-                raise CheckFailed("Wrong response status code")
-            if not hmac.compare_digest(await _head(answer, len(expected) + 1), expected):
-                raise CheckFailed("Wrong verification hash")
+    async def _ask(self, endpoint: Endpoint, keep: int, progress: Progress) -> Reply:
+        connection = await self._connector.connect(endpoint, progress, self._seconds)
+        try:
+            headers = [(b"Connection", b"close")]
+            return await connection.ask("GET", HASH_PATH, headers, b"", keep=keep, progress=progress)
+        finally:
+            await connection.abort()
 
 
-async def _head(answer: httpcore.Response, size: int) -> bytes:
-    """Read no more than the first `size` bytes, or little more: what is longer is wrong already."""
-    body = b""
-    async for part in answer.aiter_stream():
-        body += part
-        if len(body) >= size:
-            break
-    return body
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _judge(reply: Reply, expected: bytes) -> None:
+    if reply.status != 200:
+        raise CheckFailed("Wrong response status code")
+    if reply.cut and len(reply.body) <= len(expected):
+        raise CheckFailed(reply.cut)
+    if not hmac.compare_digest(reply.body, expected):
+        raise CheckFailed("Wrong verification hash")

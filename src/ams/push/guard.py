@@ -5,15 +5,12 @@ the address, looked at when connecting: it is resolved once, judged, and that ad
 that answers differently the second time gains nothing (contract 17.2, A12).
 """
 
-import asyncio
 import ipaddress
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-import httpcore
-
 from ams.errors import BadSettings
+from ams.push.lookups import Lookups
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -39,12 +36,6 @@ class Refused(Exception):
     """The guard lets nobody connect there; the text may be shown to whoever asked."""
 
 
-async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Resolve as the machine does."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
 def networks(text: str) -> tuple[Network, ...]:
     """Read networks separated by commas, as `127.0.0.0/8,::1/128`; raise `BadSettings` for what is none."""
     try:
@@ -56,9 +47,9 @@ def networks(text: str) -> tuple[Network, ...]:
 class Guard:
     """Judges addresses: public ones pass, and those in `allowed`."""
 
-    def __init__(self, allowed: Iterable[Network] = (), resolve: Resolver = system_resolver) -> None:
+    def __init__(self, allowed: Iterable[Network] = (), resolve: Resolver | None = None) -> None:
         self._allowed = tuple(allowed)
-        self._resolve = resolve
+        self._resolve = resolve or Lookups()
 
     def permits(self, address: Address) -> bool:
         """Whether connecting to this address is fine."""
@@ -79,47 +70,6 @@ def _is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast and not any(address in each for each in _REFUSED)
 
 
-class GuardedNetwork(httpcore.AsyncNetworkBackend):
-    """The network as HTTP clients see it through a guard; TLS still checks the certificate for the host's name."""
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-        self._network = httpcore.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Connect to one of the host's permitted addresses, the first that answers.
-
-        `timeout` in seconds, for each. Raises `Refused`, or an `httpcore.ConnectError` or `ConnectTimeout`.
-        """
-        failure: Exception = httpcore.ConnectError(f"{host} has no address")
-        for address in await self._permitted(host, port):
-            try:
-                return await self._network.connect_tcp(str(address), port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-        raise failure
-
-    async def _permitted(self, host: str, port: int) -> Sequence[Address]:
-        try:
-            return await self._guard.addresses(host, port)
-        except OSError as error:
-            raise httpcore.ConnectError(f"{host} has no address: {error.strerror}") from error
-        except UnicodeError as error:  # what can be no name, as an empty label
-            raise httpcore.ConnectError(f"{host} has no address: it is no host name") from error
-
-
-def pool(network: httpcore.AsyncNetworkBackend, trust: ssl.SSLContext) -> httpcore.AsyncConnectionPool:
-    """Return a pool of connections through a guarded network. It follows no redirects and knows no proxies."""
-    return httpcore.AsyncConnectionPool(trust, network_backend=network)
-
-
 def trust(ca_file: str = "") -> ssl.SSLContext:
     """Return what certificates of endpoints are checked by: the system's CAs, and those in a file (PEM).
 
@@ -127,6 +77,7 @@ def trust(ca_file: str = "") -> ssl.SSLContext:
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
     if ca_file:
         try:
             context.load_verify_locations(ca_file)

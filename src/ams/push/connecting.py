@@ -1,0 +1,155 @@
+"""Connecting: HTTP/1.1 connections to endpoints, at addresses the guard permits, that hear brief answers only.
+
+They know no proxies, follow no redirects, and leave bodies compressed as they are. Times are the caller's.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import httpcore
+
+import ams
+from ams.push.failing import Progress, Unreachable, of_http
+from ams.push.guard import Address, Guard
+from ams.push.streams import Stream, connected
+
+MAX_HEAD = 16 * 1024
+"""Bytes of the head of an answer, with all the heads of status 1xx before it."""
+MAX_BODY = 64 * 1024
+"""Bytes of its body, as sent. More than any answer to a delivery needs; what is read of it costs others time."""
+
+
+class Endpoint(NamedTuple):
+    """Where connections go."""
+
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """Return the value of the `Host` header."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return shown if self.port == 443 else f"{shown}:{self.port}"
+
+
+class Reply(NamedTuple):
+    """What an endpoint said."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+    """The beginning, as much as was to be kept."""
+    cut: str
+    """Why the body is not whole; empty: it is."""
+
+
+class Connection:
+    """A connection to one endpoint, for one request at a time."""
+
+    def __init__(self, endpoint: Endpoint, stream: Stream) -> None:
+        self.endpoint = endpoint
+        self.idle_since = 0.0
+        """Loop time; for whoever keeps it."""
+        self._stream = stream
+        self._origin = httpcore.Origin(b"https", endpoint.host.encode(), endpoint.port)
+        self._http = httpcore.AsyncHTTP11Connection(self._origin, stream)
+        self._common = [
+            (b"Host", endpoint.authority.encode()),
+            (b"User-Agent", f"ams/{ams.__version__}".encode()),
+        ]
+
+    async def ask(
+        self,
+        method: str,
+        target: str,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+        *,
+        keep: int,
+        progress: Progress,
+    ) -> Reply:
+        """Send a request and return the answer with the first `keep` bytes of its body; raise `Unreachable`."""
+        url = httpcore.URL(scheme=b"https", host=self._origin.host, port=self._origin.port, target=target.encode())
+        length = [(b"Content-Length", b"%d" % len(body))] if body else []
+        request = httpcore.Request(method, url, headers=[*self._common, *headers, *length], content=body)
+        self._stream.begin(MAX_HEAD, progress)
+        try:
+            answer = await self._http.handle_async_request(request)
+        except (httpcore.ProtocolError, httpcore.NetworkError) as error:
+            raise Unreachable(of_http(error, heard=self.was_heard)) from error
+        progress.step = "reading the answer"
+        self._stream.allow(MAX_BODY)
+        kept = bytearray()
+        cut = ""
+        try:
+            async for part in answer.aiter_stream():
+                if len(kept) < keep:
+                    kept += part[: keep - len(kept)]
+        except (httpcore.ProtocolError, httpcore.NetworkError) as error:
+            cut = of_http(error, heard=self.was_heard)
+        finally:
+            await answer.aclose()
+        return Reply(answer.status, answer.headers, bytes(kept), cut)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it can be asked again."""
+        return self._http.is_idle() and not self._stream.is_readable
+
+    @property
+    def was_heard(self) -> bool:
+        """Whether anything of the last answer came."""
+        return self._stream.heard
+
+    def close(self) -> None:
+        """End it in order."""
+        self._stream.close()
+
+    async def abort(self) -> None:
+        """End it at once."""
+        await self._stream.aclose()
+
+
+class Connector:
+    """Makes connections through a guard, with certificates checked for the name that was configured."""
+
+    def __init__(self, guard: Guard, trust: ssl.SSLContext) -> None:
+        self._guard = guard
+        self._trust = trust
+
+    async def connect(self, endpoint: Endpoint, progress: Progress, seconds: float) -> Connection:
+        """Connect to one of the permitted addresses, the first that answers.
+
+        `seconds` are shared out to the addresses: one that swallows everything leaves time for the next. Raises
+        `Refused` or `Unreachable`.
+        """
+        progress.step = f"looking up {endpoint.host}"
+        addresses = await self._addresses(endpoint)
+        progress.step = "connecting"
+        stream = await _first(addresses, endpoint.port, seconds)
+        progress.step = "agreeing on TLS"
+        await stream.start_tls(self._trust, endpoint.host)
+        return Connection(endpoint, stream)
+
+    async def _addresses(self, endpoint: Endpoint) -> Sequence[Address]:
+        try:
+            return await self._guard.addresses(*endpoint)
+        except OSError as error:
+            raise Unreachable(f"{endpoint.host} has no address: {error.strerror or error}") from error
+        except UnicodeError as error:  # what can be no name, as an empty label
+            raise Unreachable(f"{endpoint.host} has no address: it is no host name") from error
+
+
+async def _first(addresses: Sequence[Address], port: int, seconds: float) -> Stream:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    *others, last = addresses
+    for address in others:
+        try:
+            async with asyncio.timeout((until - loop.time()) / 2):
+                return await connected(str(address), port)
+        except (TimeoutError, Unreachable):
+            continue
+    return await connected(str(last), port)

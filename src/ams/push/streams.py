@@ -1,0 +1,199 @@
+"""Streams: TCP and TLS connections for an HTTP client, on the event loop's own transports.
+
+httpcore comes with streams whose TLS is driven from Python. The loop's own cost half of that, and they know at once
+when the other side has closed a connection that is idle.
+"""
+
+import asyncio
+import ssl
+from typing import Any, cast
+
+import httpcore
+
+from ams.push.failing import Progress, Unreachable, of_socket
+
+_PIECE = 4096
+"""Read at once: others go on between two pieces of a long answer."""
+_HIGH_WATER = 32 * 1024
+"""Bytes that wait to be read before nothing more is received."""
+_GOODBYE_SECONDS = 1.0
+"""How long the other side has to answer the end of a TLS connection."""
+_INFO = {"ssl_object": "ssl_object", "client_addr": "sockname", "server_addr": "peername", "socket": "socket"}
+"""httpcore's names for what asyncio calls otherwise."""
+
+
+class TooLong(httpcore.ReadError):
+    """More came than was allowed."""
+
+
+class Stream(httpcore.AsyncNetworkStream):
+    """A connection as httpcore wants it, from which only so much is read as `allow` says."""
+
+    def __init__(self, wire: "_Wire") -> None:
+        self._wire = wire
+        self._progress = Progress()
+        self._left = 0
+        self.heard = False
+        """Whether anything came since `begin`."""
+
+    def begin(self, max_bytes: int, progress: Progress) -> None:
+        """Expect a request to be sent, and an answer to it whose beginning has at most so many bytes."""
+        self._progress = progress
+        self._left = max_bytes
+        self.heard = False
+        progress.step = "sending the request"
+
+    def allow(self, max_bytes: int) -> None:
+        """Allow so many bytes from here on."""
+        self._left = max_bytes
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether something came that nobody asked for, or the end."""
+        return self._wire.ended or bool(self._wire.received)
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Return what came, empty at the end; raise `TooLong`, or `httpcore.ReadError`. Times are the caller's."""
+        if self._left <= 0:
+            raise TooLong("The answer is too long")
+        if not self.heard:
+            self._progress.step = "waiting for the answer"
+        try:
+            data = await self._wire.read(min(max_bytes, _PIECE))
+        except OSError as error:
+            raise httpcore.ReadError(of_socket(error)) from error
+        self._left -= len(data)
+        self.heard = self.heard or bool(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send bytes; raise `httpcore.WriteError`. Times are the caller's."""
+        if not buffer:
+            return
+        try:
+            await self._wire.write(buffer)
+        except OSError as error:
+            raise httpcore.WriteError(of_socket(error)) from error
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> "Stream":
+        """Speak TLS from here on; raise `Unreachable`. Times are the caller's."""
+        wire = self._wire
+        try:
+            secure = await asyncio.get_running_loop().start_tls(
+                wire.transport,
+                wire,
+                ssl_context,
+                server_hostname=server_hostname,
+                ssl_shutdown_timeout=_GOODBYE_SECONDS,
+            )
+        except BaseException as error:
+            wire.transport.abort()
+            if isinstance(error, OSError):
+                raise Unreachable(_of_handshake(error)) from error
+            if isinstance(error, ValueError):
+                raise Unreachable(f"TLS: {server_hostname} is no host name") from error
+            raise
+        if secure is None:  # it was closed while the last bytes of the handshake were on their way
+            raise Unreachable(_of_handshake(ConnectionAbortedError()))
+        wire.transport = secure
+        return self
+
+    async def aclose(self) -> None:
+        """End the connection at once: what is left of an answer is of no use."""
+        self._wire.transport.abort()
+
+    def close(self) -> None:
+        """End an idle connection in order."""
+        self._wire.transport.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        """Return what httpcore asks for by its names."""
+        if info == "is_readable":
+            return self.is_readable
+        return self._wire.transport.get_extra_info(_INFO[info]) if info in _INFO else None
+
+
+async def connected(address: str, port: int) -> Stream:
+    """Connect to an address; raise `Unreachable`. How long it may take is the caller's to say."""
+    try:
+        _, wire = await asyncio.get_running_loop().create_connection(_Wire, address, port)
+    except OSError as error:
+        raise Unreachable(of_socket(error)) from error
+    return Stream(wire)
+
+
+def _of_handshake(error: OSError) -> str:
+    said = of_socket(error)
+    return said if said.startswith("TLS") else f"TLS: {said[0].lower()}{said[1:]} during the handshake"
+
+
+class _Wire(asyncio.Protocol):
+    """What arrives, until somebody reads it."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.received = bytearray()
+        self.ended = False
+        """Whether nothing more will come."""
+        self._failure: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._is_full = False
+        self._is_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of it
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        if len(self.received) > _HIGH_WATER and not self._is_paused:
+            self._is_paused = True
+            self.transport.pause_reading()
+        _wake(self._reader)
+
+    def eof_received(self) -> None:
+        self.ended = True
+        _wake(self._reader)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended = True
+        self._failure = exc
+        _wake(self._reader)
+        _wake(self._writer)
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        _wake(self._writer)
+
+    async def read(self, max_bytes: int) -> bytes:
+        """Return what came, empty at the end; raise the `OSError` that ended the connection."""
+        while not self.received and not self.ended:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        if not self.received and self._failure is not None:
+            raise self._failure
+        data = bytes(self.received[:max_bytes])
+        del self.received[:max_bytes]
+        if self._is_paused and not self.received:
+            self._is_paused = False
+            self.transport.resume_reading()
+        return data
+
+    async def write(self, data: bytes) -> None:
+        """Send; wait until the other side has taken most of it."""
+        if self.ended:
+            raise self._failure or ConnectionResetError()
+        self.transport.write(data)
+        while self._is_full and not self.ended:
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+
+
+def _wake(waiting: "asyncio.Future[None] | None") -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)

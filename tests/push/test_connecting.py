@@ -1,0 +1,73 @@
+"""Connecting: names are resolved once and judged, and what goes wrong is said by its step and cause."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from ams.push.connecting import Connection, Connector, Endpoint
+from ams.push.failing import Progress, Unreachable
+from ams.push.guard import Guard, Refused, Resolver, networks, trust
+from tests.support.receiving import Receiving
+
+
+class Changing:
+    """A resolver that answers something else each time."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers = list(answers)
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        return self.answers.pop(0)
+
+
+async def connected(receiving: Receiving, resolve: Resolver, allowed: str = "127.0.0.1/32") -> Connection:
+    connector = Connector(Guard(networks(allowed), resolve), trust(receiving.ca))
+    return await connector.connect(Endpoint("receiver.example", receiving.port), Progress(), 5)
+
+
+async def asked(connection: Connection) -> int:
+    reply = await connection.ask("POST", "/ok", [], b"{}", keep=0, progress=Progress())
+    await connection.abort()
+    return reply.status
+
+
+async def test_a_name_is_resolved_once_and_that_address_is_connected_to(receiving: Receiving) -> None:
+    resolve = Changing(["127.0.0.1"], ["127.0.0.2"])
+
+    assert await asked(await connected(receiving, resolve)) == 200
+
+    assert resolve.answers == [["127.0.0.2"]]
+    assert receiving.requests("/ok")[0].headers["host"] == f"receiver.example:{receiving.port}"
+
+
+async def test_a_name_that_changes_to_a_refused_address_is_refused(receiving: Receiving) -> None:
+    resolve = Changing(["127.0.0.1"], ["127.0.0.2"])
+    await asked(await connected(receiving, resolve))
+
+    with pytest.raises(Refused, match=r"^receiver.example is not a public address$"):
+        await connected(receiving, resolve)
+
+
+async def test_of_several_addresses_the_refused_ones_are_left_out_and_dead_ones_passed_over(
+    receiving: Receiving,
+) -> None:
+    resolve = Changing(["10.0.0.1", "127.0.0.3", "127.0.0.1"])
+
+    assert await asked(await connected(receiving, resolve, "127.0.0.0/8")) == 200
+
+
+async def test_a_name_without_an_address_is_told(receiving: Receiving) -> None:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        raise OSError(-2, "Name or service not known")
+
+    with pytest.raises(Unreachable, match=r"^receiver.example has no address: Name or service not known$"):
+        await connected(receiving, resolve)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "authority"),
+    [(("a.example", 443), "a.example"), (("a.example", 8443), "a.example:8443"), (("::1", 443), "[::1]"),
+     (("::1", 8443), "[::1]:8443")],
+)  # fmt: skip
+def test_the_host_header_names_the_port_only_if_it_is_another(endpoint: tuple[str, int], authority: str) -> None:
+    assert Endpoint(*endpoint).authority == authority

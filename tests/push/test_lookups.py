@@ -1,0 +1,115 @@
+"""Look-ups: shared by name, bounded in time and threads, and slow names have threads apart."""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from ams.push import lookups
+from ams.push.lookups import SLOW_THREADS, THREADS, Lookups
+
+
+class Names:
+    """Finds addresses; names that begin with `slow` take until the gate opens."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.asked: list[str] = []
+        self.threads = 0
+
+    def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        if host == "nowhere":
+            raise OSError(-2, "Name or service not known")
+        if host.startswith("slow"):
+            self.threads += 1
+            self.gate.wait(20)
+            self.threads -= 1
+        return ["192.0.2.1"]
+
+
+@pytest.fixture
+def names() -> Iterator[Names]:
+    names = Names()
+    yield names
+    names.gate.set()
+
+
+async def test_who_asks_for_the_same_name_shares_a_look_up_and_its_answer(names: Names) -> None:
+    look_up = Lookups(names)
+
+    assert await asyncio.gather(*(look_up("a.example", 443) for _ in range(50))) == [["192.0.2.1"]] * 50
+    await look_up("a.example", 443)
+
+    assert names.asked == ["a.example"]
+
+
+async def test_an_answer_is_used_again_for_a_short_while_only(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "KEEP_SECONDS", 0.0)
+    look_up = Lookups(names)
+
+    await look_up("a.example", 443)
+    await look_up("a.example", 443)
+
+    assert names.asked == ["a.example"] * 2
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1"])
+async def test_addresses_are_not_looked_up(names: Names, host: str) -> None:
+    assert await Lookups(names)(host, 443) == [host]
+    assert names.asked == []
+
+
+async def test_what_has_no_address_is_told_to_all(names: Names) -> None:
+    look_up = Lookups(names)
+
+    told = await asyncio.gather(*(look_up("nowhere", 443) for _ in range(3)), return_exceptions=True)
+
+    assert [str(each) for each in told] == ["[Errno -2] Name or service not known"] * 3
+    assert names.asked == ["nowhere"]
+
+
+async def test_slow_names_end_in_time_and_do_not_hold_up_others(names: Names) -> None:
+    look_up = Lookups(names, wait_seconds=0.05)
+    slow = [f"slow{number}.example" for number in range(THREADS - 1)]
+
+    told = await asyncio.gather(*(look_up(each, 443) for each in slow), return_exceptions=True)
+    assert {each.strerror for each in told if isinstance(each, OSError)} == {"its name servers do not answer"}
+
+    assert await look_up("quick.example", 443) == ["192.0.2.1"]
+
+
+async def test_names_that_were_slow_have_few_threads(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(lookups, "SLOW_SECONDS", 0.0)
+    look_up = Lookups(names, wait_seconds=0.05)
+    slow = [f"slow{number}.example" for number in range(THREADS)]
+    await asyncio.gather(*(look_up(each, 443) for each in slow), return_exceptions=True)
+    names.gate.set()
+    while names.threads:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)  # for the loop to hear of it
+    names.gate.clear()
+
+    await asyncio.gather(*(look_up(each, 443) for each in slow), return_exceptions=True)
+
+    assert names.threads == SLOW_THREADS
+    assert await look_up("quick.example", 443) == ["192.0.2.1"]
+
+
+async def test_a_look_up_that_is_not_waited_for_any_more_complains_nowhere(names: Names) -> None:
+    look_up = Lookups(names)
+    waiting = asyncio.create_task(look_up("slow.example", 443))
+    await asyncio.sleep(0.01)
+
+    waiting.cancel()
+    names.gate.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await look_up("slow.example", 443) == ["192.0.2.1"]
+
+
+async def test_the_machine_resolves_names() -> None:
+    assert set(await Lookups()("localhost", 443)) <= {"127.0.0.1", "::1"}

@@ -1,0 +1,352 @@
+"""The sender over real TLS: what failed attempts say, what connections become, and that nobody delays others."""
+
+import asyncio
+import contextlib
+import resource
+import tracemalloc
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ams.clock import ManualClock
+from ams.push.circuit import FAILURES
+from ams.push.endpoints import AT_ONCE
+from ams.push.guard import Guard, networks, trust
+from ams.push.sender import HttpSender
+from ams.push.sending import Answer, CircuitOpen, SendFailed
+from tests.support.receiving import Receiving
+
+LOOPBACK = networks("127.0.0.0/8")
+BODY = b'{"message":{"data":"aGk="}}'
+HEADERS = [("Content-Type", "application/json"), ("Authorization", "secret")]
+
+
+@contextlib.asynccontextmanager
+async def sending(receiving: Receiving, **more: object) -> AsyncIterator[HttpSender]:
+    sender = HttpSender(Guard(LOOPBACK), trust(receiving.ca), **more)  # type: ignore[arg-type]  # tests name them freely
+    try:
+        yield sender
+    finally:
+        await sender.close()
+        await asyncio.sleep(0.01)  # connections end in the next turns of the loop
+
+
+@pytest.fixture
+async def sender(receiving: Receiving) -> AsyncIterator[HttpSender]:
+    async with sending(receiving) as sender:
+        yield sender
+
+
+async def post(sender: HttpSender, url: str, seconds: float = 10.0) -> Answer:
+    return await sender.send(url, HEADERS, BODY, seconds=seconds)
+
+
+async def failure(sender: HttpSender, url: str, seconds: float = 10.0) -> str:
+    with pytest.raises(SendFailed) as failed:
+        await post(sender, url, seconds)
+    said = str(failed.value)
+    assert said.isprintable()
+    assert 0 < len(said) <= 300
+    return said
+
+
+def open_sockets() -> int:
+    return sum("socket:" in str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+
+
+async def test_a_delivery_is_a_post_with_the_headers_given(receiving: Receiving, sender: HttpSender) -> None:
+    assert await post(sender, receiving.url("/ok/a?b=c#d")) == Answer(200, "")
+
+    (came,) = receiving.requests()
+    assert (came.method, came.target, came.body) == ("POST", "/ok/a?b=c", BODY.decode())
+    assert came.headers["authorization"] == "secret"
+    assert came.headers["host"] == f"127.0.0.1:{receiving.port}"
+    assert came.headers["user-agent"].startswith("ams/")
+    assert "accept-encoding" not in came.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [("/created", 201, ""), ("/accepted", 202, ""), ("/empty", 204, ""), ("/gone", 410, "gone"),
+     ("/status/500?body=no+disk", 500, "no disk"), ("/redirect", 307, ""),
+     ("/mattermost", 400, '"message": "Unable to parse incoming data"')],
+)  # fmt: skip
+async def test_every_answer_is_told_and_no_redirect_is_followed(
+    receiving: Receiving, sender: HttpSender, path: str, status: int, text: str
+) -> None:
+    answer = await post(sender, receiving.url(path))
+
+    assert answer.status == status
+    assert text in answer.text
+    assert receiving.numbers().requests == 1
+
+
+async def test_when_to_come_again_is_told(receiving: Receiving, sender: HttpSender) -> None:
+    assert (await post(sender, receiving.url("/status/429?retry-after=7"))).retry_after == 7
+    assert (await post(sender, receiving.url("/status/429?retry-after=soon"))).retry_after is None
+
+
+async def test_a_bomb_stays_bytes(receiving: Receiving, sender: HttpSender) -> None:
+    answer = await post(sender, receiving.url("/bomb"))
+
+    assert answer.status == 500
+    assert len(answer.text) <= 2048
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("expired", "TLS: certificate has expired"),
+     ("other-name", "TLS: IP address mismatch, certificate is not valid for '127.0.0.1'."),
+     ("unknown-ca", "TLS: unable to get local issuer certificate"),
+     ("tls-1.0", "TLS: the endpoint has no TLS 1.2 or newer"), ("tls-1.1", "TLS: the endpoint has no TLS 1.2 or newer"),
+     ("alert", "TLS: the endpoint has no TLS 1.2 or newer"),
+     ("plain", "TLS: the endpoint does not speak TLS on this port"),
+     ("reset", "TLS: the connection was reset during the handshake"), ("refused", "The connection was refused")],
+)  # fmt: skip
+async def test_what_cannot_be_talked_to_is_told_by_its_cause(
+    receiving: Receiving, sender: HttpSender, name: str, said: str
+) -> None:
+    before = open_sockets()
+
+    assert await failure(sender, receiving.bad(name)) == said
+
+    await asyncio.sleep(0.02)
+    assert open_sockets() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("/garbage", "The answer is not HTTP/1.1: illegal status line"), ("/half", "closed before the answer was whole"),
+     ("/nothing", "The connection was closed without an answer"), ("/big-head", "The answer is too long"),
+     ("/interim", "The answer is too long"), ("/endless", "The answer is too long"),
+     ("/huge", "The answer is too long"), ("/long/1000000", "The answer is too long"),
+     ("/upgrade", "The endpoint wants to speak another protocol")],
+)  # fmt: skip
+async def test_what_is_no_answer_is_told_and_costs_little(
+    receiving: Receiving, sender: HttpSender, path: str, said: str
+) -> None:
+    await post(sender, receiving.url())
+    before, began = open_sockets(), resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    tracemalloc.start()
+
+    assert said in await failure(sender, receiving.url(path))
+
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    await asyncio.sleep(0.02)
+    assert peak < 2_000_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - began < 2
+    assert open_sockets() < before  # the connection that was kept was used for it
+
+
+@pytest.mark.parametrize(
+    ("url", "step"),
+    [("/hang", "waiting for the answer"), ("/drip?every=0.05", "waiting for the answer")],
+)
+async def test_all_of_it_ends_in_time(receiving: Receiving, sender: HttpSender, url: str, step: str) -> None:
+    before = open_sockets()
+
+    assert await failure(sender, receiving.url(url), 0.3) == f"No answer within 0.3 seconds, while {step}"
+
+    await asyncio.sleep(0.02)
+    assert open_sockets() == before
+
+
+@pytest.mark.parametrize(("name", "step"), [("silent", "agreeing on TLS"), ("swallow", "connecting")])
+async def test_a_connection_that_is_never_made_ends_in_time(
+    receiving: Receiving, sender: HttpSender, name: str, step: str
+) -> None:
+    before = open_sockets()
+
+    assert await failure(sender, receiving.bad(name), 0.3) == f"No answer within 0.3 seconds, while {step}"
+
+    await asyncio.sleep(0.02)
+    assert open_sockets() == before
+
+
+async def test_a_refusal_with_a_long_body_is_still_a_refusal(receiving: Receiving, sender: HttpSender) -> None:
+    answer = await post(sender, receiving.url("/status/422?body=" + "a" * 3000))
+
+    assert (answer.status, len(answer.text)) == (422, 2048)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1/hooks/x", "ftp://127.0.0.1/", "hooks/x", "", "https://", "https:///x", "https://h:0/",
+     "https://h:x/", "https://h/a b", "https://h\\@i/", "https://ü.example/"],
+)  # fmt: skip
+async def test_what_is_no_https_url_is_told(sender: HttpSender, url: str) -> None:
+    assert await failure(sender, url) == "The URL is no https URL; deliveries go to those only"
+    assert sender.circuit(url) == "closed"
+
+
+@pytest.mark.parametrize("value", ["a\r\nX: y", " a", "a\x00", "☃"])
+async def test_a_header_that_cannot_be_sent_is_told(receiving: Receiving, sender: HttpSender, value: str) -> None:
+    with pytest.raises(SendFailed, match="header"):
+        await sender.send(receiving.url(), [("Authorization", value)], BODY, seconds=5)
+
+    assert receiving.numbers().requests == 0
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]"]
+)
+async def test_without_leave_nothing_is_sent_to_this_machine(receiving: Receiving, host: str) -> None:
+    sender = HttpSender(Guard(), trust(receiving.ca))
+
+    for _ in range(FAILURES + 1):  # always told, so that the reason stays in sight
+        assert "is not a public address" in await failure(sender, f"https://{host}:{receiving.port}/ok")
+
+    assert receiving.numbers().requests == 0
+
+
+async def test_connections_are_used_again(receiving: Receiving, sender: HttpSender) -> None:
+    for path in ("/ok", "/status/503?body=x", "/long/1000", "/long/60000", "/empty", "/created"):
+        await post(sender, receiving.url(path))
+
+    assert len({each.connection for each in receiving.requests()}) == 1
+
+
+async def test_a_connection_that_is_to_be_closed_is_not_used_again(receiving: Receiving, sender: HttpSender) -> None:
+    await post(sender, receiving.url("/close"))
+    await post(sender, receiving.url("/ok"))
+
+    assert len({each.connection for each in receiving.requests()}) == 2
+
+
+async def test_a_connection_closed_by_the_other_side_while_idle_costs_no_attempt(
+    receiving: Receiving, sender: HttpSender
+) -> None:
+    for _ in range(3):
+        assert (await post(sender, receiving.url("/stale"))).status == 200
+        await asyncio.sleep(0.1)
+
+    assert receiving.numbers().requests == 3
+
+
+async def test_a_request_into_a_connection_that_just_ends_is_sent_once_more(
+    receiving: Receiving, sender: HttpSender
+) -> None:
+    await post(sender, receiving.url("/ok"))
+
+    assert await failure(sender, receiving.url("/nothing")) == "The connection was closed without an answer"
+
+    assert [each.path for each in receiving.requests()] == ["/ok", "/nothing", "/nothing"]
+
+
+async def test_a_request_that_was_answered_in_part_is_not_sent_again(receiving: Receiving, sender: HttpSender) -> None:
+    await post(sender, receiving.url("/ok"))
+    await failure(sender, receiving.url("/half"))
+
+    assert [each.path for each in receiving.requests()] == ["/ok", "/half"]
+
+
+async def test_idle_connections_are_closed(receiving: Receiving) -> None:
+    async with sending(receiving, idle_seconds=0.1) as sender:
+        before = open_sockets()
+        await asyncio.gather(*(post(sender, receiving.url("/slow/20")) for _ in range(5)))
+        assert open_sockets() == before + 5
+
+        async with asyncio.timeout(10):
+            while open_sockets() > before:
+                await asyncio.sleep(0.02)
+
+
+async def test_an_endpoint_is_asked_so_much_at_once(receiving: Receiving, sender: HttpSender) -> None:
+    answers = await asyncio.gather(*(post(sender, receiving.url("/slow/20")) for _ in range(AT_ONCE * 3)))
+
+    assert {each.status for each in answers} == {200}
+    assert len({each.connection for each in receiving.requests()}) == AT_ONCE
+
+
+async def test_waiting_for_others_counts_as_time(receiving: Receiving, sender: HttpSender) -> None:
+    hanging = [asyncio.create_task(failure(sender, receiving.url("/hang"), 1.0)) for _ in range(AT_ONCE)]
+    await asyncio.sleep(0.3)
+
+    said = await failure(sender, receiving.url("/ok"), 0.2)
+
+    assert said == "No answer within 0.2 seconds, while waiting for others to be done"
+    await asyncio.gather(*hanging)
+
+
+async def test_endpoints_that_hang_do_not_delay_others(receiving: Receiving, sender: HttpSender) -> None:
+    bad = [url for path in ("/hang", "/drip", "/endless", "/garbage") for url in receiving.more(path)]
+    hanging = [asyncio.create_task(failure(sender, url, 1.5)) for url in bad for _ in range(2)]
+    await asyncio.sleep(0.5)
+
+    for _ in range(20):
+        assert (await post(sender, receiving.url(), 2.0)).status == 200
+
+    assert any(not each.done() for each in hanging)
+    await asyncio.gather(*hanging, return_exceptions=True)
+
+
+async def test_an_endpoint_that_does_not_answer_is_left_alone_for_a_while(receiving: Receiving) -> None:
+    clock = ManualClock()
+    url = receiving.bad("refused")
+    async with sending(receiving, clock=clock, chance=lambda: 0.5) as sender:
+        for _ in range(FAILURES):
+            assert await failure(sender, url) == "The connection was refused"
+        assert sender.circuit(url) == "open"
+
+        with pytest.raises(CircuitOpen) as left_alone:
+            await post(sender, url)
+        assert left_alone.value.seconds == 1.0
+
+        clock.advance(1000)
+        assert sender.circuit(url) == "half-open"
+        assert await failure(sender, url) == "The connection was refused"
+        assert sender.circuit(url) == "open"
+        assert (await post(sender, receiving.url())).status == 200
+
+
+async def test_any_answer_closes_the_circuit(receiving: Receiving) -> None:
+    clock = ManualClock()
+    async with sending(receiving, clock=clock) as sender:
+        for _ in range(FAILURES):
+            await failure(sender, receiving.url("/nothing"))
+        clock.advance(2000)
+
+        assert (await post(sender, receiving.url("/status/500"))).status == 500
+
+        assert sender.circuit(receiving.url()) == "closed"
+
+
+async def test_a_probe_that_is_called_off_leaves_it_to_others(receiving: Receiving) -> None:
+    clock = ManualClock()
+    async with sending(receiving, clock=clock) as sender:
+        for _ in range(FAILURES):
+            await failure(sender, receiving.url("/nothing"))
+        clock.advance(2000)
+        probe = asyncio.create_task(post(sender, receiving.url("/hang")))
+        await asyncio.sleep(0.1)
+        with pytest.raises(CircuitOpen):
+            await post(sender, receiving.url())
+
+        probe.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await probe
+
+        assert (await post(sender, receiving.url())).status == 200
+
+
+async def test_a_name_that_changes_to_a_refused_address_is_refused(receiving: Receiving) -> None:
+    answers = [["127.0.0.1"], ["10.0.0.1"]]
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return answers.pop(0)
+
+    sender = HttpSender(Guard(LOOPBACK, resolve), trust(receiving.ca))
+    url = f"https://receiver.example:{receiving.port}/close"
+
+    assert (await post(sender, url)).status == 200
+    assert await failure(sender, url) == "receiver.example is not a public address"
+
+
+async def test_a_large_body_arrives_whole(receiving: Receiving, sender: HttpSender) -> None:
+    body = b"a" * 5_000_000
+
+    assert (await sender.send(receiving.url(), HEADERS, body, seconds=10)).status == 200
+
+    assert len(receiving.requests()[0].body) == len(body)

@@ -1,1 +1,79 @@
-"""Leasing: who delivers what, for all processes that deliver, and how it goes."""
+"""Leasing: what is to be delivered, who delivers it, and how that goes.
+
+What is wanted is what the registry holds: every subscription whose push configuration is verified. It is asked for
+with every beat of every process that delivers, so nobody has to be told of a change.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from ams.names import SubscriptionId, subscription_path, topic_path
+from ams.push.leases import Beat, Leases
+from ams.push.state import WorkerState
+from ams.push.target import Target
+from ams.registry.push import Pushed
+from ams.registry.registry import Registry
+
+Secrets = Mapping[SubscriptionId, Sequence[str]]
+"""What deliveries are signed with, newest first."""
+
+
+async def no_secrets() -> Secrets:
+    """Return that no delivery is signed."""
+    return {}
+
+
+def nobody(_subscription: SubscriptionId) -> WorkerState | None:
+    """Return that there is no worker in this process."""
+    return None
+
+
+class Leasing:
+    """Shares what is wanted among those who deliver. All calls raise `RegistryUnavailable`."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        leases: Leases,
+        live: Callable[[SubscriptionId], WorkerState | None] | None = None,
+        secrets: Callable[[], Awaitable[Secrets]] = no_secrets,
+    ) -> None:
+        """`live` tells how a worker in this process does; `secrets` those that are valid now, of all subscriptions."""
+        self._registry = registry
+        self._leases = leases
+        self._live = live or nobody
+        self._secrets = secrets
+
+    async def targets(self) -> Sequence[Target]:
+        """Return all that shall be delivered, oldest first."""
+        wanted = await self._registry.subscriptions.pushed()
+        secrets = await self._secrets()
+        return [_target(each, secrets.get(each.id, ())) for each in wanted]
+
+    async def beat(self, beat: Beat) -> Sequence[Target]:
+        """Note that a holder lives; return what it shall deliver from now on."""
+        if beat.leaving:
+            await self._leases.beat(beat, frozenset())
+            return []
+        targets = await self.targets()
+        told = await self._leases.beat(beat, frozenset(SubscriptionId(each.id) for each in targets))
+        return [each for each in targets if each.id in told]
+
+    async def state(self, subscription: SubscriptionId) -> WorkerState | None:
+        """Return how a delivery goes: as its worker knows now, or else as its holder told last; None: nobody knows."""
+        return self._live(subscription) or await self._leases.state(subscription)
+
+    async def is_held(self) -> bool:
+        """Whether anybody delivers at all."""
+        return await self._leases.is_held()
+
+
+def _target(pushed: Pushed, secrets: Sequence[str]) -> Target:
+    return Target(
+        path=subscription_path(pushed.project, pushed.name),
+        topic=topic_path(pushed.project, pushed.topic),
+        config=pushed.config,
+        ack_deadline_seconds=pushed.ack_deadline_seconds,
+        secrets=tuple(secrets),
+        id=pushed.id,
+        topic_id=pushed.topic_id,
+    )

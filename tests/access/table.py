@@ -119,6 +119,8 @@ OWN_TABLE = """
 71 schemas:dryRun                   project  SA PA
 72 service:doctor                   service  SA AV
 73 subscriptions:rotatePushSecret   project  SA PA
+74 push:lease                       service  PW
+75 subscriptions:pushStatus         project  SA PA CO PW
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

@@ -79,6 +79,8 @@ PATHS = {
     "subscriptions:doctor": ("GET", SUBSCRIPTION + ":doctor"),
     "service:doctor": ("GET", "/doctor"),
     "subscriptions:rotatePushSecret": ("POST", SUBSCRIPTION + ":rotatePushSecret"),
+    "push:lease": ("POST", "/push:lease"),
+    "subscriptions:pushStatus": ("GET", SUBSCRIPTION + ":pushStatus"),
 }
 """All but the four open ones."""
 

@@ -11,6 +11,7 @@ from tests.contract import (
     delivery,
     metrics,
     ours,
+    ours_push,
     people,
     push,
     registrations,
@@ -28,7 +29,7 @@ from tests.contract.runner import Runner
 
 ROOMS = (
     transport, access, users, people, registrations, resources, delivery, push, delivered, schemas, checked, service,
-    metrics, usage, clients, ours, signing,
+    metrics, usage, clients, ours, ours_push, signing,
 )  # fmt: skip
 ROWS = [row for room in ROOMS for row in room.ROWS]
 OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")

@@ -15,7 +15,8 @@ from tests.contract.runner import Runner
 
 IN_PROJECTS = ("project_admin", "publisher", "consumer")
 LISTED_ROLE = ACCESS_LISTS | dict.fromkeys(
-    ["subscriptions:seek", "subscriptions:doctor", "topics:read", "topics:offsets"], "consumer"
+    ["subscriptions:seek", "subscriptions:doctor", "subscriptions:pushStatus", "topics:read", "topics:offsets"],
+    "consumer",
 )
 """Actions that an access list guards, and whom it binds; our own are guarded as pulling is."""
 BODIES: dict[str, object] = {

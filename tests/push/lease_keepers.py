@@ -37,7 +37,7 @@ async def opened(kind: str, folder: Path, count: int) -> Keeper:
     if kind == "memory":
         return in_memory(count)
     clock = ManualClock()
-    registry = await Registry.open(_url(kind, folder), KEY, clock=clock)
+    registry = await Registry.open(url_of(kind, folder), KEY, clock=clock)
     project = await make_project(registry)
     names = [SubscriptionId(f"s{number:04}") for number in range(count)]
     for each in names:
@@ -63,7 +63,8 @@ def in_memory(count: int) -> Keeper:
     return Keeper(MemoryLeases(clock, settled=True), names, pass_time)
 
 
-def _url(kind: str, folder: Path) -> str:
+def url_of(kind: str, folder: Path) -> str:
+    """Return the URL of an empty registry."""
     if kind == "sqlite":
         return sqlite_url(str(folder / "registry.db"))
     from tests.support.databases import empty_registry  # it needs the driver

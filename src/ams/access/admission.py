@@ -59,9 +59,14 @@ class Caller:
         entries = tuple(entry for entry in user.memberships if entry.project == here)
         return replace(user, token=None, created_by=None, service_roles=(), memberships=entries)
 
+    @property
+    def sees_push_secrets(self) -> bool:
+        """Whether push secrets, and what endpoints say, may be seen: consumers may not (17.2, A14)."""
+        return bool(self.roles & _NOT_LISTED)
+
     def view_push(self, subscription: Subscription) -> Subscription:
         """Return what of `subscription` the caller may see: consumers no push secrets (17.2, A14)."""
-        if subscription.push is None or self.roles & _NOT_LISTED:
+        if subscription.push is None or self.sees_push_secrets:
             return subscription
         return replace(subscription, push=subscription.push.without_secrets())
 

@@ -103,4 +103,6 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "subscriptions:doctor": _CONSUME,
     "service:doctor": _VIEW,
     "subscriptions:rotatePushSecret": _PROJECT,
+    "push:lease": frozenset({PUSH_WORKER}),
+    "subscriptions:pushStatus": _DELIVER,
 }

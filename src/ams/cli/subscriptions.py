@@ -13,6 +13,7 @@ from ams.cli.exits import Usage
 from ams.cli.output import columns, fields, short_name
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.cli.push_secret import push_secret
+from ams.cli.push_status import push_status
 from ams.client import wire
 
 app = typer.Typer(
@@ -174,6 +175,7 @@ def verify_push(session: Session, subscription: SubscriptionName) -> None:
 
 
 app.command()(push_secret)
+app.command()(push_status)
 
 
 def moment(text: str) -> datetime:

@@ -46,7 +46,7 @@ class Failure(msgspec.Struct, frozen=True):
     """Of the endpoint's answer; 0: there was none."""
 
 
-class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How the delivery of one subscription goes."""
 
     phase: str = ACTIVE

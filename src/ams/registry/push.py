@@ -4,17 +4,35 @@ Where a subscription is delivered, the worker is on its access list and a member
 what to deliver (contract 13.5). Both change with the configuration, in one transaction.
 """
 
+import functools
 import json
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, insert, select
 
-from ams.names import ProjectId, SubscriptionId, UserId
+from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserId
 from ams.push_config import PushConfig
 from ams.registry import access_lists
-from ams.registry.tables import memberships, subscription_access
+from ams.registry.tables import memberships, projects, subscription_access, subscriptions, topics
 
 _decoder = msgspec.json.Decoder(PushConfig)
+_KNOWN = 4_096
+"""Configurations that are not read again: what is to be delivered is asked for all the time."""
+
+
+class Pushed(NamedTuple):
+    """A subscription that shall be delivered."""
+
+    id: SubscriptionId
+    project: ProjectName
+    name: SubscriptionName
+    topic: TopicName
+    topic_id: str
+    """As text; empty when the topic is gone."""
+    ack_deadline_seconds: int
+    config: PushConfig
 
 
 def stored(config: PushConfig | None) -> str | None:
@@ -25,6 +43,35 @@ def stored(config: PushConfig | None) -> str | None:
 def read(text: str | None) -> PushConfig | None:
     """Read what the table holds."""
     return None if text is None else _decoder.decode(text)
+
+
+def pushed(connection: Connection) -> Sequence[Pushed]:
+    """Return all that shall be delivered, oldest first."""
+    rows = connection.execute(_PUSHED).all()
+    found = [Pushed(*row[:4], row[4] or "", row[5], _read_again(row[6])) for row in rows]
+    return [each for each in found if each.config.verified]
+
+
+_PUSHED = (
+    select(
+        subscriptions.c.id,
+        projects.c.name,
+        subscriptions.c.name,
+        subscriptions.c.topic,
+        topics.c.id,
+        subscriptions.c.ack_deadline_seconds,
+        subscriptions.c.push,
+    )
+    .join(projects, projects.c.id == subscriptions.c.project_id)
+    .outerjoin(topics, (topics.c.project_id == subscriptions.c.project_id) & (topics.c.name == subscriptions.c.topic))
+    .where(subscriptions.c.push.is_not(None))
+    .order_by(subscriptions.c.number)
+)
+
+
+@functools.lru_cache(_KNOWN)
+def _read_again(text: str) -> PushConfig:
+    return _decoder.decode(text)
 
 
 def place_worker(

@@ -12,6 +12,7 @@ import msgspec
 from sqlalchemy import Connection, TextClause, delete, text
 
 from ams.clock import Clock
+from ams.errors import RegistryUnavailable
 from ams.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, Beat
 from ams.push.sharing import Standing, Subscriptions, share
@@ -43,6 +44,8 @@ class StoredLeases:
         self._clock = clock
         self._waiting: dict[str, _States] = {}
         """States that are to be written yet, by holder."""
+        self._newest: dict[str, object] = {}
+        """Marks the last beat of each holder: one that was given up and still waits for the database is too late."""
 
     async def beat(self, beat: Beat, wanted: Subscriptions) -> Subscriptions:
         """Note that a holder lives; return what it shall hold. Raises `RegistryUnavailable`."""
@@ -50,12 +53,17 @@ class StoredLeases:
         states = {each: state for each, state in known.items() if each in beat.held}
         now = dict(itertools.islice(states.items(), MAX_STATES))
 
+        mark = self._newest[beat.holder] = object()
+
         def work(connection: Connection) -> _Beaten:
+            if self._newest.get(beat.holder) is not mark:
+                raise RegistryUnavailable
             return self._beat(connection, beat, wanted, now)
 
         beaten = await self._database.in_turn(work, _TURN)
         self._waiting[beat.holder] = {each: state for each, state in states.items() if each not in now}
         self._waiting = {holder: left for holder, left in self._waiting.items() if left and holder in beaten.living}
+        self._newest = {holder: last for holder, last in self._newest.items() if holder in beaten.living}
         return beaten.told
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:

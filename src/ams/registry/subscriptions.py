@@ -86,6 +86,10 @@ class SubscriptionRecords:
         rows = await self._database.read(lambda connection: connection.execute(query).all())
         return {row.id: Title(row.project, row.name) for row in rows}
 
+    async def pushed(self) -> Sequence[push.Pushed]:
+        """Return all subscriptions that shall be delivered, oldest first."""
+        return await self._database.read(push.pushed)
+
     async def create(
         self,
         identity: SubscriptionId,

@@ -21,6 +21,7 @@ from ams.http.limits import Bodies
 from ams.http.routes import rows
 from ams.http.routing import Row
 from ams.http.tracing import Traced
+from ams.leasing import Leasing
 from ams.log.base import Log
 from ams.log.embedded import EmbeddedLog
 from ams.losses import Losses, LossTotal
@@ -30,6 +31,8 @@ from ams.projects import Projects
 from ams.publishing import Publisher
 from ams.push.endpoint import EndpointCheck
 from ams.push_secrets import PushSecrets
+from ams.push.memory_leases import MemoryLeases
+from ams.push_watching import PushWatcher
 from ams.pushing import Pushing
 from ams.reading import RangeReader
 from ams.registrations import Registrations
@@ -120,6 +123,8 @@ def _table(
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     retention = Retention(registry, log)
     pushing = Pushing(registry, settings.push_enabled, settings.push_worker_token, endpoints)
+    alone = settings.registry == "sqlite"
+    leasing = Leasing(registry, MemoryLeases(clock, settled=False) if alone else registry.push_leases)
     return rows(
         projects=Projects(registry, log, cursors),
         members=Members(registry),
@@ -131,6 +136,8 @@ def _table(
         seeker=Seeker(registry, log, cursors),
         pushing=pushing,
         push_secrets=PushSecrets(registry),
+        leasing=leasing,
+        watcher=PushWatcher(registry, log, cursors, pushing, leasing),
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=retention,

@@ -218,6 +218,13 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.modify_project_retention("P", 0), "POST", f"{P}:modifyRetention", {"retentionSeconds": 0}),
     (wire.diagnose("P", "S"), "GET", f"{P}/subscriptions/S:doctor", EMPTY),
     (wire.diagnose_service(), "GET", "/v1/doctor", EMPTY),
+    (wire.get_push_status("P", "S"), "GET", f"{P}/subscriptions/S:pushStatus", EMPTY),
+    (
+        wire.lease_push("h", ["1", "2"], states={"1": {"batch": 3}}, version="v"),
+        "POST",
+        "/v1/push:lease",
+        {"holder": "h", "held": ["1", "2"], "states": {"1": {"batch": 3}}, "leaving": False, "version": "v"},
+    ),
     (wire.get_topic_offsets("P", "T"), "GET", f"{P}/topics/T:offsets", EMPTY),
     (wire.read_topic("P", "T"), "GET", f"{P}/topics/T:read", EMPTY),
     (wire.seek("P", "S", offset=0), "POST", f"{P}/subscriptions/S:seek", {"offset": 0}),

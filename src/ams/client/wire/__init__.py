@@ -23,6 +23,16 @@ from ams.client.wire.projects import (
     update_member,
     update_project,
 )
+from ams.client.wire.push import (
+    MAX_STATES,
+    PushAttempt,
+    PushError,
+    PushLease,
+    PushStatus,
+    PushTarget,
+    get_push_status,
+    lease_push,
+)
 from ams.client.wire.registrations import (
     accept_registration,
     decline_registration,
@@ -132,6 +142,7 @@ from ams.client.wire.values import (
 )
 
 __all__ = [
+    "MAX_STATES",
     "Acl",
     "AuthorizationHeader",
     "Call",
@@ -145,8 +156,13 @@ __all__ = [
     "Offsets",
     "Project",
     "ProjectUsage",
+    "PushAttempt",
     "PushConfig",
     "PushSecret",
+    "PushError",
+    "PushLease",
+    "PushStatus",
+    "PushTarget",
     "ReadMessage",
     "ReceivedMessage",
     "RefusedMessage",
@@ -194,6 +210,7 @@ __all__ = [
     "get_profile",
     "get_project",
     "get_project_metrics",
+    "get_push_status",
     "get_registration",
     "get_schema",
     "get_service_metrics",
@@ -211,6 +228,7 @@ __all__ = [
     "get_user_by_uuid",
     "get_va_metrics",
     "get_version",
+    "lease_push",
     "list_members",
     "list_projects",
     "list_registrations",

@@ -8,6 +8,8 @@ from ams.http.routes.metrics import MetricsRoutes
 from ams.http.routes.offsets import OffsetRoutes
 from ams.http.routes.projects import ProjectRoutes
 from ams.http.routes.push import PushRoutes
+from ams.http.routes.push_lease import LeaseRoutes
+from ams.http.routes.push_status import PushStatusRoutes
 from ams.http.routes.reading import ReadingRoutes
 from ams.http.routes.registrations import RegistrationRoutes
 from ams.http.routes.retention import RetentionRoutes
@@ -17,10 +19,12 @@ from ams.http.routes.subscriptions import SubscriptionRoutes
 from ams.http.routes.topics import TopicRoutes
 from ams.http.routes.users import UserRoutes
 from ams.http.routing import Row
+from ams.leasing import Leasing
 from ams.members import Members
 from ams.metrics import Metrics
 from ams.projects import Projects
 from ams.push_secrets import PushSecrets
+from ams.push_watching import PushWatcher
 from ams.pushing import Pushing
 from ams.reading import RangeReader
 from ams.registrations import Registrations
@@ -50,6 +54,8 @@ def rows(
     registrations: Registrations,
     pushing: Pushing,
     push_secrets: PushSecrets,
+    leasing: Leasing,
+    watcher: PushWatcher,
     about: About,
     metrics: Metrics,
     usage: Usage,
@@ -64,6 +70,8 @@ def rows(
         *OffsetRoutes(seeker).rows(),
         *DoctorRoutes(doctor, service_doctor).rows(),
         *PushRoutes(pushing, push_secrets).rows(),
+        *PushStatusRoutes(watcher).rows(),
+        *LeaseRoutes(leasing, pushing).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),
         *ReadingRoutes(reader).rows(),
         *RetentionRoutes(retention).rows(),

@@ -1,0 +1,128 @@
+"""Leases of push delivery over HTTP, for processes that deliver (`ams push`); no part of the contract."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ams.errors import Conflict, InvalidInput
+from ams.http.routes import answers
+from ams.http.routing import Call, Row
+from ams.http.wire import Reader, Shape
+from ams.leasing import Leasing
+from ams.names import SubscriptionId
+from ams.push.leases import BEAT_SECONDS, LEASE_SECONDS, Beat
+from ams.push.state import ATTEMPTS, WorkerState
+from ams.push.target import Target
+from ams.pushing import DISABLED, Pushing
+
+MAX_HELD = 10_000
+"""Subscriptions one process may hold."""
+MAX_STATES = 100
+"""States told by one beat."""
+MAX_STATE_BYTES = 64 * 1024
+"""Of one state, as JSON."""
+MAX_BODY = 8 * 2**20
+
+_HOLDER = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_ID_LENGTH = 36
+_LAST_MOMENT = 253_402_300_799_999
+"""The end of the year 9999, in milliseconds: later ones cannot be written."""
+
+
+class BeatBody(Shape, rename="camel"):
+    """What a process that delivers says of itself; `version` is that of the targets it was told last."""
+
+    holder: str | None = None
+    held: list[str] | None = None
+    states: dict[str, WorkerState] | None = None
+    leaving: bool | None = None
+    version: str | None = None
+
+
+class PushTarget(msgspec.Struct, rename="camel"):
+    """A subscription to deliver, with all that its deliveries carry; `secrets` are what they are signed with."""
+
+    id: str
+    name: str
+    topic: str
+    topic_id: str
+    ack_deadline_seconds: int
+    push_config: answers.PushConfig
+    secrets: Sequence[str]
+
+
+class Lease(msgspec.Struct, rename="camel"):
+    """What a process shall deliver until `leaseSeconds` after it asked; without `targets`: what it was told last."""
+
+    lease_seconds: float
+    beat_seconds: float
+    version: str
+    targets: Sequence[PushTarget] | UnsetType = UNSET
+
+
+_beat = Reader(BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
+
+
+class LeaseRoutes:
+    """The room of leases."""
+
+    def __init__(self, leasing: Leasing, pushing: Pushing) -> None:
+        self._leasing = leasing
+        self._pushing = pushing
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        return [Row("POST", "/push:lease", "push:lease", self.lease, reads=BeatBody, answers=Lease, most=MAX_BODY)]
+
+    async def lease(self, call: Call) -> bytes:
+        """Answer what a process that delivers shall deliver from now on."""
+        if not self._pushing.enabled:
+            raise Conflict(DISABLED)
+        body = _beat.read(await call.body())
+        targets = await answers.each(await self._leasing.beat(_checked(body)), _target)
+        version = hashlib.blake2b(answers.encode(targets), digest_size=16).hexdigest()
+        told = UNSET if version == body.version else targets
+        return answers.encode(Lease(LEASE_SECONDS, BEAT_SECONDS, version, told))
+
+
+def _checked(body: BeatBody) -> Beat:
+    """Return what a body says; raise `InvalidInput` for what is no name, too much, or cannot be written again."""
+    held, states = body.held or [], body.states or {}
+    if not _HOLDER.fullmatch(body.holder or ""):
+        raise InvalidInput("Invalid push lease holder")
+    if len(held) > MAX_HELD or any(len(each) > _ID_LENGTH for each in held):
+        raise InvalidInput(f"A push lease holder may hold {MAX_HELD} subscriptions")
+    if len(states) > MAX_STATES or not all(_is_good(state) for state in states.values()):
+        raise InvalidInput("Invalid push lease states")
+    return Beat(
+        holder=body.holder or "",
+        held=frozenset(map(SubscriptionId, held)),
+        states={SubscriptionId(each): state for each, state in states.items()},
+        leaving=body.leaving or False,
+    )
+
+
+def _is_good(state: WorkerState) -> bool:
+    failures = [each for each in (state.failure, state.last_failure) if each is not None]
+    moments = [each for each in (state.last_success, state.next_attempt) if each is not None]
+    moments += [each.time for each in failures] + [each.time for each in state.attempts]
+    return (
+        len(state.attempts) <= ATTEMPTS
+        and all(0 <= each <= _LAST_MOMENT for each in moments)
+        and len(answers.encode(state)) <= MAX_STATE_BYTES
+    )
+
+
+def _target(target: Target) -> PushTarget:
+    return PushTarget(
+        id=target.id,
+        name=target.path,
+        topic=target.topic,
+        topic_id=target.topic_id,
+        ack_deadline_seconds=target.ack_deadline_seconds,
+        push_config=answers.push(target.config),
+        secrets=target.secrets,
+    )

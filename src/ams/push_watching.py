@@ -1,0 +1,98 @@
+"""Push status: how a delivery goes, as its worker tells and as the subscription stands on its topic."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from ams.access.admission import Caller
+from ams.access.roles import CONSUMER
+from ams.cursors.base import Cursors
+from ams.errors import Conflict, TopicGone
+from ams.finding import find_subscription
+from ams.leasing import Leasing
+from ams.log.base import Log
+from ams.names import SubscriptionName, subscription_path
+from ams.push.state import Failure, WorkerState, text
+from ams.pushing import Pushing
+from ams.registry.records import Subscription
+from ams.registry.registry import Registry
+
+NO_PUSH = "Subscription is not in push mode"
+
+UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
+"""What is beside a worker's phases: its endpoint did not show the hash yet; nobody delivers at all; no worker told."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushStatus:
+    """How a delivery goes."""
+
+    text: str
+    """`pushStatus` of the subscription; empty for one that is not verified."""
+    state: str
+    """A worker's phase, `unverified`, `inactive` or `unknown`."""
+    backlog: int | None
+    """Messages that are not acknowledged, now; None without the topic."""
+    worker: WorkerState | None
+
+
+@dataclass(frozen=True, slots=True)
+class PushWatcher:
+    """Looks at deliveries. The access list binds as for a pull."""
+
+    registry: Registry
+    log: Log
+    cursors: Cursors
+    pushing: Pushing
+    leasing: Leasing
+
+    async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
+        """Return how a delivery goes; those who only consume are not told what the endpoint said.
+
+        Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription.
+        """
+        subscription = await find_subscription(self.registry, caller, name)
+        caller.require_listed(subscription.authorized, CONSUMER)
+        if subscription.push is None:
+            raise Conflict(NO_PUSH)
+        worker = await self.leasing.state(subscription.id) if subscription.push.verified else None
+        shown = worker if worker is None or caller.sees_push_secrets else _without_details(worker)
+        return PushStatus(
+            await self._text(caller.here.name, subscription, shown),
+            await self._state(subscription, worker),
+            await self._backlog(caller, subscription),
+            shown,
+        )
+
+    async def _text(self, project: str, subscription: Subscription, worker: WorkerState | None) -> str:
+        if worker is None:
+            return await self.pushing.status(project, subscription)
+        return text(subscription_path(project, subscription.name), worker)
+
+    async def _state(self, subscription: Subscription, worker: WorkerState | None) -> str:
+        if subscription.push is None or not subscription.push.verified:
+            return UNVERIFIED
+        if worker is not None:
+            return worker.phase
+        return UNKNOWN if await self.leasing.is_held() else INACTIVE
+
+    async def _backlog(self, caller: Caller, subscription: Subscription) -> int | None:
+        topic = await self.registry.topics.find(caller.here.id, subscription.topic)
+        if topic is None:
+            return None
+        try:
+            position = await self.cursors.position(subscription.id, topic.id)
+            bounds = await self.log.bounds(topic.id)
+        except TopicGone:  # deleted meanwhile
+            return None
+        return max(bounds.end - max(position.offset, bounds.oldest), 0)
+
+
+def _without_details(worker: WorkerState) -> WorkerState:
+    return msgspec.structs.replace(
+        worker, failure=_without_detail(worker.failure), last_failure=_without_detail(worker.last_failure)
+    )
+
+
+def _without_detail(failure: Failure | None) -> Failure | None:
+    return failure and msgspec.structs.replace(failure, detail="")

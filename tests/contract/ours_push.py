@@ -1,0 +1,94 @@
+"""What this service adds to the contract about push: how deliveries go, and leases for processes that deliver."""
+
+import hashlib
+
+from tests.contract.push_words import AN_ENDPOINT, DISABLED, create, row
+from tests.contract.rows import (
+    A_TOPIC,
+    BOTH,
+    FORBIDDEN,
+    NO_SUBSCRIPTION,
+    SUBSCRIPTION,
+    UNAUTHORIZED,
+    Answer,
+    Ask,
+    Has,
+    Like,
+    delete,
+    error,
+    every,
+    get,
+    listed,
+    member,
+    post,
+    publish,
+    user,
+)
+
+STATUS = SUBSCRIPTION + ":pushStatus"
+NO_PUSH = error("CO", "Subscription is not in push mode")
+UNVERIFIED = (A_TOPIC, create(AN_ENDPOINT))
+CON = member("con", "consumer")
+LISTED = listed(SUBSCRIPTION, "con")
+
+LOOKING = [
+    row("ours push status", "an endpoint that has not shown its hash", get(STATUS),
+        Answer({"pushStatus": "", "state": "unverified", "backlog": 0, "attempts": []}), UNVERIFIED),
+    row("ours push status", "the backlog is counted when it is asked for", get(STATUS),
+        Answer(Has(backlog=3)), (*UNVERIFIED, publish("MA==", "MQ==", "Mg=="))),
+    row("ours push status", "without its topic there is no backlog", get(STATUS), Answer(Has(backlog=None)),
+        (*UNVERIFIED, delete("/projects/$P/topics/T"))),
+    row("ours push status", "a subscription that is pulled from", get(STATUS), NO_PUSH, BOTH),
+    row("ours push status", "an unknown subscription", get(STATUS), NO_SUBSCRIPTION),
+    row("ours push status", "a consumer on the access list may ask", get(STATUS, "con"),
+        Answer(Has(state="unverified")), (*UNVERIFIED, CON, LISTED)),
+    row("ours push status", "a consumer that is not may not", get(STATUS, "con"), FORBIDDEN, (*UNVERIFIED, CON)),
+    row("ours push status", "a publisher may not", get(STATUS, "pub"), FORBIDDEN,
+        (*UNVERIFIED, member("pub", "publisher"))),
+]  # fmt: skip
+
+WORKER = user("pw", "push_worker")
+VERSION = Like("[0-9a-f]{32}")
+OF_NOTHING = hashlib.blake2b(b"[]", digest_size=16).hexdigest()
+
+
+def beat(by: str = "pw", **body: object) -> Ask:
+    """One of a process that wants nothing, so that other rows meet no holder."""
+    return post("/push:lease", {"holder": "row", "leaving": True, **body}, by)
+
+
+BAD_BODY = error("IA", "Invalid Push Lease Arguments")
+BAD_STATES = error("IA", "Invalid push lease states")
+FAILED = {"time": 1, "what": "send", "detail": "no", "status": 500}
+ATTEMPT = {"time": 1, "messages": 1, "status": 500, "milliseconds": 1, "bytes": 1}
+
+BEATING = [
+    row("ours push lease", "who leaves gets nothing", beat(),
+        Answer({"leaseSeconds": 6.0, "beatSeconds": 2.0, "version": VERSION, "targets": []}), (WORKER,)),
+    row("ours push lease", "what it knows already is not repeated", beat(version=OF_NOTHING),
+        Answer(Has(version=OF_NOTHING, targets=None)), (WORKER,)),
+    row("ours push lease", "states and subscriptions that nobody knows are passed over",
+        beat(held=["x"], states={"x": {"phase": "retrying", "failure": FAILED, "attempts": [ATTEMPT] * 100}}),
+        Answer(Has(targets=[])), (WORKER,)),
+    row("ours push lease", "push is disabled", beat(), DISABLED, (WORKER,), served="usual"),
+    *[row("ours push lease", f"no such body: {each!r}", post("/push:lease", each, "pw"), BAD_BODY, (WORKER,))
+      for each in ([], {"holder": 1}, {"holder": "h", "held": [1]}, {"holder": "h", "states": {"x": 1}})],
+    *[row("ours push lease", f"no name of a holder: {each!r}", beat(holder=each),
+          error("IA", "Invalid push lease holder"), (WORKER,)) for each in (None, "", "a b", "h" * 65)],
+    *[row("ours push lease", "too much held", beat(held=each),
+          error("IA", "A push lease holder may hold 10000 subscriptions"), (WORKER,))
+      for each in (["x"] * 10_001, ["x" * 37])],
+    *[row("ours push lease", f"states that cannot be: {number}", beat(states=each), BAD_STATES, (WORKER,))
+      for number, each in enumerate((
+          {str(name): {} for name in range(101)},
+          {"x": {"attempts": [ATTEMPT] * 101}},
+          {"x": {"failure": {**FAILED, "detail": "d" * 65_536}}},
+          {"x": {"failure": {**FAILED, "time": -1}}},
+          {"x": {"attempts": [{**ATTEMPT, "time": 10**18}]}},
+          {"x": {"nextAttempt": 253_402_300_800_000}},
+      ))],
+    row("ours push lease", "an administrator delivers nothing", beat("admin"), FORBIDDEN),
+    row("ours push lease", "nor does a stranger", beat("stranger"), UNAUTHORIZED),
+]  # fmt: skip
+
+ROWS = every(LOOKING, BEATING)

@@ -1,0 +1,168 @@
+"""Leases and push status over HTTP, as a process that delivers and the people who watch it see them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from ams.client import Client, wire
+from ams.client.errors import Conflict
+from ams.push.leases import LEASE_SECONDS
+from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
+from tests.support.served import WORKER_TOKEN, Served, served
+
+PUSH = {"push_enabled": True, "push_worker_token": WORKER_TOKEN, "push_server_host": "push.example"}
+"""A service that delivers nothing itself."""
+HOOK = "https://chat.example/hooks/x"
+A_HOOK = wire.PushConfig(type="mattermost", mattermost_url=HOOK)
+FAILURE = Failure(time=1_709_634_030_007, what=SEND, detail="come back later", status=503)
+BROKEN = WorkerState(
+    phase=RETRYING,
+    failure=FAILURE,
+    last_failure=FAILURE,
+    last_success=1_709_634_000_000,
+    next_attempt=1_709_634_033_310,
+    batch=4,
+    delivered=9,
+    failed=1,
+    attempts=[Attempt(time=1_709_634_029_950, messages=1, status=503, milliseconds=57, bytes=212, error="no")],
+)
+
+
+@dataclass(frozen=True)
+class House:
+    """A service with a project and a subscription that is delivered."""
+
+    service: Served
+    admin: Client
+    worker: Client
+    id: str
+
+    def beat(self, holder: str = "h", *held: str, **more: object) -> wire.PushLease:
+        return self.worker.call(wire.lease_push(holder, held, **more))  # type: ignore[arg-type]
+
+    def status(self, of: Client | None = None) -> wire.PushStatus:
+        return (of or self.admin).call(wire.get_push_status("P", "S"))
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with (
+        served(tmp_path_factory.mktemp("service") / "ams-data", **PUSH) as service,
+        Client(service.run.base_url, service.token) as admin,
+        Client(service.run.base_url, WORKER_TOKEN) as worker,
+    ):
+        admin.call(wire.create_project("P"))
+        admin.call(wire.create_topic("P", "T"))
+        admin.call(wire.create_subscription("P", "S", "T", ack_deadline=20, push=A_HOOK))
+        service.clock.advance(round(LEASE_SECONDS * 1000))
+        told = worker.call(wire.lease_push("first", []))
+        assert told.targets
+        worker.call(wire.lease_push("first", [], leaving=True))
+        yield House(service, admin, worker, told.targets[0].id)
+
+
+@pytest.fixture(autouse=True)
+def fresh(house: House) -> None:
+    """Let all leases end."""
+    house.service.clock.advance(round(LEASE_SECONDS * 1000))
+
+
+def test_a_process_is_told_all_it_needs_to_deliver(house: House) -> None:
+    lease = house.beat()
+
+    assert (lease.lease_seconds, lease.beat_seconds) == (6, 2)
+    assert lease.targets is not None
+    [target] = lease.targets
+    assert (target.name, target.topic) == ("/projects/P/subscriptions/S", "/projects/P/topics/T")
+    assert len(target.topic_id) == 36
+    assert (target.ack_deadline_seconds, target.secrets) == (20, [])
+    assert (target.push_config["mattermostUrl"], target.push_config["verified"]) == (HOOK, True)
+
+
+def test_what_did_not_change_is_not_told_again(house: House) -> None:
+    lease = house.beat()
+
+    again = house.beat("h", house.id, version=lease.version)
+
+    assert (again.version, again.targets) == (lease.version, None)
+    house.admin.call(wire.modify_ack_deadline("P", "S", 21))
+    changed = house.beat("h", house.id, version=lease.version)
+    assert changed.targets is not None
+    assert [each.ack_deadline_seconds for each in changed.targets] == [21]
+    house.admin.call(wire.modify_ack_deadline("P", "S", 20))
+
+
+def test_another_process_gets_it_when_the_first_left_or_ended(house: House) -> None:
+    house.beat()
+
+    assert house.beat("other").targets == []
+    house.beat("h", leaving=True)
+    got = house.beat("other").targets
+    assert got is not None
+    assert [each.id for each in got] == [house.id]
+    house.service.clock.advance(round(LEASE_SECONDS * 1000))
+    taken = house.beat("third").targets
+    assert taken is not None
+    assert [each.id for each in taken] == [house.id]
+
+
+def test_a_subscription_that_is_pulled_from_again_is_told_to_nobody(house: House) -> None:
+    house.beat()
+    house.admin.call(wire.modify_push_config("P", "S", None))
+
+    assert house.beat("h", house.id).targets == []
+    with pytest.raises(Conflict, match="Subscription is not in push mode"):
+        house.status()
+    house.admin.call(wire.modify_push_config("P", "S", A_HOOK))
+
+
+def test_the_status_tells_what_the_process_told(house: House) -> None:
+    house.beat()
+    house.beat("h", house.id, states={house.id: BROKEN})
+    house.admin.call(wire.publish("P", "T", [wire.message(b"one"), wire.message(b"two")]))
+
+    status = house.status()
+
+    assert status.push_status == "2024-03-05T10:20:30 - Could not send message, come back later"
+    assert (status.state, status.backlog, status.circuit, status.batch) == ("retrying", 2, "closed", 4)
+    assert status.error == status.last_error
+    assert status.error == wire.PushError(
+        time="2024-03-05T10:20:30.007Z", what="send", detail="come back later", status=503
+    )
+    assert (status.last_success, status.next_attempt) == ("2024-03-05T10:20:00.000Z", "2024-03-05T10:20:33.310Z")
+    assert (status.delivered, status.failed, status.dead) == (9, 1, 0)
+    [attempt] = status.attempts
+    assert attempt == wire.PushAttempt(
+        time="2024-03-05T10:20:29.950Z", messages=1, status=503, milliseconds=57, bytes=212, error="no"
+    )
+
+
+def test_who_only_consumes_is_not_told_what_the_endpoint_said(house: House) -> None:
+    made = house.admin.call(wire.create_member("P", "con", ["consumer"]))
+    house.admin.call(wire.modify_subscription_acl("P", "S", ["con"]))
+    house.beat()
+    house.beat("h", house.id, states={house.id: BROKEN})
+
+    with Client(house.service.run.base_url, made.token) as consumer:
+        status = house.status(consumer)
+
+    assert status.push_status == "2024-03-05T10:20:30 - Could not send message, "
+    assert status.error == wire.PushError(time="2024-03-05T10:20:30.007Z", what="send", status=503)
+    assert status.state == "retrying"
+
+
+def test_a_worker_that_says_that_all_is_well_is_believed(house: House) -> None:
+    house.beat()
+    house.beat("h", house.id, states={house.id: WorkerState(delivered=3)})
+
+    status = house.status()
+
+    assert status.push_status == "Subscription /projects/P/subscriptions/S is currently active"
+    assert (status.state, status.error, status.attempts) == ("active", None, [])
+
+
+def test_nobody_delivers_or_nobody_tells(house: House) -> None:
+    assert house.status().state == "inactive"
+    house.beat()
+    assert house.status().state == "unknown"

@@ -111,3 +111,20 @@ async def test_the_worker_here_is_believed_before_what_was_told(registry: Regist
     here.clear()
     clock.advance(round(LEASE_SECONDS * 1000))
     assert await leasing.state(one.id) is None
+
+
+async def test_what_did_not_change_is_not_made_anew(registry: Registry, project: Project) -> None:
+    leasing = Leasing(registry, registry.push_leases)
+    assert not await leasing.targets()
+    await subscribe(registry, project, "one", TO_DELIVER)
+    before = await leasing.targets()
+
+    assert await leasing.targets() is before
+    await registry.projects.update(project.id, ProjectName("renamed"), "")
+    [renamed] = await leasing.targets()
+    assert renamed.path == "/projects/renamed/subscriptions/one"
+    await registry.subscriptions.set_ack_deadline(project.id, SubscriptionName("one"), 16)
+    [slower] = await leasing.targets()
+    assert slower.ack_deadline_seconds == 16
+    await registry.subscriptions.delete(project.id, SubscriptionName("one"))
+    assert not await leasing.targets()

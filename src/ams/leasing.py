@@ -5,6 +5,7 @@ with every beat of every process that delivers, so nobody has to be told of a ch
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ams.names import SubscriptionId, subscription_path, topic_path
 from ams.push.leases import Beat, Leases
@@ -42,21 +43,20 @@ class Leasing:
         self._leases = leases
         self._live = live or nobody
         self._secrets = secrets
+        self._known = _Known((), {}, ())
 
     async def targets(self) -> Sequence[Target]:
         """Return all that shall be delivered, oldest first."""
-        wanted = await self._registry.subscriptions.pushed()
-        secrets = await self._secrets()
-        return [_target(each, secrets.get(each.id, ())) for each in wanted]
+        return (await self._wanted()).targets
 
     async def beat(self, beat: Beat) -> Sequence[Target]:
         """Note that a holder lives; return what it shall deliver from now on."""
         if beat.leaving:
             await self._leases.beat(beat, frozenset())
             return []
-        targets = await self.targets()
-        told = await self._leases.beat(beat, frozenset(SubscriptionId(each.id) for each in targets))
-        return [each for each in targets if each.id in told]
+        wanted = await self._wanted()
+        told = await self._leases.beat(beat, wanted.ids)
+        return [each for each in wanted.targets if each.id in told]
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return how a delivery goes: as its worker knows now, or else as its holder told last; None: nobody knows."""
@@ -65,6 +65,21 @@ class Leasing:
     async def is_held(self) -> bool:
         """Whether anybody delivers at all."""
         return await self._leases.is_held()
+
+    async def _wanted(self) -> "_Known":
+        """Return what is wanted, made anew only when something has changed."""
+        pushed, secrets = await self._registry.subscriptions.pushed(), await self._secrets()
+        if pushed is not self._known.pushed or secrets != self._known.secrets:
+            targets = [_target(each, secrets.get(each.id, ())) for each in pushed]
+            self._known = _Known(pushed, secrets, targets, frozenset(each.id for each in pushed))
+        return self._known
+
+
+class _Known(NamedTuple):
+    pushed: Sequence[Pushed]
+    secrets: Secrets
+    targets: Sequence[Target]
+    ids: frozenset[SubscriptionId] = frozenset()
 
 
 def _target(pushed: Pushed, secrets: Sequence[str]) -> Target:

@@ -1,5 +1,6 @@
 """What every keeper of leases promises (`ams.push.leases`)."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
@@ -268,4 +269,21 @@ async def test_a_subscription_that_is_deleted_takes_its_lease_with_it(kind: str,
 
     assert await keeper.leases.state(first) is None
     assert await holder.beat() == {second}
+    await keeper.close()
+
+
+async def test_a_beat_that_a_later_one_overtook_changes_nothing(tmp_path: Path) -> None:
+    keeper = await opened("sqlite", tmp_path, 2)
+    wanted = frozenset(keeper.subscriptions)
+
+    late = asyncio.ensure_future(keeper.leases.beat(Beat("a", NONE), wanted))
+    await asyncio.sleep(0)
+    late.cancel()
+    async with asyncio.timeout(10):
+        told = await keeper.leases.beat(Beat("a", NONE), wanted)
+        again = await keeper.leases.beat(Beat("a", told), wanted)
+
+    assert told == again == wanted
+    with pytest.raises(asyncio.CancelledError):
+        await late
     await keeper.close()

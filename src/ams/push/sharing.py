@@ -62,5 +62,7 @@ def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:
     """Return so many at most, those of the first set first; always the same ones, so that none goes to and fro."""
     found: list[SubscriptionId] = []
     for each in sets:
-        found += sorted(each)[: most - len(found)]
+        some = list(each)
+        room = most - len(found)
+        found += some if len(some) <= room else sorted(some)[:room]
     return found

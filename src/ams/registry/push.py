@@ -4,22 +4,20 @@ Where a subscription is delivered, the worker is on its access list and a member
 what to deliver (contract 13.5). Both change with the configuration, in one transaction.
 """
 
-import functools
 import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, text
 
 from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserId
 from ams.push_config import PushConfig
 from ams.registry import access_lists
+from ams.registry.database import Database
 from ams.registry.tables import memberships, projects, subscription_access, subscriptions, topics
 
 _decoder = msgspec.json.Decoder(PushConfig)
-_KNOWN = 4_096
-"""Configurations that are not read again: what is to be delivered is asked for all the time."""
 
 
 class Pushed(NamedTuple):
@@ -45,11 +43,25 @@ def read(text: str | None) -> PushConfig | None:
     return None if text is None else _decoder.decode(text)
 
 
-def pushed(connection: Connection) -> Sequence[Pushed]:
-    """Return all that shall be delivered, oldest first."""
-    rows = connection.execute(_PUSHED).all()
-    found = [Pushed(*row[:4], row[4] or "", row[5], _read_again(row[6])) for row in rows]
-    return [each for each in found if each.config.verified]
+class PushedRecords:
+    """All that shall be delivered. It is asked for all the time and changes seldom: so it is read when it changed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: tuple[str | None, Sequence[Pushed]] = None, ()
+
+    async def all(self) -> Sequence[Pushed]:
+        """Return them, oldest first; the same object as before when nothing has changed."""
+        self._known = await self._database.read(self._read)
+        return self._known[1]
+
+    def _read(self, connection: Connection) -> tuple[str | None, Sequence[Pushed]]:
+        stamp, known = connection.scalar(_STAMP[connection.dialect.name]), self._known
+        if stamp == known[0]:
+            return known
+        rows = connection.execute(_PUSHED).all()
+        found = [Pushed(*row[:4], row[4] or "", row[5], _decoder.decode(row[6])) for row in rows]
+        return stamp, [each for each in found if each.config.verified]
 
 
 _PUSHED = (
@@ -67,11 +79,23 @@ _PUSHED = (
     .where(subscriptions.c.push.is_not(None))
     .order_by(subscriptions.c.number)
 )
-
-
-@functools.lru_cache(_KNOWN)
-def _read_again(text: str) -> PushConfig:
-    return _decoder.decode(text)
+_GATHERED = {"sqlite": "group_concat({each}, ' ')", "postgresql": "md5(string_agg({each}, ' '))"}
+_EACH = (
+    "subscriptions.id || projects.name || ' ' || subscriptions.name || ' ' || subscriptions.topic || ' '"
+    " || COALESCE(topics.id, '') || CAST(subscriptions.ack_deadline_seconds AS TEXT) || subscriptions.push"
+)
+_STAMP = {
+    dialect: text(
+        f"""
+        SELECT {gathered.format(each=_EACH)} FROM subscriptions
+        JOIN projects ON projects.id = subscriptions.project_id
+        LEFT JOIN topics ON topics.project_id = subscriptions.project_id AND topics.name = subscriptions.topic
+        WHERE subscriptions.push IS NOT NULL
+        """  # noqa: S608 - nothing but constants is joined
+    )
+    for dialect, gathered in _GATHERED.items()
+}
+"""A text that is another one when anything of it has changed: reading the rows takes five times as long."""
 
 
 def place_worker(

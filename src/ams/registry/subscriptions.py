@@ -35,6 +35,7 @@ class SubscriptionRecords:
         self._database = database
         self._clock = clock
         self._by_name: Cache[tuple[str, str], Subscription] = database.invalidations.new_cache(cache_size)
+        self._pushed = push.PushedRecords(database)
         database.invalidations.on(SUBSCRIPTION, lambda project, name: self._by_name.forget((project, name)))
 
     async def find(self, project: ProjectId, name: SubscriptionName) -> Subscription | None:
@@ -87,8 +88,8 @@ class SubscriptionRecords:
         return {row.id: Title(row.project, row.name) for row in rows}
 
     async def pushed(self) -> Sequence[push.Pushed]:
-        """Return all subscriptions that shall be delivered, oldest first."""
-        return await self._database.read(push.pushed)
+        """Return all subscriptions that shall be delivered, oldest first; the same object when nothing has changed."""
+        return await self._pushed.all()
 
     async def create(
         self,

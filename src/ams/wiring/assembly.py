@@ -30,8 +30,8 @@ from ams.metrics import Metrics
 from ams.projects import Projects
 from ams.publishing import Publisher
 from ams.push.endpoint import EndpointCheck
-from ams.push_secrets import PushSecrets
 from ams.push.memory_leases import MemoryLeases
+from ams.push_secrets import PushSecrets
 from ams.push_watching import PushWatcher
 from ams.pushing import Pushing
 from ams.reading import RangeReader

@@ -44,12 +44,13 @@ class MemoryBooks:
         age = Milliseconds(self.clock.wall() - row.since)
         return Claim(row.content, row.end, age, row.version, row.appended)
 
-    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, mark: str) -> bool:
+    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
         self._check()
         row = self._rows.get((topic, key))
         if row is None or row.version != claim.version or row.appended is not None:
             return False
         row.version += 1
+        row.content = content
         row.mark = mark
         row.since = self.clock.wall()
         return True

@@ -15,7 +15,7 @@ from ams.registry.tables import publish_claims
 from tests.support.administration import make_project
 
 KEY, OTHER_KEY = bytes(16), b"k" * 16
-CONTENT = b"c" * 16
+CONTENT, OTHER_CONTENT = b"c" * 16, b"o" * 16
 END = Offset(7)
 MINE, OTHERS = "mark-1", "mark-2"
 APPENDED = Appended(Offset(9), 3, Milliseconds(1_700_000_000_123))
@@ -91,13 +91,13 @@ async def test_of_many_who_take_over_one_does(books: BookRecords, topic: TopicId
     left = await known(books, topic)
     assert 40_000 <= left.age < 45_000
 
-    assert await books.take_over(topic, KEY, left, OTHERS)
-    assert not await books.take_over(topic, KEY, left, "mark-3")
+    assert await books.take_over(topic, KEY, left, OTHER_CONTENT, OTHERS)
+    assert not await books.take_over(topic, KEY, left, CONTENT, "mark-3")
 
     taken = await known(books, topic)
     assert taken.version > left.version
     assert taken.age < 5_000
-    assert (taken.content, taken.end) == (CONTENT, END)
+    assert (taken.content, taken.end) == (OTHER_CONTENT, END)
 
 
 async def test_what_is_settled_is_not_taken_over(books: BookRecords, topic: TopicId) -> None:
@@ -105,8 +105,8 @@ async def test_what_is_settled_is_not_taken_over(books: BookRecords, topic: Topi
     before = await known(books, topic)
     await books.settle(topic, KEY, APPENDED)
 
-    assert not await books.take_over(topic, KEY, before, OTHERS)
-    assert not await books.take_over(topic, KEY, await known(books, topic), OTHERS)
+    assert not await books.take_over(topic, KEY, before, CONTENT, OTHERS)
+    assert not await books.take_over(topic, KEY, await known(books, topic), CONTENT, OTHERS)
 
 
 async def test_a_claim_given_up_is_nobodys_but_a_settled_one_stays(books: BookRecords, topic: TopicId) -> None:
@@ -122,7 +122,7 @@ async def test_a_claim_given_up_is_nobodys_but_a_settled_one_stays(books: BookRe
 
 async def test_who_was_slow_does_not_give_up_what_another_has_taken_over(books: BookRecords, topic: TopicId) -> None:
     await books.claim(topic, KEY, CONTENT, END, MINE)
-    assert await books.take_over(topic, KEY, await known(books, topic), OTHERS)
+    assert await books.take_over(topic, KEY, await known(books, topic), CONTENT, OTHERS)
 
     await books.release(topic, KEY, MINE)
 

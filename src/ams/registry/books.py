@@ -58,9 +58,11 @@ class BookRecords:
 
         return await self._database.read(work)
 
-    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, mark: str) -> bool:
-        """Make an unsettled claim ours, its age 0; False when it changed meanwhile."""
-        said = {"topic": topic_id_text(topic), "key": key, "version": claim.version, "mine": mark}
+    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
+        """Make an unsettled claim ours, for these messages and its age 0; False when it changed meanwhile."""
+        said = {
+            "topic": topic_id_text(topic), "key": key, "version": claim.version, "content": content, "mine": mark,
+        }  # fmt: skip
         bearer = select(publish_claims.c.mark).where(_is(topic, key))
 
         def work(connection: Connection) -> bool:
@@ -159,7 +161,7 @@ _CLAIM = _by_dialect(
 _KNOWN = _by_dialect(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
 _TAKE_OVER = _by_dialect(
     """
-    UPDATE publish_claims SET claimed_at = {now}, version = version + 1, mark = :mine
+    UPDATE publish_claims SET claimed_at = {now}, version = version + 1, content = :content, mark = :mine
     WHERE topic_id = :topic AND key = :key AND version = :version AND first IS NULL
     """
 )

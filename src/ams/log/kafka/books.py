@@ -42,8 +42,8 @@ class Books(Protocol):
         """Return the claim on a key, None when there is none."""
         ...
 
-    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, mark: str) -> bool:
-        """Make an unsettled claim ours, its age 0; False when it changed meanwhile."""
+    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
+        """Make an unsettled claim ours, for these messages and its age 0; False when it changed meanwhile."""
         ...
 
     async def settle(self, topic: TopicId, key: bytes, appended: Appended) -> None:

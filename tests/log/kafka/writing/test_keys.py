@@ -40,12 +40,38 @@ async def test_while_nobody_knows_what_became_of_an_append_its_key_is_neither_ne
         await claim(engine, topic, "k", texts("aaaa"), 0)
         engine.clock.advance(YOUNG - 1)
 
-        for call in (log.append(topic, texts("aaaa"), key="k"), log.answered(topic, texts("aaaa"), "k")):
-            with pytest.raises(LogUnavailable):
-                await call
-        with pytest.raises(KeyReused):
-            await log.append(topic, texts("bbbb"), key="k")
+        for each in (texts("aaaa"), texts("bbbb")):
+            for call in (log.append(topic, each, key="k"), log.answered(topic, each, "k")):
+                with pytest.raises(LogUnavailable):
+                    await call
         assert await log.bounds(topic) == Bounds(0, 0)
+
+
+async def test_a_key_whose_messages_are_nowhere_is_free_for_others(engine: Kafka):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await claim(engine, topic, "k", texts("aaaa"), 0)
+        engine.clock.advance(YOUNG)
+
+        assert await log.answered(topic, texts("bbbb"), "k") is None
+        answer = await log.append(topic, texts("bbbb"), key="k")
+
+        assert await log.append(topic, texts("bbbb"), key="k") == answer
+        with pytest.raises(KeyReused):
+            await log.append(topic, texts("aaaa"), key="k")
+        assert await log.bounds(topic) == Bounds(0, 1)
+
+
+async def test_one_whose_messages_are_there_is_not_though_nobody_noted_them(engine: Kafka):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await stored_but_not_settled(engine, log, topic, "k", texts("aaaa"))
+        engine.clock.advance(YOUNG)
+
+        for call in (log.append(topic, texts("bbbb"), key="k"), log.answered(topic, texts("bbbb"), "k")):
+            with pytest.raises(KeyReused):
+                await call
+        assert await log.bounds(topic) == Bounds(0, 1)
 
 
 async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engine: Kafka):

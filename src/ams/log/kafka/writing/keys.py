@@ -8,7 +8,8 @@ key as well. A claim that nobody settled is one of
   again;
 - one whose node died: what it sent is in the topic by now or nowhere, once all that the leader has is seen by everyone
   (while too few brokers are in sync it is not, and nobody knows). The messages from the end at the claim on are
-  searched for the key; when they are there the claim is settled, else it is taken over, by one of those who ask.
+  searched for the key; when they are there the claim is settled, else it is taken over, by one of those who ask. Who
+  asks with other messages takes it over as well: of a key whose messages are nowhere none is taken for them.
 
 What stays possible: an append is stored twice when its node stood still for half a minute after the claim, or was cut
 off with its request under way, another node took the claim over meanwhile, and the first request still reached a
@@ -122,7 +123,7 @@ class Keys:
         answer = await self._answer(place, hashed, claim, messages, until)
         if answer is not None:
             return answer
-        if not await self._books.take_over(place.topic, hashed, claim, mark):
+        if not await self._books.take_over(place.topic, hashed, claim, content_hash(messages), mark):
             raise LogUnavailable
         logger.info("key.taken_over", topic=place.name)
         return await self._make(place, messages, hashed, until, mark)
@@ -139,15 +140,17 @@ class Keys:
     async def _answer(
         self, place: Place, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
     ) -> Appended | None:
-        """Return where the messages of a claim are; None when they are not stored."""
-        if not is_content(claim.content, messages):
-            raise KeyReused
-        if claim.appended is not None:
-            return claim.appended
-        if claim.age < YOUNG:
+        """Return where the messages of a claim are; None when they are not stored.
+
+        Raises `KeyReused` when those that are stored are others.
+        """
+        same = is_content(claim.content, messages)
+        if claim.appended is None and claim.age < YOUNG:
             raise LogUnavailable
-        found = await self._log.search(place, hashed, claim.end, len(messages))
-        if found is not None:
+        found = claim.appended or await self._log.search(place, hashed, claim.end, len(messages))
+        if found is not None and not same:
+            raise KeyReused
+        if found is not None and claim.appended is None:
             await self._settle(place, hashed, found, until)
         return found
 

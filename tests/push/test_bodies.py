@@ -94,7 +94,7 @@ def test_whatever_was_published_is_decoded_or_left_as_it_was(data: str, attribut
     assert made.get("attributes", {}) == attributes
 
 
-@pytest.mark.parametrize("data", ["/w==", "gIA=", "7aCA", "no base64", "aGk"])
+@pytest.mark.parametrize("data", ["/w==", "gIA=", "7aCA", "no base64", "aGk", '"aGk=', ':"aGk='])
 def test_what_is_no_text_is_sent_unchanged_and_counted(data: str) -> None:
     """P13: bytes that are no UTF-8 would be damaged in JSON; and what is no base64 has nothing to decode."""
     made = body(pulled(0, data), pulled(1, "aGk="), base64_decode=True, max_messages=10)

@@ -370,6 +370,24 @@ async def test_an_acknowledgement_that_came_too_late_is_no_failure_of_the_endpoi
     assert bench.notes.lates == 1
 
 
+async def test_an_acknowledgement_that_came_too_late_asks_for_fewer_messages() -> None:
+    upstream = MemoryUpstream(4)
+    upstream.failing["acknowledge"] = [LATE]
+    async with working(upstream, ScriptedSender(), target(max_messages=4)) as bench:
+        await bench.idle()
+
+        assert [len(sent.ids) for sent in bench.sender.sent] == [4, 2, 2]
+
+
+async def test_acknowledgements_that_come_too_late_now_and_then_are_not_waited_after() -> None:
+    upstream = MemoryUpstream(3)
+    upstream.failing["acknowledge"] = [LATE, None, LATE, None, LATE]
+    async with working(upstream, ScriptedSender()) as bench:
+        await bench.idle()
+
+        assert bench.naps.taken == []
+
+
 async def test_acknowledgements_that_keep_coming_too_late_are_not_repeated_at_speed() -> None:
     """P15."""
     upstream = MemoryUpstream(1)
@@ -495,6 +513,21 @@ async def test_a_message_refused_together_with_the_one_to_blame_begins_anew() ->
     assert upstream.acknowledged == [1]
 
 
+async def test_refusals_of_a_message_that_was_delivered_since_do_not_count() -> None:
+    upstream = MemoryUpstream(2)
+    async with working(upstream, ScriptedSender(*[Answer(422, "")] * 2), target(**DEAD)) as bench:
+        await bench.idle()
+        upstream.positions[PATH] = 0  # a seek: both come again
+        bench.sender.answers = [OK, OK, *[Answer(422, "")] * 2]
+        bench.upstream.append(count=0)
+        await until(lambda: len(bench.sender.sent) == 6)
+        upstream.positions[PATH] = 0
+        bench.upstream.append(count=0)
+        await until(lambda: len(bench.sender.sent) == 10)
+
+    assert upstream.buried == []
+
+
 @pytest.mark.parametrize("status", [408, 425, 429, 502, 503, 504])
 async def test_statuses_that_tell_nothing_of_a_message_put_none_aside(status: int) -> None:
     async with working(MemoryUpstream(1), ScriptedSender(*[Answer(status, "")] * 9), target(**DEAD)) as bench:
@@ -559,6 +592,22 @@ async def test_draining_ends_a_delivery_that_does_not_end_in_time() -> None:
 
     assert bench.upstream.acknowledged == []
     assert sender.in_flight == 0
+
+
+async def test_draining_waits_for_no_other_attempt_when_the_delivery_fails() -> None:
+    """P8."""
+    sender = ScriptedSender(Answer(500, ""))
+    sender.open.clear()
+    async with working(MemoryUpstream(1), sender) as bench:
+        bench.naps.hold.clear()
+        await until(lambda: sender.in_flight)
+        draining = asyncio.create_task(bench.worker.drain(60))
+        await asyncio.sleep(0.01)
+        sender.open.set()
+        async with asyncio.timeout(5):
+            await draining
+
+        assert bench.naps.taken == []
 
 
 async def test_a_worker_that_waits_for_messages_is_drained_at_once() -> None:

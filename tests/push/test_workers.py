@@ -162,6 +162,7 @@ async def test_a_late_end_of_a_worker_does_not_end_the_next_one_of_its_path() ->
         await asyncio.sleep(0.01)
 
         assert bench.workers.held() == {"new"}
+        assert bench.workers.paths() == {PATH}
         assert bench.workers.state(PATH) is not None
 
 
@@ -265,6 +266,15 @@ async def test_changes_are_taken_once_and_put_back_when_they_were_lost() -> None
         bench.upstream.append()
         await until(lambda: bench.upstream.position() == 2)
         assert [state.delivered for state in bench.workers.take_changes().values()] == [2]
+
+
+async def test_what_drains_is_not_told_of_as_what_follows_it() -> None:
+    async with working(1, closed()) as bench:
+        bench.workers.follow([ONE])
+        await until(lambda: bench.sender.in_flight)
+        bench.workers.follow([replace(ONE, ack_deadline_seconds=3)])
+
+        assert bench.workers.take_changes() == {}
 
 
 async def test_subscriptions_without_an_identity_are_told_of_by_path_only() -> None:

@@ -34,6 +34,10 @@ def test_an_answer_after_more_than_a_third_of_its_time_halves_it() -> None:
     assert succeeded(100, 500, messages=100, seconds=3.1, limit=9) == 50
 
 
+def test_what_is_halved_is_what_was_sent_not_what_could_have_been() -> None:
+    assert succeeded(100, 500, messages=8, seconds=5.1, limit=30) == 4
+
+
 def test_failures_halve_it_down_to_one() -> None:
     batch, seen = 100, []
     for _ in range(8):
@@ -47,5 +51,9 @@ def test_failures_halve_it_down_to_one() -> None:
 def test_it_stays_within_one_and_what_is_allowed(most: int, outcomes: list[tuple[bool, int, float]]) -> None:
     batch = first(most)
     for ok, messages, seconds in outcomes:
-        batch = succeeded(batch, most, messages=messages, seconds=seconds, limit=30) if ok else halved(batch)
+        batch = (
+            succeeded(batch, most, messages=min(batch, messages), seconds=seconds, limit=30)
+            if ok
+            else halved(min(batch, messages))
+        )
         assert 1 <= batch <= most

@@ -21,7 +21,7 @@ def test_a_message_alone_is_put_aside_at_the_configured_refusal(most: int) -> No
     assert [counted.refused([pulled(7)], 422) for _ in range(most)] == [0] * (most - 1) + [most]
 
 
-@given(st.lists(st.integers(2, 50), max_size=20))
+@given(st.lists(st.integers(2, 12), max_size=8))
 def test_a_message_in_company_is_never_put_aside(sizes: list[int]) -> None:
     counted = refusals()
 
@@ -47,7 +47,7 @@ def test_what_passed_and_what_was_to_blame_are_forgotten() -> None:
     assert counted.refused([pulled(2)], 422) == 0
 
 
-@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 50)), max_size=40))
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12))
 def test_what_is_remembered_does_not_grow_behind_the_position(pulls: list[tuple[int, int]]) -> None:
     counted = refusals()
     for first, size in pulls:

@@ -259,6 +259,13 @@ async def test_a_delivery_that_failed_is_followed_by_half_as_many_messages() -> 
         assert bench.worker.state().batch == 8
 
 
+async def test_few_messages_that_failed_are_halved_at_once() -> None:
+    async with working(MemoryUpstream(4), ScriptedSender(Answer(500, "")), target(max_messages=100)) as bench:
+        await bench.idle()
+
+        assert [len(sent.ids) for sent in bench.sender.sent] == [4, 2, 2]
+
+
 async def test_slow_answers_ask_for_fewer_messages() -> None:
     sender = ScriptedSender()
     sender.takes = 6000

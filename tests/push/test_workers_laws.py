@@ -45,7 +45,7 @@ SETS = st.lists(
 STEPS = st.lists(st.tuples(SETS, st.booleans(), st.integers(0, 4)), min_size=1, max_size=12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_no_subscription_is_ever_delivered_twice_at_once_and_in_the_end_what_is_wanted_is(
     steps: list[tuple[list[Target], bool, int]],

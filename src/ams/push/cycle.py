@@ -150,7 +150,7 @@ class Cycle:
         self._report.delivered(len(messages), undecodable, self._means.clock.wall())
 
     async def _not_accepted(self, messages: Sequence[Pulled], answer: Answer | None, error: str) -> int | None:
-        self.batch = flow.halved(self.batch)
+        self.batch = flow.halved(len(messages))
         if answer is None:
             self._failed(error)
             return self._wait()

@@ -23,10 +23,10 @@ def succeeded(batch: int, most: int, *, messages: int, seconds: float, limit: fl
     One that was not full tells nothing about more.
     """
     if seconds > min(SLOW_SECONDS, limit / 3):
-        return halved(batch)
+        return halved(messages)
     return max(1, min(batch * 2, most)) if messages >= batch else batch
 
 
-def halved(batch: int) -> int:
-    """Return how many messages the next delivery may have after one that failed."""
-    return max(1, batch // 2)
+def halved(messages: int) -> int:
+    """Return how many messages the next delivery may have after one of `messages` that failed, full or not."""
+    return max(1, messages // 2)

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, func, insert, select, update
 
 from ams.errors import AlreadyExists, NotFound, RegistryUnavailable
 from ams.registry import preparing
@@ -104,3 +104,17 @@ async def test_many_writers_each_get_their_turn(database: Database) -> None:
     )
 
     assert await database.read(count_projects) == 50
+
+
+async def test_work_of_the_same_turn_runs_one_after_the_other(database: Database) -> None:
+    """Each sees what the one before did, on two nodes that do it at the same time too."""
+
+    def count_up(connection: Connection) -> None:
+        count = connection.scalar(select(projects.c.created_on)) or 0
+        connection.execute(update(projects).values(created_on=count + 1))
+
+    await database.write(lambda connection: add_project("P", connection))
+
+    await asyncio.gather(*(database.in_turn(count_up, 7) for _ in range(20)))
+
+    assert await database.read(lambda connection: connection.scalar(select(projects.c.created_on))) == 20

@@ -344,3 +344,26 @@ async def test_work_at_length_may_take_longer_than_a_call_and_do_nothing_meanwhi
         assert await database.at_length(work) == 1
     finally:
         await database.close()
+
+
+async def test_who_stands_still_in_its_turn_loses_it_to_others_and_has_another(
+    nodes: tuple[Registry, Registry],
+) -> None:
+    one, two = nodes
+    began, attempts = asyncio.Event(), 0
+    loop = asyncio.get_running_loop()
+
+    def stands_still(connection: Connection) -> int:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            loop.call_soon_threadsafe(began.set)
+            time.sleep(2.5)
+        return connection.scalar(text("SELECT 1")) or 0
+
+    async with asyncio.timeout(20):
+        still = asyncio.ensure_future(one._database.in_turn(stands_still, 7))
+        await began.wait()
+        assert await two._database.in_turn(lambda connection: connection.scalar(text("SELECT 2")), 7) == 2
+        assert await still == 1
+    assert attempts == 2

@@ -13,4 +13,6 @@ worker, workers   one for each subscription that shall be delivered, and all of 
 cycle             what a worker does again and again
 state, report, details   how a delivery goes, and what may be said of it
 leases            which process delivers what
+state             how a delivery goes
+leases, sharing   which process delivers what; memory_leases keeps it where one process has everything
 """

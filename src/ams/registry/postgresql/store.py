@@ -52,7 +52,8 @@ _IN_TURN = "BEGIN"
 """Not serializable: having waited for its turn it must see what the one before did."""
 
 _MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
-_TURN = text("SELECT pg_advisory_xact_lock(:turn)")
+_TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
+"""Whoever stands still in its turn loses it within a second: others wait for theirs."""
 _ALONE = text(f"SELECT pg_try_advisory_xact_lock({SERVING})")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")

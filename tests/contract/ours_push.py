@@ -75,9 +75,9 @@ BEATING = [
       for each in ([], {"holder": 1}, {"holder": "h", "held": [1]}, {"holder": "h", "states": {"x": 1}})],
     *[row("ours push lease", f"no name of a holder: {each!r}", beat(holder=each),
           error("IA", "Invalid push lease holder"), (WORKER,)) for each in (None, "", "a b", "h" * 65)],
-    *[row("ours push lease", "too much held", beat(held=each),
+    *[row("ours push lease", says, beat(held=each),
           error("IA", "A push lease holder may hold 10000 subscriptions"), (WORKER,))
-      for each in (["x"] * 10_001, ["x" * 37])],
+      for says, each in (("too much is held", ["x"] * 10_001), ("what is held is no id", ["x" * 37]))],
     *[row("ours push lease", f"states that cannot be: {number}", beat(states=each), BAD_STATES, (WORKER,))
       for number, each in enumerate((
           {str(name): {} for name in range(101)},

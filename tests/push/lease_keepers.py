@@ -26,6 +26,13 @@ class Keeper:
     pass_time: Callable[[float], Awaitable[None]]
     """Moves the time by so many seconds."""
     registry: Registry | None = None
+    clock: ManualClock | None = None
+    """Of the keeper that forgets all when its process ends."""
+
+    def restart(self) -> None:
+        """Begin another life of the process; holders elsewhere live on."""
+        assert self.clock
+        self.leases = MemoryLeases(self.clock, settled=False)
 
     async def close(self) -> None:
         if self.registry:
@@ -60,7 +67,7 @@ def in_memory(count: int) -> Keeper:
         clock.advance(round(seconds * 1000))
 
     names = [SubscriptionId(f"s{number:04}") for number in range(count)]
-    return Keeper(MemoryLeases(clock, settled=True), names, pass_time)
+    return Keeper(MemoryLeases(clock, settled=True), names, pass_time, clock=clock)
 
 
 def url_of(kind: str, folder: Path) -> str:

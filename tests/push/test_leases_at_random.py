@@ -111,6 +111,11 @@ class Lives(RuleBasedStateMachine):
                 each.told = each.delivers = NONE
 
     @rule()
+    @precondition(lambda self: self.kind == "memory")
+    def whoever_keeps_the_leases_is_started_anew(self) -> None:
+        self.keeper.restart()
+
+    @rule()
     @precondition(lambda self: any(not each.leaving for each in self.holders))
     def all_goes_well_for_a_while(self) -> None:
         for _ in range(3):  # until those who died are forgotten

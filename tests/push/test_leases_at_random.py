@@ -79,6 +79,14 @@ class Lives(RuleBasedStateMachine):
     def beats(self, which: int, answered: bool) -> None:
         self.beat(self.holders[which % len(self.holders)], answered=answered)
 
+    @rule(comes=st.booleans(), backwards=st.booleans())
+    def all_beat(self, comes: bool, backwards: bool) -> None:
+        """And are slow to finish what they have to leave; perhaps somebody else is there just now."""
+        if comes and len(self.holders) < 4:
+            self.come()
+        for each in self.holders[:: -1 if backwards else 1]:
+            self.beat(each)
+
     @rule(which=st.integers(0, 3), number=st.integers(1, COUNT))
     @precondition(lambda self: self.holders)
     def finishes(self, which: int, number: int) -> None:

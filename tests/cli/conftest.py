@@ -24,13 +24,14 @@ Ams = Callable[..., Ran]
 
 SECONDS = 30
 SERVICE_TOKEN = "the-token-of-the-service"
+WORKER_TOKEN = "the-token-of-the-push-worker"
 
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """Run one service for all tests of the command line; they work in projects of their own."""
     data = tmp_path_factory.mktemp("service") / "ams-data"
-    push = ("--push-enabled", "--push-worker-token", "the-token-of-the-push-worker")
+    push = ("--push-enabled", "--push-worker-token", WORKER_TOKEN)
     own = ("--service-token", SERVICE_TOKEN)
     with live_service(
         data, "--tls-self-signed", "--min-free-bytes", "0", "--reserve-bytes", "0", *push, *own

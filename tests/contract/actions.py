@@ -81,6 +81,7 @@ PATHS = {
     "subscriptions:rotatePushSecret": ("POST", SUBSCRIPTION + ":rotatePushSecret"),
     "push:lease": ("POST", "/push:lease"),
     "subscriptions:pushStatus": ("GET", SUBSCRIPTION + ":pushStatus"),
+    "subscriptions:deadLetter": ("POST", SUBSCRIPTION + ":deadLetter"),
 }
 """All but the four open ones."""
 

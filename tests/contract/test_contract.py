@@ -7,6 +7,7 @@ from tests.contract import (
     access,
     checked,
     clients,
+    dead_letters,
     delivered,
     delivery,
     metrics,
@@ -30,6 +31,7 @@ from tests.contract.runner import Runner
 ROOMS = (
     transport, access, users, people, registrations, resources, delivery, push, delivered, schemas, checked, service,
     metrics, usage, clients, ours, ours_push, signing,
+    dead_letters,
 )  # fmt: skip
 ROWS = [row for room in ROOMS for row in room.ROWS]
 OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")

@@ -21,7 +21,7 @@ PROJECT = line("project", name="p")
 LOG = line("log", project="p", topic="t", first=5)
 TOPIC = line("topic", project="p", name="t")
 HTTPS = {"type": "http_endpoint", "endpoint": "https://receiver.example.org/"}
-DEAD = HTTPS | {"dead_letter_topic": "t", "max_delivery_attempts": 5}
+DEAD = HTTPS | {"dead_letter_topic": "d", "max_delivery_attempts": 5}
 SECRET = {"secret": "whsec_" + "MDEy" * 8}
 
 
@@ -80,6 +80,7 @@ BAD = {
     "a push to no https": ([PROJECT, sub(push=HTTPS | {"endpoint": "http://a.example/"})], 3, "https"),
     "dead letters beside a topic": ([PROJECT, sub(push=HTTPS | {"max_delivery_attempts": 5})], 3, "dead_letter_topic"),
     "dead letters to no name": ([PROJECT, sub(push=DEAD | {"dead_letter_topic": "a.b"})], 3, "dead letter topic"),
+    "dead letters into its own topic": ([PROJECT, sub(push=DEAD | {"dead_letter_topic": "t"})], 3, "own"),
     "too many attempts": ([PROJECT, sub(push=DEAD | {"max_delivery_attempts": 1001})], 3, "1 to 1000"),
     "no attempt": ([PROJECT, sub(push=DEAD | {"max_delivery_attempts": 0})], 3, "1 to 1000"),
     "a push secret of nothing": ([PROJECT, sub(push_secrets=[SECRET])], 3, "without a push endpoint"),

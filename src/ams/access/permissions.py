@@ -105,4 +105,5 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "subscriptions:rotatePushSecret": _PROJECT,
     "push:lease": frozenset({PUSH_WORKER}),
     "subscriptions:pushStatus": _DELIVER,
+    "subscriptions:deadLetter": frozenset({PUSH_WORKER}),
 }

@@ -55,6 +55,7 @@ COMMANDS = {
     "pull": Entry("ams.cli.pull:pull", "Get the next messages of a subscription."),
     "ack": Entry("ams.cli.pull:ack", "Acknowledge pulled messages."),
     "tail": Entry("ams.cli.tail:tail", "Follow a topic."),
+    "dead": Entry("ams.cli.dead:app", "Dead letters: messages that an endpoint refused too often."),
     "doctor": Entry("ams.cli.doctor:doctor", "Say why nothing arrives."),
     "metrics": Entry("ams.cli.metrics:app", "Counters of projects, topics and subscriptions, and usage."),
     "status": Entry("ams.cli.service:status", "Show how the service is."),

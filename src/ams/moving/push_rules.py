@@ -14,6 +14,8 @@ def check_push(line: Subscription) -> None:
     """Raise `InvalidInput` for a push configuration, or secrets of one, that cannot be."""
     if line.push is not None:
         _check_config(line.push)
+        if line.push.dead_letter_topic == line.topic:
+            raise InvalidInput("a dead letter topic that is the subscription's own")
     _check_secrets(line)
 
 

@@ -78,6 +78,12 @@ def rotate_push_secret(project: str, subscription: str, *, keep_seconds: int | N
     return Call("POST", subscriptions_path(project, subscription, "rotatePushSecret"), _push_secret, body)
 
 
+def dead_letter(project: str, subscription: str, ack_id: str, *, reason: str, attempts: int, status: int) -> Call[None]:
+    """Put the next message into the dead letter topic and acknowledge it, once however often this is sent."""
+    body = json_body({"ackId": ack_id, "reason": reason, "attempts": attempts, "status": status})
+    return Call("POST", subscriptions_path(project, subscription, "deadLetter"), nothing, body, repeatable=True)
+
+
 def get_offsets(project: str, subscription: str) -> Call[Offsets]:
     """Ask where the subscription stands."""
     return Call("GET", subscriptions_path(project, subscription, "offsets"), _offsets)

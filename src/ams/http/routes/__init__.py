@@ -1,7 +1,9 @@
 """The rooms of the API behind the hot routes: one file per resource, joined here into one table."""
 
 from ams.about import About
+from ams.dead_letters import DeadLetters
 from ams.doctor import Doctor
+from ams.http.routes.dead_letters import DeadLetterRoutes
 from ams.http.routes.doctor import DoctorRoutes
 from ams.http.routes.members import MemberRoutes
 from ams.http.routes.metrics import MetricsRoutes
@@ -56,6 +58,7 @@ def rows(
     push_secrets: PushSecrets,
     leasing: Leasing,
     watcher: PushWatcher,
+    dead_letters: DeadLetters,
     about: About,
     metrics: Metrics,
     usage: Usage,
@@ -72,6 +75,7 @@ def rows(
         *PushRoutes(pushing, push_secrets).rows(),
         *PushStatusRoutes(watcher).rows(),
         *LeaseRoutes(leasing, pushing).rows(),
+        *DeadLetterRoutes(dead_letters).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),
         *ReadingRoutes(reader).rows(),
         *RetentionRoutes(retention).rows(),

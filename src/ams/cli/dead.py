@@ -1,0 +1,188 @@
+"""`ams dead`: messages that an endpoint refused too often, and publishing them again."""
+
+import hashlib
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, NamedTuple
+
+import typer
+
+from ams.cli.arguments import SubscriptionName
+from ams.cli.command import Session, examples, with_session
+from ams.cli.completing import topic_names
+from ams.cli.exits import Usage
+from ams.cli.output import columns, emit, fields, json_line, printable, short_name
+from ams.cli.pull import data_text
+from ams.client import wire
+from ams.client.errors import NotFound
+
+app = typer.Typer(
+    help="Dead letters: messages that an endpoint refused too often.",
+    no_args_is_help=True,
+    epilog=examples("ams dead list watering", "ams dead show watering 3", "ams dead redrive watering 3 4"),
+)
+
+AT_ONCE = 500
+"""Messages that are read at once."""
+_PREFIX = "deadLetter"
+_NAMES = ("Subscription", "SourceTopic", "MessageId", "PublishTime", "Reason", "Attempts", "Status")
+_OURS = frozenset(_PREFIX + name for name in _NAMES)
+"""The attributes a dead letter is given (docs/reference/push.md)."""
+
+Limit = Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")]
+From = Annotated[
+    str, typer.Option("--from", metavar="TOPIC", help="Another dead letter topic.", autocompletion=topic_names)
+]
+Through = Annotated[
+    str, typer.Option("--subscription", metavar="SUB", help="Subscription to that topic; a consumer needs one.")
+]
+Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids in that topic.", show_default=False)]
+
+
+class Redriven(NamedTuple):
+    """A dead letter that was published again."""
+
+    id: str
+    topic: str
+    message_id: str
+
+
+class _Place(NamedTuple):
+    """Where the dead letters of a subscription are."""
+
+    session: Session
+    subscription: str
+    topic: str
+    through: str
+
+    def newest(self) -> Iterator[wire.ReadMessage]:
+        """Yield the dead letters of the subscription, the newest first."""
+        ids = self._ids()
+        for stop in range(ids.stop, ids.start, -AT_ONCE):
+            yield from reversed(self._between(max(stop - AT_ONCE, ids.start), stop))
+
+    def oldest(self) -> Iterator[wire.ReadMessage]:
+        """Yield them the oldest first."""
+        ids = self._ids()
+        for start in range(ids.start, ids.stop, AT_ONCE):
+            yield from self._between(start, min(start + AT_ONCE, ids.stop))
+
+    def one(self, number: int) -> wire.ReadMessage:
+        """Return the dead letter with an id; raise `NotFound` when it is none of the subscription."""
+        found = self._between(number, number + 1) if number in self._ids() else []
+        if not found:
+            raise NotFound(f"{number} is no dead letter of subscription {self.subscription} in topic {self.topic}")
+        return found[0]
+
+    def _ids(self) -> range:
+        """Return the ids of all messages in the topic."""
+        call = wire.get_topic_offsets(self.session.project, self.topic, subscription=self.through)
+        bounds = self.session.call(call)
+        return range(bounds.min, bounds.max)
+
+    def _between(self, start: int, stop: int) -> list[wire.ReadMessage]:
+        asked = wire.read_topic(
+            self.session.project, self.topic, start=start, stop=stop, most=stop - start, subscription=self.through
+        )
+        return [each for each in self.session.call(asked) if self._is_own(each) and start <= each.offset < stop]
+
+    def _is_own(self, message: wire.ReadMessage) -> bool:
+        # By the name alone: a project may have been renamed since.
+        return short_name(message.attributes.get(_PREFIX + "Subscription", "")) == self.subscription
+
+
+@app.command("list")
+@with_session
+def list_(
+    session: Session, subscription: SubscriptionName, limit: Limit = 100, source: From = "", through: Through = ""
+) -> None:
+    """List the dead letters of a subscription, the newest first."""
+    found = list(islice(_place(session, subscription, source, through).newest(), limit))
+    session.show(found, columns(("ID", "SINCE", "MESSAGE", "ATTEMPTS", "STATUS", "REASON"), map(_row, found)))
+
+
+@app.command()
+@with_session
+def show(
+    session: Session,
+    subscription: SubscriptionName,
+    number: Annotated[int, typer.Argument(metavar="ID", min=0, help="Id in that topic.", show_default=False)],
+    source: From = "",
+    through: Through = "",
+) -> None:
+    """Show a dead letter: why it is one, and the message as it was published."""
+    found = _place(session, subscription, source, through).one(number)
+    own = {f"attribute {name}": value for name, value in _original(found).items()}
+    said = {
+        "id": found.message_id,
+        "since": found.publish_time,
+        "message": _said(found, "MessageId"),
+        "published": _said(found, "PublishTime"),
+        "topic": short_name(_said(found, "SourceTopic")),
+        "attempts": _said(found, "Attempts"),
+        "status": _said(found, "Status"),
+        "reason": _said(found, "Reason"),
+    }
+    session.show(found, fields({**said, **own, "data": data_text(found)}))
+
+
+@app.command()
+@with_session
+def redrive(
+    session: Session,
+    subscription: SubscriptionName,
+    numbers: Ids = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them, the oldest first.")] = False,
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Another topic.", autocompletion=topic_names)] = "",
+    source: From = "",
+    through: Through = "",
+) -> None:
+    """Publish dead letters again as they were; asked again, each is still published once."""
+    if bool(numbers) == every:
+        raise Usage("name the dead letters by their ids, or give --all")
+    place = _place(session, subscription, source, through)
+    target = to or short_name(session.call(wire.get_subscription(session.project, subscription)).topic)
+    letters = place.oldest() if every else [place.one(number) for number in numbers or ()]
+    for letter in letters:
+        _tell(session, _published(place, letter, target))
+
+
+def _published(place: _Place, letter: wire.ReadMessage, target: str) -> Redriven:
+    message = wire.Message(data=letter.data, attributes=_original(letter))
+    # One place is one letter: a topic made anew under its name has other times.
+    words = " ".join((place.topic, letter.message_id, letter.publish_time))
+    key = f"redrive-{hashlib.sha256(words.encode()).hexdigest()}"
+    published = place.session.patient.call(wire.publish(place.session.project, target, [message], key=key))
+    return Redriven(letter.message_id, target, published.message_ids[0])
+
+
+def _tell(session: Session, redriven: Redriven) -> None:
+    if session.for_programs:
+        emit(json_line({"id": redriven.id, "topic": redriven.topic, "messageId": redriven.message_id}))
+    else:
+        emit(printable(f"{redriven.id} is {redriven.message_id} in topic {redriven.topic}"))
+
+
+def _place(session: Session, subscription: str, source: str, through: str) -> _Place:
+    """Return where to look; raise `Usage` for a subscription that has no dead letter topic, unless one is named."""
+    if source:
+        return _Place(session, subscription, source, through)
+    config = session.call(wire.get_subscription(session.project, subscription)).push_config
+    topic = short_name(str(config.get("deadLetterTopic", "")))
+    if not topic:
+        raise Usage(f"subscription {subscription} has no dead letter topic: name the one it had with --from")
+    return _Place(session, subscription, topic, through)
+
+
+def _row(letter: wire.ReadMessage) -> tuple[str, ...]:
+    said = (_said(letter, name) for name in ("MessageId", "Attempts", "Status", "Reason"))
+    return (letter.message_id, letter.publish_time, *said)
+
+
+def _said(letter: wire.ReadMessage, name: str) -> str:
+    return letter.attributes.get(_PREFIX + name, "")
+
+
+def _original(letter: wire.ReadMessage) -> dict[str, str]:
+    """Return the attributes the message had, without those that tell of its death."""
+    return {name: value for name, value in letter.attributes.items() if name not in _OURS}

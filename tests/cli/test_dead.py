@@ -1,0 +1,136 @@
+import json
+
+import pytest
+
+from tests.cli.conftest import WORKER_TOKEN, Ams
+from tests.support.dead_letters import bury
+from tests.support.service import LiveService
+
+URL = "https://pump.example/in"
+
+
+@pytest.fixture
+def sub(ams: Ams, project: str, service: LiveService) -> str:
+    """Make a subscription to `jobs` whose endpoint refused the first two of four messages; `other` has one too."""
+    for topic in ("jobs", "dead"):
+        ams("topics", "create", topic)
+    for name in ("reader", "other"):
+        ams("subs", "create", name, "--topic", "jobs")
+        assert ams("subs", "push-config", name, "--url", URL, "--dead-letter-topic", "dead").returncode == 0
+    ams("publish", "jobs", "--attr", "kind=x", stdin="one\ntwo\nthree\nfour\n")
+    for name, offset in (("reader", 0), ("other", 0), ("reader", 1)):
+        put_aside(service, project, name, offset)
+    return "reader"
+
+
+def put_aside(service: LiveService, project: str, name: str, offset: int) -> None:
+    path = f"projects/{project}/subscriptions/{name}"
+    bury(service.base_url, service.ca, WORKER_TOKEN, path, offset, f"no {offset}", 422)
+
+
+def jobs(ams: Ams, topic: str = "jobs") -> list[dict[str, object]]:
+    return [json.loads(line) for line in ams("topics", "read", topic, "-o", "json").stdout.splitlines()]
+
+
+def test_those_of_a_subscription_are_listed_the_newest_first(ams: Ams, sub: str) -> None:
+    rows = [line.split() for line in ams("dead", "list", sub).stdout.splitlines()]
+
+    assert rows[0] == ["ID", "SINCE", "MESSAGE", "ATTEMPTS", "STATUS", "REASON"]
+    assert [[row[0], *row[2:]] for row in rows[1:]] == [
+        ["2", "1", "3", "422", "no", "1"],
+        ["0", "0", "3", "422", "no", "0"],
+    ]
+    assert len(ams("dead", "list", sub, "--limit", "1").stdout.splitlines()) == 2
+    [letter] = json.loads(ams("dead", "list", "other", "-o", "json").stdout)
+    assert (letter["messageId"], letter["attributes"]["deadLetterMessageId"]) == ("1", "0")
+
+
+def test_many_are_found_over_the_bounds_of_what_is_read_at_once(
+    ams: Ams, sub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.cli.dead.AT_ONCE", 1)
+
+    assert [line.split()[0] for line in ams("dead", "list", sub).stdout.splitlines()[1:]] == ["2", "0"]
+    assert [line.split()[0] for line in ams("dead", "redrive", sub, "--all").stdout.splitlines()] == ["0", "2"]
+
+
+def test_one_is_shown_as_it_was_and_why_it_is_dead(ams: Ams, sub: str) -> None:
+    shown = dict(line.split(maxsplit=1) for line in ams("dead", "show", sub, "2").stdout.splitlines())
+
+    assert (shown["message"], shown["topic"], shown["status"], shown["reason"]) == ("1", "jobs", "422", "no 1")
+    assert (shown["attribute"].split(), shown["data"]) == (["kind", "x"], "two")
+    assert json.loads(ams("dead", "show", sub, "2", "-o", "json").stdout)["offset"] == 2
+
+
+@pytest.mark.parametrize("number", ["1", "7"])
+def test_one_of_another_subscription_or_none_is_not_found(ams: Ams, sub: str, number: str) -> None:
+    for command in ("show", "redrive"):
+        asked = ams("dead", command, sub, number)
+
+        assert asked.returncode == 4
+        assert asked.stderr == f"ams: {number} is no dead letter of subscription {sub} in topic dead\n"
+    assert len(jobs(ams)) == 4
+
+
+def test_they_are_published_again_as_they_were_once_each(ams: Ams, sub: str) -> None:
+    before = jobs(ams)
+
+    assert ams("dead", "redrive", sub, "2").stdout == "2 is 4 in topic jobs\n"
+    again = ams("dead", "redrive", sub, "--all", "-o", "json").stdout.splitlines()
+
+    assert [json.loads(line) for line in again] == [
+        {"id": "0", "topic": "jobs", "messageId": "5"},
+        {"id": "2", "topic": "jobs", "messageId": "4"},
+    ]
+    after = jobs(ams)
+    assert [(each["data"], each["attributes"]) for each in after[4:]] == [
+        (before[1]["data"], {"kind": "x"}),
+        (before[0]["data"], {"kind": "x"}),
+    ]
+
+
+def test_they_may_go_to_another_topic(ams: Ams, sub: str) -> None:
+    ams("topics", "create", "again")
+
+    assert ams("dead", "redrive", sub, "--all", "--to", "again").stdout.split()[-1] == "again"
+
+    assert (len(jobs(ams, "again")), len(jobs(ams))) == (2, 4)
+
+
+def test_what_was_refused_again_is_another_dead_letter(ams: Ams, sub: str, project: str, service: LiveService) -> None:
+    ams("dead", "redrive", sub, "0")
+    for offset in (2, 3, 4):
+        put_aside(service, project, sub, offset)
+
+    newest = json.loads(ams("dead", "list", sub, "--limit", "1", "-o", "json").stdout)[0]
+
+    assert (newest["messageId"], newest["attributes"]["deadLetterMessageId"]) == ("5", "4")
+    assert ams("dead", "redrive", sub, "5").stdout == "5 is 5 in topic jobs\n"
+
+
+def test_a_subscription_without_a_dead_letter_topic_needs_to_be_told_where(ams: Ams, sub: str) -> None:
+    ams("subs", "push-config", sub, "--none")
+
+    asked = ams("dead", "list", sub)
+
+    assert asked.returncode == 2
+    assert "subscription reader has no dead letter topic: name the one it had with --from" in asked.stderr
+    assert len(ams("dead", "list", sub, "--from", "dead").stdout.splitlines()) == 3
+    ams("subs", "delete", sub)
+    assert ams("dead", "redrive", sub, "--all", "--from", "dead").returncode == 4
+    assert ams("dead", "redrive", sub, "--all", "--from", "dead", "--to", "jobs").returncode == 0
+
+
+def test_a_topic_that_is_gone_is_told(ams: Ams, sub: str) -> None:
+    ams("topics", "delete", "dead")
+
+    assert ams("dead", "list", sub).returncode == 4
+    assert ams("dead", "list", "nobody").returncode == 4
+
+
+@pytest.mark.parametrize("wrong", [[], ["0", "--all"]])
+def test_what_is_published_again_is_said_one_way(ams: Ams, sub: str, wrong: list[str]) -> None:
+    asked = ams("dead", "redrive", sub, *wrong)
+
+    assert asked.returncode == 2
+    assert "name the dead letters by their ids, or give --all" in asked.stderr

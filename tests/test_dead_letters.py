@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ams.clock import Milliseconds, publish_time
 from ams.cursors.sqlite import SqliteCursors
-from ams.dead_letters import MAX_REASON, DeadLetters
+from ams.dead_letters import MAX_REASON, DeadLetters, NotNext
 from ams.errors import Conflict, CursorsUnavailable, NotAllowed, SubscriptionGone, TooLarge
 from ams.log.base import Appended
 from ams.log.embedded import EmbeddedLog
@@ -142,7 +142,7 @@ async def test_asked_again_it_is_put_aside_once(house: House) -> None:
 async def test_what_is_not_the_next_message_is_not_put_aside(house: House, offset: int) -> None:
     await house.publish(2)
 
-    with pytest.raises(Conflict, match="^Message is not the next one of the subscription$"):
+    with pytest.raises(NotNext, match="^Message is not the next one of the subscription$"):
         await bury(house, offset)
 
     assert (await dead_ids(house), await standing(house)) == ([], 0)
@@ -225,7 +225,7 @@ class Seeking:
         return appended
 
 
-@pytest.mark.parametrize(("to", "told"), [(4, contextlib.nullcontext()), (0, pytest.raises(Conflict, match="next"))])
+@pytest.mark.parametrize(("to", "told"), [(4, contextlib.nullcontext()), (0, pytest.raises(NotNext))])
 async def test_a_seek_meanwhile_wins(house: House, to: int, told: contextlib.AbstractContextManager[object]) -> None:
     await house.publish(5)
     sought = replace(dead_letters(house), log=Seeking(house, to))  # type: ignore[arg-type]

@@ -41,6 +41,13 @@ _NEVER = Milliseconds(2**62)
 logger = structlog.get_logger("ams.dead_letters")
 
 
+class NotNext(Conflict):
+    """The message is not the next one: the subscription was moved, and whoever pulled it must pull again."""
+
+    def __init__(self) -> None:
+        super().__init__(NOT_NEXT)
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
     """Puts messages aside."""
@@ -62,9 +69,9 @@ class DeadLetters:
     async def bury(self, subscription: Subscription, project: str, offset: Offset, verdict: Verdict) -> None:
         """Put the next message of a subscription of `project` aside, once however often asked, and acknowledge it.
 
-        One that is acknowledged already is left alone. Raises `Conflict` when there is nowhere to put it, when it is
-        not the next one, or when the subscription is moved meanwhile; `TooLarge` when it does not fit with what has to
-        be said of it; `Unavailable` when log or cursors cannot store now. It is not acknowledged then.
+        One that is acknowledged already is left alone. Raises `Conflict` when there is nowhere to put it;
+        `NotNext` when it is not the next one, or the subscription is moved meanwhile; `TooLarge` when it does not fit
+        with what has to be said of it; `Unavailable` when log or cursors cannot store now. It is not acknowledged then.
         """
         target = await self._target(subscription)
         source = await topic_of(self.registry, subscription)
@@ -78,7 +85,7 @@ class DeadLetters:
         try:
             await self.cursors.acknowledge(subscription.id, offset, _NEVER)
         except InvalidInput:  # a seek took the hand-out away
-            raise Conflict(NOT_NEXT) from None
+            raise NotNext from None
         self.counts.note_acknowledgement(subscription.id)
         logger.info("message.buried", subscription=added[PREFIX + "Subscription"], offset=offset, status=verdict.status)
 
@@ -103,9 +110,9 @@ class DeadLetters:
             return None
         read = await self.log.read(topic, position.offset, max_messages=1, max_bytes=1)
         if not read or not read[0].offset == offset == position.offset:
-            raise Conflict(NOT_NEXT)
+            raise NotNext
         if not await self.cursors.hand_out(subscription.id, position.generation, Offset(offset + 1)):
-            raise Conflict(NOT_NEXT)
+            raise NotNext
         return read[0]
 
     async def _append(self, topic: Topic, letter: Message, added: Mapping[str, str], key: str) -> None:

@@ -134,3 +134,17 @@ def test_what_is_published_again_is_said_one_way(ams: Ams, sub: str, wrong: list
 
     assert asked.returncode == 2
     assert "name the dead letters by their ids, or give --all" in asked.stderr
+
+
+def test_a_consumer_looks_through_a_subscription_to_the_topic(ams: Ams, sub: str, project: str) -> None:
+    made = ams("members", "create", f"{project}-con", "--role", "consumer", "-o", "json")
+    token = json.loads(made.stdout)["token"]
+    ams("subs", "create", "graves", "--topic", "dead")
+    for name in ("graves", sub):
+        ams("subs", "set-acl", name, f"{project}-con")
+
+    assert ams("dead", "list", sub, AMS_TOKEN=token).returncode == 3
+    listed = ams("dead", "list", sub, "--subscription", "graves", AMS_TOKEN=token)
+
+    assert len(listed.stdout.splitlines()) == 3, listed.stderr
+    assert ams("dead", "redrive", sub, "0", "--subscription", "graves", AMS_TOKEN=token).returncode == 3

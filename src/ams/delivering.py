@@ -22,6 +22,8 @@ from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
 
+_NO_DEADLINE = Milliseconds(2**62)
+
 Gone = asyncio.Future[None]
 """Completes when the client has left."""
 
@@ -55,27 +57,33 @@ class Deliverer:
         max_messages: int,
         *,
         wait: bool,
+        seconds: float | None = None,
+        max_bytes: int | None = None,
         gone: Callable[[], Gone] | None = None,
         again: Callable[[], Awaitable[Subscription]] | None = None,
     ) -> Sequence[Stored]:
         """Return up to `max_messages` from the cursor on; with `wait`, as soon as there is one, else after a while.
 
-        `gone` starts watching for the client to leave; it is called only when there is something to wait for. `again`
-        is asked after a wait whether the caller may still have what came, and raises if not.
+        `seconds` and `max_bytes` take the place of the service's own limits, for who asks from inside. `gone` starts
+        watching for the client to leave; it is called only when there is something to wait for. `again` is asked after
+        a wait whether the caller may still have what came, and raises if not.
         """
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + (self.wait_seconds if wait else 0)
+        patience = self.wait_seconds if seconds is None else seconds
+        give_up = loop.time() + (patience if wait else 0)
         left: Gone | None = None
         while True:
             topic = await topic_of(self.registry, subscription)
             with no_topic_is_a_conflict():
-                messages, end = await self._take(subscription, topic.id, min(max_messages, self.max_messages))
-            seconds = give_up - loop.time()
-            if messages or seconds <= 0 or self._stopping:
+                messages, end = await self._take(
+                    subscription, topic.id, min(max_messages, self.max_messages), max_bytes or self.max_bytes
+                )
+            left_seconds = give_up - loop.time()
+            if messages or left_seconds <= 0 or self._stopping:
                 break
             if left is None and gone is not None:
                 left = gone()
-            await self._wait(subscription.id, topic.id, end, seconds, left)
+            await self._wait(subscription.id, topic.id, end, left_seconds, left)
             if self._stopping or (left is not None and left.done()) or loop.time() >= give_up:
                 break
             if again is not None:
@@ -96,6 +104,14 @@ class Deliverer:
         await self.cursors.acknowledge(subscription.id, Offset(last), deadline)
         self.counts.note_acknowledgement(subscription.id)
 
+    async def settle(self, subscription: Subscription, last: Offset) -> None:
+        """Acknowledge up to `last` for who delivers inside the service.
+
+        There is no deadline to keep: nobody else delivers it meanwhile (`ams.push.leases`).
+        """
+        await self.cursors.acknowledge(subscription.id, last, _NO_DEADLINE)
+        self.counts.note_acknowledgement(subscription.id)
+
     def stop_waiting(self) -> None:
         """End every waiting pull with what it has: nothing; from now on none waits. For an orderly stop."""
         self._stopping = True
@@ -103,9 +119,13 @@ class Deliverer:
             task.cancel()
 
     def wake(self, subscription: SubscriptionId) -> None:
-        """Let the pulls that wait on a subscription look again: it was deleted."""
+        """Let the pulls that wait on a subscription look again: it was deleted, or its cursor moved."""
         for task in [task for task, each in self._waiting.items() if each == subscription]:
             task.cancel()
+
+    def waited_on(self) -> frozenset[SubscriptionId]:
+        """Return the subscriptions that pulls wait on."""
+        return frozenset(self._waiting.values())
 
     @property
     def waiting(self) -> int:
@@ -124,12 +144,12 @@ class Deliverer:
         return subscription
 
     async def _take(
-        self, subscription: Subscription, topic: TopicId, max_messages: int
+        self, subscription: Subscription, topic: TopicId, max_messages: int, max_bytes: int
     ) -> tuple[Sequence[Stored], Offset]:
         """Read from the cursor and record the hand-out; again when somebody moved the cursor in between."""
         while True:
             position = await self.cursors.position(subscription.id, topic)
-            messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=self.max_bytes)
+            messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=max_bytes)
             if not messages:
                 end = await self._end(subscription, topic, position)
                 if end is not None:

@@ -1,1 +1,168 @@
-"""Pushers: the workers that deliver inside the service, and the engines as their upstream."""
+"""Pushers: the workers that deliver inside the service, and the engines as their upstream.
+
+What is delivered is what the registry wants, shared with whoever else delivers (`ams.leasing`), whatever happened
+before: nothing else is remembered. Whoever changes a push configuration here lets the workers follow at once.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import structlog
+
+from ams.clock import publish_time
+from ams.cursors.base import Cursors, Place
+from ams.dead_letters import DeadLetters
+from ams.delivering import Deliverer
+from ams.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
+from ams.finding import topic_of
+from ams.leasing import Leasing
+from ams.log.base import Log
+from ams.names import Offset, ProjectName, SubscriptionId, SubscriptionName
+from ams.push.holding import Holding
+from ams.push.target import Target
+from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Verdict
+from ams.push.workers import Workers
+from ams.registry.records import Subscription
+from ams.registry.registry import Registry
+
+DRAIN_SECONDS = 4.0
+"""What deliveries under way have to end when the service stops; who gets more has an endpoint that hangs."""
+SETTLE_SECONDS = 2.0
+"""How long a request that changed what is wanted waits for the workers to have heard of it."""
+LONGEST_WAIT = 3600.0
+"""Seconds; an idle worker looks at its cursor once an hour, beside when it is woken."""
+LOOK_SECONDS = 4.0
+"""How soon a cursor that another node moved is noticed."""
+
+logger = structlog.get_logger("ams.push")
+
+
+class Engines:
+    """The engines of this process as the upstream of its workers (`ams.push.upstream`)."""
+
+    def __init__(
+        self, registry: Registry, log: Log, cursors: Cursors, deliverer: Deliverer, dead_letters: DeadLetters
+    ) -> None:
+        self._registry = registry
+        self._log = log
+        self._cursors = cursors
+        self._deliverer = deliverer
+        self._dead_letters = dead_letters
+
+    async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
+        """Return the next messages; waits until there is one."""
+        with _told_upstream():
+            subscription = await self._subscription(target)
+            found = await self._deliverer.pull(
+                subscription, max_messages, wait=True, seconds=LONGEST_WAIT, max_bytes=max_bytes
+            )
+        return [Pulled(each.offset, str(each.offset), publish_time(each.time), each.fragment) for each in found]
+
+    async def acknowledge(self, target: Target, last: Pulled) -> None:
+        """Acknowledge everything up to `last`."""
+        with _told_upstream():
+            subscription = await self._subscription(target)
+            try:
+                await self._deliverer.settle(subscription, Offset(last.offset))
+            except (InvalidInput, AckTimeout) as error:  # somebody moved the cursor meanwhile
+                raise NotTaken(error.message) from error
+
+    async def bury(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+        """Put a message into the dead letter topic, and acknowledge it."""
+        with _told_upstream():
+            subscription = await self._subscription(target)
+            project, _ = _names(target)
+            await self._dead_letters.bury(subscription, project, Offset(message.offset), verdict)
+
+    async def backlog(self, target: Target) -> int | None:
+        """Return how many messages are not acknowledged."""
+        with _told_upstream():
+            subscription = await self._subscription(target)
+            topic = await topic_of(self._registry, subscription)
+            position = await self._cursors.position(subscription.id, topic.id)
+            bounds = await self._log.bounds(topic.id)
+            return bounds.end - max(position.offset, bounds.oldest)
+
+    def patience(self, target: Target) -> float | None:
+        """Return that any time will do: nobody else delivers it meanwhile."""
+        return None
+
+    async def _subscription(self, target: Target) -> Subscription:
+        project, name = _names(target)
+        place = await self._registry.projects.find(project)
+        found = await self._registry.subscriptions.find(place.id, name) if place else None
+        if found is None or found.id != target.id:
+            raise Gone("Subscription doesn't exist")
+        return found
+
+
+def _names(target: Target) -> tuple[ProjectName, SubscriptionName]:
+    _, _, project, _, name = target.path.split("/")
+    return ProjectName(project), SubscriptionName(name)
+
+
+@contextlib.contextmanager
+def _told_upstream() -> Iterator[None]:
+    """Tell what the engines raise in the words of workers."""
+    try:
+        yield
+    except NotFound as error:
+        raise Gone(error.message) from error
+    except (Conflict, NotAllowed, TooLarge, InvalidInput) as error:
+        raise Refused(error.message) from error
+    except AmsError as error:
+        raise Away(error.message) from error
+
+
+class Pushers:
+    """The workers of this process, as long as it serves."""
+
+    def __init__(self, leasing: Leasing, workers: Workers, moves: "Moves | None" = None) -> None:
+        """`moves` is needed where other nodes move cursors too."""
+        self.workers = workers
+        self._holding = Holding(workers, leasing.beat)
+        self._moves = moves
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to deliver, in the background."""
+        await self._holding.start()
+        if self._moves is not None:
+            self._watching = asyncio.create_task(self._moves.keep_looking(), name="ams-push-moves")
+
+    async def settle(self) -> None:
+        """Let the workers follow what is wanted now; returns when they do, or after a while."""
+        await self._holding.settle(SETTLE_SECONDS)
+
+    async def close(self) -> None:
+        """Finish what is being delivered, and leave the rest to others."""
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._holding.close(DRAIN_SECONDS)
+
+
+class Moves:
+    """Wakes the pulls of subscriptions whose cursors another node moved, as by a seek: their workers wait here."""
+
+    def __init__(self, cursors: Cursors, deliverer: Deliverer) -> None:
+        self._cursors = cursors
+        self._deliverer = deliverer
+        self._known: Mapping[SubscriptionId, Place] = {}
+
+    async def keep_looking(self) -> None:
+        """Look every few seconds, until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self.look()
+            except AmsError as error:
+                logger.debug("push.moves_unknown", reason=error.message)
+
+    async def look(self) -> None:
+        """Wake whoever waits on a cursor that stands elsewhere than at the last look."""
+        places = await self._cursors.places()
+        for subscription in self._deliverer.waited_on():
+            if places.get(subscription) != self._known.get(subscription):
+                self._deliverer.wake(subscription)
+        self._known = places

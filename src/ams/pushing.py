@@ -1,16 +1,22 @@
-"""Push as state: configurations are checked, stored and verified here; delivering is done by a push server.
+"""Push as state: configurations are checked, stored and verified here; delivering is done by workers.
 
 What is stored is what is wanted (contract 13, 17.2 A13): whoever delivers follows it, after any failure on either side.
+The workers are in this service (`ams.pushers`), in `ams push` processes that share the work with it by leases
+(`ams.leasing`), or in a push server that is told what to do by gRPC (`ams.push_rpc`).
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ams.access.admission import Caller
+from ams.access.roles import PUSH_WORKER
 from ams.errors import Conflict, NotAuthenticated, Unavailable
 from ams.finding import find_dead_letter_topic, find_subscription
-from ams.names import SubscriptionName, TopicName, UserId, subscription_path
+from ams.leasing import Leasing
+from ams.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
 from ams.push.endpoint import CheckFailed, EndpointCheck, Places
+from ams.push.state import text
 from ams.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
@@ -20,6 +26,9 @@ DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"
 UNREACHABLE = "Push server is currently unavailable"
 """What is told of a push server that does not answer (contract 13.6)."""
+SERVING = "SERVING"
+FIRST_WORKER = UserName("push_worker_0")
+"""By convention (contract 13.5)."""
 
 
 class PushServer(Protocol):
@@ -35,6 +44,10 @@ class PushServer(Protocol):
 
     async def health(self, *, details: bool) -> str:
         """Return the health of the server itself; with `details`, as its transport words it (contract 14.5)."""
+        ...
+
+    async def settle(self) -> None:
+        """Bring what is delivered in step with what is wanted, which has changed; what fails is tried again later."""
         ...
 
 
@@ -53,6 +66,36 @@ class NoPushServer:
         """Return that nobody delivers."""
         return "No push server is connected" if details else UNREACHABLE
 
+    async def settle(self) -> None:
+        """Do nothing: there is nobody to tell."""
+
+
+class Leaseholders:
+    """The workers that deliver by leases, wherever they are, as a push server."""
+
+    def __init__(self, leasing: Leasing, settle: Callable[[], Awaitable[None]]) -> None:
+        """`settle` lets the workers in this process look at once; others do so within two seconds."""
+        self._leasing = leasing
+        self._settle = settle
+
+    async def status(self, path: str) -> str:
+        """Return that no worker tells of a subscription (`Pushing.status` asks those first)."""
+        return f"Error: Subscription {path} is not active" if await self._leasing.is_held() else UNREACHABLE
+
+    async def deactivated(self, path: str) -> str:
+        """Return that nobody delivers it any more: its workers find that it is gone."""
+        return f"Subscription {path} deactivated" if await self._leasing.is_held() else UNREACHABLE
+
+    async def health(self, *, details: bool) -> str:
+        """Return whether there is any worker."""
+        if await self._leasing.is_held():
+            return SERVING
+        return "No worker has a lease" if details else UNREACHABLE
+
+    async def settle(self) -> None:
+        """Let the workers in this process look at once."""
+        await self._settle()
+
 
 @dataclass(frozen=True, slots=True)
 class Pushing:
@@ -62,10 +105,12 @@ class Pushing:
     enabled: bool = False
     """Setting `push_enabled`."""
     worker_token: str = ""
-    """The token of the user who delivers (contract 13.5)."""
+    """The token of the user who delivers (contract 13.5); empty: it is the service's own, `push_worker_0`."""
     endpoints: EndpointCheck | None = None
     """Asks endpoints for their hash; always there when push is enabled."""
     server: PushServer = NoPushServer()
+    leasing: Leasing | None = None
+    """Who holds what, where workers deliver by leases."""
     places: Places = field(default_factory=Places)
     """Of those endpoints that are asked at the same time."""
 
@@ -99,6 +144,7 @@ class Pushing:
             return modified(existing, asked, new_token)
 
         await self.registry.subscriptions.change_push(caller.here.id, name, change, worker)
+        await self.server.settle()
 
     async def _with_dead_letters(
         self, caller: Caller, name: SubscriptionName, asked: AskedPush, worker: UserId | None
@@ -130,17 +176,26 @@ class Pushing:
             return verified(config)
 
         await self.registry.subscriptions.change_push(caller.here.id, name, change, worker)
+        await self.server.settle()
+
+    async def created(self, subscription: Subscription) -> None:
+        """Begin to deliver a new subscription, if it needs no verifying (contract 13.2)."""
+        if subscription.push is not None and subscription.push.verified:
+            await self.server.settle()
 
     async def status(self, project: str, subscription: Subscription) -> str:
         """Return how delivery goes; empty for what is not to be delivered (contract 9.1)."""
         if subscription.push is None or not subscription.push.verified:
             return ""
-        return await self.server.status(subscription_path(project, subscription.name))
+        path = subscription_path(project, subscription.name)
+        state = await self.leasing.state(subscription.id) if self.leasing else None
+        return text(path, state) if state else await self.server.status(path)
 
     async def deleted(self, project: str, subscription: Subscription) -> str:
         """Return what becomes of the delivery of a deleted subscription; empty if there was none (contract 9.2)."""
         if subscription.push is None or not subscription.push.verified:
             return ""
+        await self.server.settle()
         return await self.server.deactivated(subscription_path(project, subscription.name))
 
     async def place_worker(self) -> bool:
@@ -154,9 +209,12 @@ class Pushing:
         return worker is not None
 
     async def worker(self) -> UserId | None:
-        """Return the user who delivers; None when the token is nobody's."""
-        principal = await self.registry.users.principal(self.worker_token) if self.worker_token else None
-        return principal.id if principal else None
+        """Return the user who delivers; None when the token is nobody's, or the service's own worker is gone."""
+        if self.worker_token:
+            principal = await self.registry.users.principal(self.worker_token)
+            return principal.id if principal else None
+        user = await self.registry.users.by_name(FIRST_WORKER)
+        return user.id if user and PUSH_WORKER in user.service_roles else None
 
     def _required(self, worker: UserId | None) -> UserId:
         if not self.enabled:

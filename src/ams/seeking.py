@@ -12,7 +12,7 @@ from ams.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Bounds, Log
 from ams.losses import follow
-from ams.names import Offset, SubscriptionName, TopicId
+from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
 
@@ -32,6 +32,8 @@ class Seeker:
     registry: Registry
     log: Log
     cursors: Cursors
+    moved: Callable[[SubscriptionId], None] = lambda _: None
+    """Is told of each subscription that was moved: whoever waits for its messages looks again."""
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
         """Return where the subscription stands; a cursor that retention has passed is moved up first."""
@@ -95,6 +97,7 @@ class Seeker:
                 offset = await where(topic.id, bounds)
             await follow(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.seek(subscription.id, topic.id, offset):
+                self.moved(subscription.id)
                 return Offsets(bounds.oldest, bounds.end, offset)
 
     async def _offsets(self, subscription: Subscription, topic: TopicId) -> Offsets:

@@ -136,9 +136,12 @@ class Settings:
     max_read_messages: int = _setting(1_000_000, "Most messages a range read answers; larger wishes are cut silently.")
     pull_wait: Seconds = _setting(Seconds(3.0), "How long a pull waits for a first message; 0 answers at once.")
     lenient_data: bool = _setting(False, "Store message data that is not base64 as it is.")
-    push_enabled: bool = _setting(False, "Whether subscriptions may have a push configuration.")
+    push_enabled: bool = _setting(True, "Whether subscriptions may have a push configuration.")
+    push_inside: bool = _setting(
+        True, "Whether this service delivers by itself; off where `ams push` does, and with a push_server_host."
+    )
     push_worker_token: str = _setting(
-        "", "Token of the user who delivers; a start with push enabled makes user push_worker_0 if it is nobody's.",
+        "", "Token of the user who delivers; push_worker_0 is made with it if it is nobody's. Empty = one of its own.",
         secret=True,
     )  # fmt: skip
     push_server_host: str = _setting("", "Host of a push server of its own; empty = none.")

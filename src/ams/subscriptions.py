@@ -86,7 +86,7 @@ class Subscriptions:
         # The cursor first: a registered subscription can always be pulled from.
         await self._cursors.create(identity, target.id, (await self._log.bounds(target.id)).end)
         try:
-            return await self._registry.subscriptions.create(
+            made = await self._registry.subscriptions.create(
                 identity,
                 caller.here.id,
                 name,
@@ -99,6 +99,8 @@ class Subscriptions:
             # Surely not registered. After any other failure the cursor is left to the sweep at the next start.
             await self._cursors.drop(identity)
             raise
+        await self._pushing.created(made)
+        return made
 
     async def delete(self, caller: Caller, name: SubscriptionName) -> str:
         """Remove a subscription, its place in the topic and its access list; raise `NotFound`.

@@ -9,14 +9,13 @@ from ams.access.admission import Caller
 from ams.access.roles import PUSH_WORKER, ROLES, SERVICE_ADMIN, check_project_roles, check_service_roles
 from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthenticated, NotFound
 from ams.names import ProjectId, UserId, UserName, checked_name
+from ams.pushing import FIRST_WORKER
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Grant, Project, User, UserDetails
 from ams.registry.registry import Registry
 from ams.registry.secrets import new_token
 
 FIRST_ADMIN = UserName("admin")
-FIRST_WORKER = UserName("push_worker_0")
-"""By convention (contract 13.5)."""
 
 logger = structlog.get_logger("ams.users")
 
@@ -173,12 +172,12 @@ async def first_admin(registry: Registry, keep: Callable[[str], None], forget: C
     return True
 
 
-async def push_worker(registry: Registry, token: str) -> bool:
-    """Make the user `push_worker_0` with role push_worker when `token` is nobody's.
+async def push_worker(registry: Registry, token: str = "") -> bool:
+    """Make the user `push_worker_0` with role push_worker when `token` is nobody's; without one, with a new token.
 
-    Returns whether it is somebody's now; it is not when that name is taken by somebody with another token.
+    Returns whether there is a worker now; there is none when that name is taken by somebody with another token.
     """
-    if await registry.users.principal(token) is not None:
+    if token and await registry.users.principal(token) is not None:
         return True
     try:
         await registry.users.create(FIRST_WORKER, UserDetails(service_roles=(PUSH_WORKER,)), {}, None, token=token)

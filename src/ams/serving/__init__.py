@@ -52,8 +52,9 @@ async def running(settings: Settings, *, clock: Clock | None = None) -> AsyncIte
     """Serve until the block ends, then stop in order.
 
     The operations port answers first and last: a start that waits for something says there what for. Order of the
-    stop: serve on for `drain_seconds` while `/readyz` fails, take no new connections, end waiting pulls and dry runs,
-    finish requests in flight, then close the engines, each after those that use it. Under ten seconds and the drain.
+    stop: serve on for `drain_seconds` while `/readyz` fails, take no new connections, finish deliveries by push, end
+    waiting pulls and dry runs, finish requests in flight, then close the engines, each after those that use it. Under
+    ten seconds and the drain.
     """
     state = State()
     async with contextlib.AsyncExitStack() as stack:
@@ -110,6 +111,8 @@ async def _served(settings: Settings, made: Service, sock: socket.socket) -> Asy
         if watch:
             watch.cancel()
         main.should_exit = True
+        if made.push.pushers:  # before its pulls are told not to wait any more
+            await made.push.pushers.close()
         made.deliverer.stop_waiting()
         made.schemas.stop()
         await task

@@ -11,12 +11,12 @@ from ams.clock import Clock, SystemClock
 from ams.counting import Counting
 from ams.files import Disk, Files
 from ams.losses import LossTotal
-from ams.push.endpoint import EndpointCheck
-from ams.push.guard import Guard, networks, trust
+from ams.pushers import Pushers
 from ams.settings import Settings
 from ams.wiring.assembly import Service, assemble
 from ams.wiring.engines import open_engines
 from ams.wiring.patience import Tell
+from ams.wiring.push import reach_of
 from ams.wiring.starting import put_in_order
 
 __all__ = ["Service", "service"]
@@ -35,11 +35,11 @@ async def service(
     What is on other machines and does not answer is waited for; `tell` is told what for. Raises `Unusable` with one
     line when a setting, the folder or what is in it cannot be used.
     """
-    roles, endpoints = role_table(settings.roles_file), _endpoint_check(settings)
+    roles, reach = role_table(settings.roles_file), reach_of(settings)
     async with open_engines(settings, clock or SystemClock(), files or Disk(), tell) as engines:
         await put_in_order(settings, engines)
-        made = assemble(settings, engines, roles, endpoints)
-        async with _in_background(made.counting), _in_background(made.losses):
+        made = assemble(settings, engines, roles, reach)
+        async with _in_background(made.counting), _in_background(made.losses), _in_background(made.push.pushers):
             try:
                 yield made
             finally:
@@ -47,15 +47,12 @@ async def service(
 
 
 @contextlib.asynccontextmanager
-async def _in_background(work: Counting | LossTotal) -> AsyncIterator[None]:
+async def _in_background(work: Counting | LossTotal | Pushers | None) -> AsyncIterator[None]:
+    if work is None:
+        yield
+        return
     await work.start()
     try:
         yield
     finally:
         await work.close()
-
-
-def _endpoint_check(settings: Settings) -> EndpointCheck | None:
-    """Return what asks push endpoints for their hash, None while push is disabled. Raises `Unusable`."""
-    guard = Guard(networks(settings.push_allow))
-    return EndpointCheck(guard, trust(settings.push_ca_file)) if settings.push_enabled else None

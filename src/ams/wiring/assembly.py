@@ -30,11 +30,8 @@ from ams.members import Members
 from ams.metrics import Metrics
 from ams.projects import Projects
 from ams.publishing import Publisher
-from ams.push.endpoint import EndpointCheck
-from ams.push.memory_leases import MemoryLeases
 from ams.push_secrets import PushSecrets
 from ams.push_watching import PushWatcher
-from ams.pushing import Pushing
 from ams.reading import RangeReader
 from ams.registrations import Registrations
 from ams.registry.registry import Registry
@@ -49,6 +46,7 @@ from ams.usage import Usage
 from ams.users import Users
 from ams.validators import Validators
 from ams.wiring.engines import Engines
+from ams.wiring.push import Push, Reach, push_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,7 @@ class Service:
     counting: Counting
     losses: LossTotal
     counts: Counts
+    push: Push
     api: App
     app: CrossOrigin
     """The API as browsers may use it too."""
@@ -78,8 +77,8 @@ class Service:
         return self.log.away or self.registry.away
 
 
-def assemble(settings: Settings, engines: Engines, roles: RoleTable, endpoints: EndpointCheck | None) -> Service:
-    """Make the service; `endpoints` is None while push is disabled."""
+def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None) -> Service:
+    """Make the service; `reach` is None while push is disabled."""
     registry, log, cursors = engines.registry, engines.log, engines.cursors
     counts = Counts(engines.clock)
     counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
@@ -100,12 +99,13 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, endpoints: 
     fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
-    table = _table(settings, engines, admission, roles, counting, deliverer, schemas, losses, endpoints)
+    push = push_of(settings, engines, deliverer, counts, reach)
+    table = _table(settings, engines, admission, roles, counting, deliverer, schemas, losses, push)
     api = App(gate, bodies, fast, table)
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,
-        losses, counts, api, app,
+        losses, counts, push, api, app,
     )  # fmt: skip
 
 
@@ -118,14 +118,12 @@ def _table(
     deliverer: Deliverer,
     schemas: Schemas,
     losses: LossTotal,
-    endpoints: EndpointCheck | None,
+    push: Push,
 ) -> list[Row]:
     """Make the use cases behind all routes but the hot ones."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     retention = Retention(registry, log)
-    pushing = Pushing(registry, settings.push_enabled, settings.push_worker_token, endpoints)
-    alone = settings.registry == "sqlite"
-    leasing = Leasing(registry, MemoryLeases(clock, settled=False) if alone else registry.push_leases)
+    pushing, leasing = push.pushing, push.leasing
     return rows(
         projects=Projects(registry, log, cursors),
         members=Members(registry),
@@ -134,7 +132,7 @@ def _table(
         schemas=schemas,
         users=Users(registry, roles.roles),
         registrations=Registrations(registry),
-        seeker=Seeker(registry, log, cursors),
+        seeker=Seeker(registry, log, cursors, moved=deliverer.wake),
         pushing=pushing,
         push_secrets=PushSecrets(registry),
         leasing=leasing,

@@ -42,7 +42,6 @@ async def _push_worker(settings: Settings, registry: Registry) -> None:
     """See that somebody can deliver, and that the worker finds all it has to."""
     if not settings.push_enabled:
         return
-    if settings.push_worker_token:
-        await push_worker(registry, settings.push_worker_token)
+    await push_worker(registry, settings.push_worker_token)
     if not await Pushing(registry, True, settings.push_worker_token).place_worker():
         logger.warning("push.no_worker", setting="push_worker_token")

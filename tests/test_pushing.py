@@ -17,7 +17,7 @@ from ams.push.endpoint import CHECKS_OF_PROJECT, EndpointCheck
 from ams.push.guard import Guard, networks, trust
 from ams.push_config import AskedPush, PushConfig
 from ams.pushing import UNREACHABLE, Pushing
-from ams.registry.records import Membership, User
+from ams.registry.records import Membership, User, UserDetails
 from ams.subscriptions import Subscriptions
 from ams.users import FIRST_WORKER, push_worker
 from tests.support.administration import admitted, make_user
@@ -238,8 +238,20 @@ async def test_any_user_may_be_the_worker(house: House) -> None:
     assert await Pushing(house.engines.registry, True, anna.token).worker() == anna.id
 
 
-async def test_nobody_is_the_worker_of_an_empty_token(house: House) -> None:
-    assert await Pushing(house.engines.registry, True, "").worker() is None
+async def test_without_a_token_the_worker_is_the_user_of_that_name_and_role(house: House) -> None:
+    registry = house.engines.registry
+    pushing = Pushing(registry, True, "")
+
+    made = await worker(house)
+    assert await pushing.worker() == made.id
+
+    await registry.users.update(made.id, UserDetails(service_roles=("admin_viewer",)), None)
+    assert await pushing.worker() is None
+
+    await registry.users.delete(made.id)
+    assert await pushing.worker() is None
+    assert await push_worker(registry)
+    assert await pushing.worker() not in (None, made.id)
 
 
 def about(house: House, pushing: Pushing) -> About:

@@ -40,7 +40,9 @@ class Mortal(Disk):
 
 
 def settings(data: Path, token_key: str = "") -> Settings:
-    return Settings(data=str(data), token_key=token_key, min_free_bytes=Bytes(0), reserve_bytes=Bytes(0))
+    return Settings(
+        data=str(data), token_key=token_key, min_free_bytes=Bytes(0), reserve_bytes=Bytes(0), push_enabled=False
+    )
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def test_a_rotation_says_where_the_key_is_and_what_old_backups_need(ams: Ams, da
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == (
-        "Encrypted anew: 1 tokens; they stay valid.\n"
+        "Encrypted anew: 2 tokens; they stay valid.\n"
         f"The new key is in {data}/token.key. Backups taken before need the old key.\n"
     )
 
@@ -28,7 +28,7 @@ def test_a_rotation_says_where_the_key_is_and_what_old_backups_need(ams: Ams, da
 def test_programs_are_answered_in_json(ams: Ams, data: Path) -> None:
     ran = ams("admin", "rotate-key", "-o", "json", AMS_DATA=str(data))
 
-    assert json.loads(ran.stdout) == {"tokens": 1, "file": f"{data}/token.key"}
+    assert json.loads(ran.stdout) == {"tokens": 2, "file": f"{data}/token.key"}
 
 
 def test_a_key_of_the_operators_own_is_not_guessed_at(ams: Ams, data: Path) -> None:

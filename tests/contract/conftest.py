@@ -12,7 +12,7 @@ from tests.support.served import WORKER_TOKEN, Served, served
 PUSH = {"push_enabled": True, "push_worker_token": WORKER_TOKEN, "push_allow": "127.0.0.0/8"}
 
 SETTINGS: dict[str, dict[str, object]] = {
-    "usual": {},
+    "usual": {"push_enabled": False},
     "header only": {"auth_option": "header"},
     "without access lists": {"per_resource_auth": False},
     "lenient": {"lenient_data": True},
@@ -21,10 +21,16 @@ SETTINGS: dict[str, dict[str, object]] = {
     "behind a proxy": {"proxy_hostname": "ams.example"},
     "push": {**PUSH, "push_server_host": "push.example", "push_server_port": 5555},
     "push, its worker lost": {**PUSH},
-    "push without a worker": {"push_enabled": True},
+    "push without a worker": {"push_inside": False},
     "short memory": {"idempotency_window": 3600.0},
 }
 """The services that rows are asked of."""
+
+
+def _delete_worker(made: Served) -> None:
+    headers = {"x-api-key": made.token}
+    gone = httpx.delete(f"{made.run.base_url}/v1/users/push_worker_0", headers=headers, trust_env=False)
+    assert gone.status_code == 200
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +49,8 @@ def service(tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints) -> I
             if name not in running:
                 folder = tmp_path_factory.mktemp("service") / "ams-data"
                 running[name] = stack.enter_context(served(folder, push_ca_file=endpoints.ca, **SETTINGS[name]))
+                if name == "push without a worker":
+                    _delete_worker(running[name])
             return running[name]
 
         yield find

@@ -38,7 +38,7 @@ LOOK_SECONDS = 4.0
 logger = structlog.get_logger("ams.push")
 
 
-class Engines:
+class EnginesUpstream:
     """The engines of this process as the upstream of its workers (`ams.push.upstream`)."""
 
     def __init__(

@@ -83,7 +83,8 @@ class Leaseholders:
         return f"Error: Subscription {path} is not active" if await self._leasing.is_held() else UNREACHABLE
 
     async def deactivated(self, path: str) -> str:
-        """Return that nobody delivers it any more: its workers find that it is gone."""
+        """Return that nobody delivers it any more: its worker finds that it is gone."""
+        await self._settle()
         return f"Subscription {path} deactivated" if await self._leasing.is_held() else UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
@@ -195,7 +196,6 @@ class Pushing:
         """Return what becomes of the delivery of a deleted subscription; empty if there was none (contract 9.2)."""
         if subscription.push is None or not subscription.push.verified:
             return ""
-        await self.server.settle()
         return await self.server.deactivated(subscription_path(project, subscription.name))
 
     async def place_worker(self) -> bool:

@@ -57,6 +57,8 @@ class Driving:
         self._results: dict[str, Outcome] = {}
         self._changed = asyncio.Event()
         self._places = asyncio.Semaphore(AT_ONCE)
+        self._turn = asyncio.Lock()
+        self._asked: set[asyncio.Task[bool]] = set()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -67,6 +69,15 @@ class Driving:
     def changed(self) -> None:
         """Say that something else is wanted than before; the next round begins at once."""
         self._changed.set()
+
+    async def settle(self, seconds: float) -> None:
+        """Compare and repair now; return when that is done, or after `seconds`."""
+        asked = asyncio.create_task(self.round())
+        self._asked.add(asked)
+        asked.add_done_callback(self._asked.discard)
+        await asyncio.wait({asked}, timeout=seconds)
+        if not asked.done() or not asked.result():
+            self.changed()
 
     async def start(self) -> None:
         """Begin; the first round goes on in the background."""
@@ -91,6 +102,10 @@ class Driving:
 
     async def round(self) -> bool:
         """Compare and repair once; return whether everybody answered. Raises nothing."""
+        async with self._turn:
+            return await self._round()
+
+    async def _round(self) -> bool:
         try:
             wanted = {target.path: target for target in await self._targets()}
         except AmsError as error:

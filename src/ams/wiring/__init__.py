@@ -11,7 +11,6 @@ from ams.clock import Clock, SystemClock
 from ams.counting import Counting
 from ams.files import Disk, Files
 from ams.losses import LossTotal
-from ams.pushers import Pushers
 from ams.settings import Settings
 from ams.wiring.assembly import Service, assemble
 from ams.wiring.engines import open_engines
@@ -39,7 +38,7 @@ async def service(
     async with open_engines(settings, clock or SystemClock(), files or Disk(), tell) as engines:
         await put_in_order(settings, engines)
         made = assemble(settings, engines, roles, reach)
-        async with _in_background(made.counting), _in_background(made.losses), _in_background(made.push.pushers):
+        async with _in_background(made.counting), _in_background(made.losses), made.push.running():
             try:
                 yield made
             finally:
@@ -47,10 +46,7 @@ async def service(
 
 
 @contextlib.asynccontextmanager
-async def _in_background(work: Counting | LossTotal | Pushers | None) -> AsyncIterator[None]:
-    if work is None:
-        yield
-        return
+async def _in_background(work: Counting | LossTotal) -> AsyncIterator[None]:
     await work.start()
     try:
         yield

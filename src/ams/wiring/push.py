@@ -1,29 +1,37 @@
 """Push, assembled: who checks endpoints, who delivers, and what the API is told of it."""
 
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ams.counts import Counts
 from ams.dead_letters import DeadLetters
 from ams.delivering import Deliverer
+from ams.errors import Unusable
 from ams.leasing import Leasing
 from ams.push.endpoint import EndpointCheck
 from ams.push.guard import Guard, networks, trust
 from ams.push.memory_leases import MemoryLeases
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
-from ams.pushers import Engines as EnginesAsUpstream
-from ams.pushers import Moves, Pushers
-from ams.pushing import Leaseholders, NoPushServer, Pushing, PushServer
+from ams.pushers import EnginesUpstream, Moves, Pushers
+from ams.pushing import Leaseholders, Pushing
 from ams.settings import Settings
 from ams.wiring.engines import Engines
+
+if TYPE_CHECKING:
+    from ams.push_rpc.driven import DrivenPushServer
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How endpoints of others are reached, made before anything is opened: bad settings stop a start at once."""
+    """What of push can be made before anything is opened, so that bad settings stop a start at once."""
 
     endpoints: EndpointCheck
     sender: HttpSender
+    driven: "DrivenPushServer | None"
+    """The push server elsewhere that is told what to do; None without a push_server_host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,46 +43,68 @@ class Push:
     dead_letters: DeadLetters
     pushers: Pushers | None
     """The workers of this process; None where others deliver, or nobody."""
+    driven: "DrivenPushServer | None"
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Deliver, or have it delivered, until the block ends."""
+        async with contextlib.AsyncExitStack() as stack:
+            if self.driven is not None:
+                stack.push_async_callback(self.driven.close)
+                await self.driven.start(self.leasing.targets)
+            if self.pushers is not None:
+                stack.push_async_callback(self.pushers.close)
+                await self.pushers.start()
+            yield
 
 
 def reach_of(settings: Settings) -> Reach | None:
-    """Return how endpoints are reached, None while push is disabled. Raises `BadSettings`."""
+    """Return how endpoints are reached, None while push is disabled. Raises `Unusable`."""
     guard = Guard(networks(settings.push_allow))
     if not settings.push_enabled:
         return None
     trusted = trust(settings.push_ca_file)
-    return Reach(EndpointCheck(guard, trusted), HttpSender(guard, trusted))
+    return Reach(EndpointCheck(guard, trusted), HttpSender(guard, trusted), _driven(settings))
 
 
 def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: Counts, reach: Reach | None) -> Push:
     """Assemble push; without a reach it is disabled."""
-    registry = engines.registry
-    leases = MemoryLeases(engines.clock) if settings.registry == "sqlite" else registry.push_leases
-    dead_letters = DeadLetters(registry, engines.log, engines.cursors, counts)
-    delivers_here = reach is not None and settings.push_inside and not settings.push_server_host
+    registry, cursors = engines.registry, engines.cursors
+    dead_letters = DeadLetters(registry, engines.log, cursors, counts)
+    is_alone = settings.registry == "sqlite"
     workers = None
-    if reach is not None and delivers_here:
-        upstream = EnginesAsUpstream(registry, engines.log, engines.cursors, deliverer, dead_letters)
+    if reach is not None and reach.driven is None and settings.push_inside:
+        upstream = EnginesUpstream(registry, engines.log, cursors, deliverer, dead_letters)
         workers = Workers(upstream, reach.sender)
+    leases = MemoryLeases(engines.clock, settled=workers is not None) if is_alone else registry.push_leases
     leasing = Leasing(registry, leases, workers.state_of if workers else None)
-    moves = Moves(engines.cursors, deliverer) if settings.registry != "sqlite" else None
-    pushers = Pushers(leasing, workers, moves) if workers else None
-    return Push(_pushing(settings, engines, leasing, pushers, reach), leasing, dead_letters, pushers)
-
-
-def _pushing(
-    settings: Settings, engines: Engines, leasing: Leasing, pushers: Pushers | None, reach: Reach | None
-) -> Pushing:
-    server: PushServer = NoPushServer()
+    pushers = Pushers(leasing, workers, None if is_alone else Moves(cursors, deliverer)) if workers else None
+    pushing = Pushing(registry, worker_token=settings.push_worker_token)
     if reach is not None:
-        server = Leaseholders(leasing, pushers.settle if pushers else _nothing)
-    return Pushing(
-        engines.registry,
-        settings.push_enabled,
-        settings.push_worker_token,
-        reach.endpoints if reach else None,
-        server,
-        leasing if reach else None,
+        server = reach.driven or Leaseholders(leasing, pushers.settle if pushers else _nothing)
+        pushing = Pushing(registry, True, settings.push_worker_token, reach.endpoints, server, leasing)
+    return Push(pushing, leasing, dead_letters, pushers, reach.driven if reach else None)
+
+
+def _driven(settings: Settings) -> "DrivenPushServer | None":
+    if not settings.push_server_host:
+        return None
+    try:
+        # Here, not above: without a push server nobody needs gRPC.
+        from ams.push_rpc.channel import Place
+        from ams.push_rpc.driven import DrivenPushServer
+    except ImportError:
+        raise Unusable("push_server_host needs a library that is missing: install argo-messaging[push]") from None
+    return DrivenPushServer(
+        Place(
+            host=settings.push_server_host,
+            port=settings.push_server_port,
+            tls=settings.push_tls_enabled,
+            verify=settings.verify_push_server,
+            authorities=settings.certificate_authorities_dir,
+            cert=settings.cert,
+            key=settings.key,
+        )
     )
 
 

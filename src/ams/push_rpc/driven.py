@@ -1,0 +1,32 @@
+"""A push server that is driven: what the API asks of it, and what keeps it in step."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from ams.push.target import Target
+from ams.push_rpc.channel import Place
+from ams.push_rpc.client import SECONDS, GrpcPushServer
+from ams.push_rpc.driving import Driving
+
+
+class DrivenPushServer(GrpcPushServer):
+    """A push server elsewhere that delivers what is wanted, as long as this runs. Raises as `GrpcPushServer` does."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._driving: Driving | None = None
+
+    async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]]) -> None:
+        """Begin to keep it in step with `targets`, in the background."""
+        self._driving = Driving(self, targets)
+        await self._driving.start()
+
+    async def settle(self) -> None:
+        """Bring it in step now, in a few seconds at most; what fails is tried again in the background."""
+        if self._driving is not None:
+            await self._driving.settle(SECONDS)
+
+    async def close(self) -> None:
+        """Let go of the connection; what the push server delivers goes on."""
+        if self._driving is not None:
+            await self._driving.close()
+        await super().close()

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from ams.names import SubscriptionId, new_uuid
+from ams.names import new_uuid
 from ams.push.leases import BEAT_SECONDS, LEASE_SECONDS, Beat
 from ams.push.target import Target
 from ams.push.workers import Workers
@@ -80,9 +80,8 @@ class Holding:
             sent = asyncio.get_running_loop().time()
             changes = self._workers.take_changes()
             try:
-                held = frozenset(SubscriptionId(each.id) for each in self._workers.held())
                 async with asyncio.timeout(LEASE_SECONDS):
-                    targets = await self._ask(Beat(self._holder, held, changes))
+                    targets = await self._ask(Beat(self._holder, self._workers.held(), changes))
             except Exception as error:
                 self._workers.put_back(changes)
                 self._not_answered(error, sent)

@@ -1,6 +1,7 @@
 """Push, assembled: who checks endpoints, who delivers, and what the API is told of it."""
 
 import contextlib
+import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -75,9 +76,9 @@ def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: 
     workers = None
     if reach is not None and reach.driven is None and settings.push_inside:
         upstream = EnginesUpstream(registry, engines.log, cursors, deliverer, dead_letters)
-        workers = Workers(upstream, reach.sender)
+        workers = Workers(upstream, reach.sender, engines.clock, random.random)
     leases = MemoryLeases(engines.clock, settled=workers is not None) if is_alone else registry.push_leases
-    leasing = Leasing(registry, leases, workers.state_of if workers else None)
+    leasing = Leasing(registry, leases, workers.state_of if workers else None, registry.push_secrets.all_valid)
     pushers = Pushers(leasing, workers, None if is_alone else Moves(cursors, deliverer)) if workers else None
     pushing = Pushing(registry, worker_token=settings.push_worker_token)
     if reach is not None:

@@ -20,6 +20,7 @@ from ams.leasing import Leasing
 from ams.log.base import Log
 from ams.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.push.holding import Holding
+from ams.push.tally import Tally
 from ams.push.target import Target
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Verdict
 from ams.push.workers import Workers
@@ -118,9 +119,10 @@ def _told_upstream() -> Iterator[None]:
 class Pushers:
     """The workers of this process, as long as it serves."""
 
-    def __init__(self, leasing: Leasing, workers: Workers, moves: "Moves | None" = None) -> None:
-        """`moves` is needed where other nodes move cursors too."""
+    def __init__(self, leasing: Leasing, workers: Workers, tally: Tally, moves: "Moves | None" = None) -> None:
+        """`tally` is the workers' observer; `moves` is needed where other nodes move cursors too."""
         self.workers = workers
+        self.tally = tally
         self._holding = Holding(workers, leasing.beat)
         self._moves = moves
         self._watching: asyncio.Task[None] | None = None

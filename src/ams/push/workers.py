@@ -100,6 +100,10 @@ class Workers:
         worker = self._present(path)
         return worker.state() if worker else WorkerState()
 
+    def state_of(self, subscription: SubscriptionId) -> WorkerState | None:
+        """Return the same of a subscription by its identity."""
+        return self.state(self._paths.get(subscription, ""))
+
     async def looked_up(self, path: str) -> WorkerState | None:
         """Return the same with the backlog as of now."""
         worker = self._present(path)

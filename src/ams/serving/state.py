@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ams import push_figures
 from ams.observing import Figure, figure
 from ams.wiring import Service
 
@@ -38,6 +39,8 @@ class State:
         yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", made.deliverer.waiting)
         if made.embedded:
             yield figure("ams_log_bytes", "Bytes of the log on disk.", made.embedded.usage())
+        if made.push.pushers:
+            yield from push_figures.gauges(made.push.pushers.workers.states(), by_path=made.settings.metrics_labels)
         refused = "1 while publishing is refused (disk full, failed sync; on Kafka too few brokers)."
         yield figure("ams_publishing_refused", refused, bool(made.log.refusal))
 
@@ -53,6 +56,8 @@ class State:
         yield figure("ams_lost_messages", _LOST, made.losses.messages)
         classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
         yield Figure("ams_requests", "Requests answered, by class of status.", classes)
+        if made.push.pushers:
+            yield from push_figures.counters(made.push.pushers.tally)
         if made.settings.metrics_labels:
             topics = [({"project": each[0], "topic": each[1]}, n) for each, n in counted.by_topic.items()]
             yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)

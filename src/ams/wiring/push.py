@@ -15,6 +15,7 @@ from ams.push.endpoint import EndpointCheck
 from ams.push.guard import Guard, networks, trust
 from ams.push.memory_leases import MemoryLeases
 from ams.push.sender import HttpSender
+from ams.push.tally import Tally
 from ams.push.workers import Workers
 from ams.pushers import EnginesUpstream, Moves, Pushers
 from ams.pushing import Leaseholders, Pushing
@@ -73,13 +74,13 @@ def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: 
     registry, cursors = engines.registry, engines.cursors
     dead_letters = DeadLetters(registry, engines.log, cursors, counts)
     is_alone = settings.registry == "sqlite"
-    workers = None
+    tally, workers = Tally(settings.metrics_labels), None
     if reach is not None and reach.driven is None and settings.push_inside:
         upstream = EnginesUpstream(registry, engines.log, cursors, deliverer, dead_letters)
-        workers = Workers(upstream, reach.sender, engines.clock, random.random)
+        workers = Workers(upstream, reach.sender, engines.clock, random.random, observer=tally)
     leases = MemoryLeases(engines.clock, settled=workers is not None) if is_alone else registry.push_leases
     leasing = Leasing(registry, leases, workers.state_of if workers else None, registry.push_secrets.all_valid)
-    pushers = Pushers(leasing, workers, None if is_alone else Moves(cursors, deliverer)) if workers else None
+    pushers = Pushers(leasing, workers, tally, None if is_alone else Moves(cursors, deliverer)) if workers else None
     pushing = Pushing(registry, worker_token=settings.push_worker_token)
     if reach is not None:
         server = reach.driven or Leaseholders(leasing, pushers.settle if pushers else _nothing)

@@ -22,7 +22,6 @@ from ams.http.limits import Bodies
 from ams.http.routes import rows
 from ams.http.routing import Row
 from ams.http.tracing import Traced
-from ams.leasing import Leasing
 from ams.log.base import Log
 from ams.log.embedded import EmbeddedLog
 from ams.losses import Losses, LossTotal

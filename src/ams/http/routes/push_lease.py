@@ -123,6 +123,6 @@ def _target(target: Target) -> PushTarget:
         topic=target.topic,
         topic_id=target.topic_id,
         ack_deadline_seconds=target.ack_deadline_seconds,
-        push_config=answers.push(target.config),
+        push_config=answers.push(target.path.split("/")[2], target.config),
         secrets=target.secrets,
     )

@@ -12,6 +12,7 @@ from ams.cursors.base import Cursors
 from ams.errors import AlreadyExists, InvalidInput, NotFound, Unusable
 from ams.log.base import Log
 from ams.names import ProjectName, checked_name
+from ams.pushing import nobody_is_told
 from ams.registry.records import Project
 from ams.registry.registry import Registry
 
@@ -33,10 +34,14 @@ class Swept(NamedTuple):
 class Projects:
     """What can be done with projects."""
 
-    def __init__(self, registry: Registry, log: Log, cursors: Cursors) -> None:
+    def __init__(
+        self, registry: Registry, log: Log, cursors: Cursors, *, changed: Callable[[], Awaitable[None]] = nobody_is_told
+    ) -> None:
+        """`changed` lets whoever delivers by push follow at once."""
         self._registry = registry
         self._log = log
         self._cursors = cursors
+        self._changed = changed
 
     async def list(self) -> Sequence[Project]:
         """Return all projects, oldest first."""
@@ -63,6 +68,8 @@ class Projects:
             raise InvalidInput("invalid project name change, name already exists") from None
         if project is None:
             raise NotFound("project doesn't exist")
+        if name:
+            await self._changed()
         return project
 
     async def delete(self, caller: Caller) -> None:
@@ -77,6 +84,7 @@ class Projects:
             raise NotFound("project doesn't exist")
         await _all(self._log.drop, owned.topics)
         await _all(self._cursors.drop, owned.subscriptions)
+        await self._changed()
 
     async def require_registry(self) -> None:
         """Raise `Unusable` when the registry knows nobody and nothing while messages are there. For the start.

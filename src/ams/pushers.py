@@ -12,7 +12,7 @@ import structlog
 
 from ams.clock import publish_time
 from ams.cursors.base import Cursors, Place
-from ams.dead_letters import DeadLetters
+from ams.dead_letters import DeadLetters, NotNext
 from ams.delivering import Deliverer
 from ams.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
 from ams.finding import topic_of
@@ -74,7 +74,10 @@ class EnginesUpstream:
         with _told_upstream():
             subscription = await self._subscription(target)
             project, _ = _names(target)
-            await self._dead_letters.bury(subscription, project, Offset(message.offset), verdict)
+            try:
+                await self._dead_letters.bury(subscription, project, Offset(message.offset), verdict)
+            except NotNext as error:
+                raise NotTaken(error.message) from error
 
     async def backlog(self, target: Target) -> int | None:
         """Return how many messages are not acknowledged."""

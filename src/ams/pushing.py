@@ -31,6 +31,10 @@ FIRST_WORKER = UserName("push_worker_0")
 """By convention (contract 13.5)."""
 
 
+async def nobody_is_told() -> None:
+    """Stand where nobody delivers by push."""
+
+
 class PushServer(Protocol):
     """Who delivers. Every call ends within a few seconds and tells what it found as a text of contract 13.6."""
 
@@ -183,6 +187,10 @@ class Pushing:
         """Begin to deliver a new subscription, if it needs no verifying (contract 13.2)."""
         if subscription.push is not None and subscription.push.verified:
             await self.server.settle()
+
+    async def settle(self) -> None:
+        """Let whoever delivers follow at once what became of topics and projects (push contract 15, P31)."""
+        await self.server.settle()
 
     async def status(self, project: str, subscription: Subscription) -> str:
         """Return how delivery goes; empty for what is not to be delivered (contract 9.1)."""

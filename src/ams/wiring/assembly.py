@@ -124,7 +124,7 @@ def _table(
     retention = Retention(registry, log)
     pushing, leasing = push.pushing, push.leasing
     return rows(
-        projects=Projects(registry, log, cursors),
+        projects=Projects(registry, log, cursors, changed=pushing.settle),
         members=Members(registry),
         topics=Topics(registry, log, counting, retention),
         subscriptions=Subscriptions(registry, log, cursors, pushing, deleted=deliverer.wake),

@@ -18,7 +18,7 @@ from ams.push.sender import HttpSender
 from ams.push.tally import Tally
 from ams.push.workers import Workers
 from ams.pushers import EnginesUpstream, Moves, Pushers
-from ams.pushing import Leaseholders, Pushing
+from ams.pushing import Leaseholders, Pushing, nobody_is_told
 from ams.settings import Settings
 from ams.wiring.engines import Engines
 
@@ -45,15 +45,18 @@ class Push:
     dead_letters: DeadLetters
     pushers: Pushers | None
     """The workers of this process; None where others deliver, or nobody."""
-    driven: "DrivenPushServer | None"
+    reach: Reach | None
+    """None while push is disabled."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Deliver, or have it delivered, until the block ends."""
         async with contextlib.AsyncExitStack() as stack:
-            if self.driven is not None:
-                stack.push_async_callback(self.driven.close)
-                await self.driven.start(self.leasing.targets)
+            if self.reach is not None:
+                stack.push_async_callback(self.reach.sender.close)
+            if self.reach is not None and self.reach.driven is not None:
+                stack.push_async_callback(self.reach.driven.close)
+                await self.reach.driven.start(self.leasing.targets)
             if self.pushers is not None:
                 stack.push_async_callback(self.pushers.close)
                 await self.pushers.start()
@@ -83,9 +86,9 @@ def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: 
     pushers = Pushers(leasing, workers, tally, None if is_alone else Moves(cursors, deliverer)) if workers else None
     pushing = Pushing(registry, worker_token=settings.push_worker_token)
     if reach is not None:
-        server = reach.driven or Leaseholders(leasing, pushers.settle if pushers else _nothing)
+        server = reach.driven or Leaseholders(leasing, pushers.settle if pushers else nobody_is_told)
         pushing = Pushing(registry, True, settings.push_worker_token, reach.endpoints, server, leasing)
-    return Push(pushing, leasing, dead_letters, pushers, reach.driven if reach else None)
+    return Push(pushing, leasing, dead_letters, pushers, reach)
 
 
 def _driven(settings: Settings) -> "DrivenPushServer | None":
@@ -108,7 +111,3 @@ def _driven(settings: Settings) -> "DrivenPushServer | None":
             key=settings.key,
         )
     )
-
-
-async def _nothing() -> None:
-    """Let nobody know: workers elsewhere ask by themselves."""

@@ -10,7 +10,6 @@ from ams.clock import Clock, Milliseconds
 from ams.counting import Counting
 from ams.counts import Counts
 from ams.cursors.base import Cursors
-from ams.dead_letters import DeadLetters
 from ams.delivering import Deliverer
 from ams.doctor import Doctor
 from ams.folder import Folder
@@ -136,7 +135,7 @@ def _table(
         push_secrets=PushSecrets(registry),
         leasing=leasing,
         watcher=PushWatcher(registry, log, cursors, pushing, leasing),
-        dead_letters=DeadLetters(registry, log, cursors, deliverer.counts),
+        dead_letters=push.dead_letters,
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=retention,

@@ -202,7 +202,7 @@ async def test_without_leave_nothing_is_sent_to_this_machine(receiving: Receivin
 
 
 async def test_connections_are_used_again(receiving: Receiving, sender: HttpSender) -> None:
-    for path in ("/ok", "/status/503?body=x", "/long/1000", "/long/60000", "/empty", "/created"):
+    for path in ("/ok", "/status/503?body=x", "/long/1000", "/long/30000", "/empty", "/created"):
         await post(sender, receiving.url(path))
 
     assert len({each.connection for each in receiving.requests()}) == 1
@@ -271,15 +271,32 @@ async def test_waiting_for_others_counts_as_time(receiving: Receiving, sender: H
 
 
 async def test_endpoints_that_hang_do_not_delay_others(receiving: Receiving, sender: HttpSender) -> None:
-    bad = [url for path in ("/hang", "/drip", "/endless", "/garbage") for url in receiving.more(path)]
-    hanging = [asyncio.create_task(failure(sender, url, 1.5)) for url in bad for _ in range(2)]
+    paths = ("/hang", "/drip", "/endless", "/garbage")
+    bad = [url + paths[number % 4] for number, url in enumerate(receiving.more(""))]
+    hanging = [asyncio.create_task(post(sender, url, 60.0)) for url in bad for _ in range(3)]
     await asyncio.sleep(0.5)
 
     for _ in range(20):
-        assert (await post(sender, receiving.url(), 2.0)).status == 200
+        assert (await post(sender, receiving.url(), 5.0)).status == 200
 
     assert any(not each.done() for each in hanging)
+    for each in hanging:
+        each.cancel()
     await asyncio.gather(*hanging, return_exceptions=True)
+
+
+async def test_a_request_that_is_called_off_leaves_nothing_open(receiving: Receiving, sender: HttpSender) -> None:
+    before = open_sockets()
+    urls = [receiving.url("/hang"), receiving.url("/drip"), receiving.bad("silent"), receiving.bad("swallow")]
+    running = [asyncio.create_task(post(sender, url)) for url in urls]
+    await asyncio.sleep(0.2)
+
+    for each in running:
+        each.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+    await asyncio.sleep(0.05)
+    assert open_sockets() == before
 
 
 async def test_an_endpoint_that_does_not_answer_is_left_alone_for_a_while(receiving: Receiving) -> None:

@@ -4,6 +4,7 @@ They know no proxies, follow no redirects, and leave bodies compressed as they a
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,12 +14,16 @@ import httpcore
 import ams
 from ams.push.failing import Progress, Unreachable, of_http
 from ams.push.guard import Address, Guard
-from ams.push.streams import Stream, connected
+from ams.push.streams import Stream, connected, secured
 
 MAX_HEAD = 16 * 1024
 """Bytes of the head of an answer, with all the heads of status 1xx before it."""
-MAX_BODY = 64 * 1024
+MAX_BODY = 32 * 1024
 """Bytes of its body, as sent. More than any answer to a delivery needs; what is read of it costs others time."""
+
+TLS_GAP_SECONDS = 0.002
+"""Between two beginnings of TLS, which take the processor a millisecond each. Many connections are made at once when
+many endpoints come back, or time out, together; without a gap whoever is on time would wait for all of them."""
 
 
 class Endpoint(NamedTuple):
@@ -118,6 +123,8 @@ class Connector:
     def __init__(self, guard: Guard, trust: ssl.SSLContext) -> None:
         self._guard = guard
         self._trust = trust
+        self._next_tls = 0.0
+        """Loop time."""
 
     async def connect(self, endpoint: Endpoint, progress: Progress, seconds: float) -> Connection:
         """Connect to one of the permitted addresses, the first that answers.
@@ -128,10 +135,22 @@ class Connector:
         progress.step = f"looking up {endpoint.host}"
         addresses = await self._addresses(endpoint)
         progress.step = "connecting"
-        stream = await _first(addresses, endpoint.port, seconds)
+        plain = await _first(addresses, endpoint.port, seconds)
         progress.step = "agreeing on TLS"
-        await stream.start_tls(self._trust, endpoint.host)
-        return Connection(endpoint, stream)
+        try:
+            await self._turn()
+        except BaseException:
+            plain.close()
+            raise
+        return Connection(endpoint, await secured(plain, self._trust, endpoint.host))
+
+    async def _turn(self) -> None:
+        """Wait until TLS may begin. A turn is a moment in time: nobody can hold it and keep it from others."""
+        now = asyncio.get_running_loop().time()
+        turn = max(now, self._next_tls)
+        self._next_tls = turn + TLS_GAP_SECONDS
+        if turn > now:
+            await asyncio.sleep(turn - now)
 
     async def _addresses(self, endpoint: Endpoint) -> Sequence[Address]:
         try:
@@ -142,14 +161,14 @@ class Connector:
             raise Unreachable(f"{endpoint.host} has no address: it is no host name") from error
 
 
-async def _first(addresses: Sequence[Address], port: int, seconds: float) -> Stream:
+async def _first(addresses: Sequence[Address], port: int, seconds: float) -> socket.socket:
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     *others, last = addresses
     for address in others:
         try:
             async with asyncio.timeout((until - loop.time()) / 2):
-                return await connected(str(address), port)
+                return await connected(address, port)
         except (TimeoutError, Unreachable):
             continue
-    return await connected(str(last), port)
+    return await connected(last, port)

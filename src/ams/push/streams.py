@@ -5,6 +5,9 @@ when the other side has closed a connection that is idle.
 """
 
 import asyncio
+import contextlib
+import ipaddress
+import socket
 import ssl
 from typing import Any, cast
 
@@ -12,10 +15,15 @@ import httpcore
 
 from ams.push.failing import Progress, Unreachable, of_socket
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
 _PIECE = 4096
 """Read at once: others go on between two pieces of a long answer."""
 _HIGH_WATER = 32 * 1024
 """Bytes that wait to be read before nothing more is received."""
+_RECEIVE_BYTES = 16 * 1024
+"""What the kernel keeps of an answer that nobody has read yet: whoever sends without an end fills no memory here, and
+what comes at once takes little time to be deciphered."""
 _GOODBYE_SECONDS = 1.0
 """How long the other side has to answer the end of a TLS connection."""
 _INFO = {"ssl_object": "ssl_object", "client_addr": "sockname", "server_addr": "peername", "socket": "socket"}
@@ -75,31 +83,6 @@ class Stream(httpcore.AsyncNetworkStream):
         except OSError as error:
             raise httpcore.WriteError(of_socket(error)) from error
 
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> "Stream":
-        """Speak TLS from here on; raise `Unreachable`. Times are the caller's."""
-        wire = self._wire
-        try:
-            secure = await asyncio.get_running_loop().start_tls(
-                wire.transport,
-                wire,
-                ssl_context,
-                server_hostname=server_hostname,
-                ssl_shutdown_timeout=_GOODBYE_SECONDS,
-            )
-        except BaseException as error:
-            wire.transport.abort()
-            if isinstance(error, OSError):
-                raise Unreachable(_of_handshake(error)) from error
-            if isinstance(error, ValueError):
-                raise Unreachable(f"TLS: {server_hostname} is no host name") from error
-            raise
-        if secure is None:  # it was closed while the last bytes of the handshake were on their way
-            raise Unreachable(_of_handshake(ConnectionAbortedError()))
-        wire.transport = secure
-        return self
-
     async def aclose(self) -> None:
         """End the connection at once: what is left of an answer is of no use."""
         self._wire.transport.abort()
@@ -115,12 +98,36 @@ class Stream(httpcore.AsyncNetworkStream):
         return self._wire.transport.get_extra_info(_INFO[info]) if info in _INFO else None
 
 
-async def connected(address: str, port: int) -> Stream:
+async def connected(address: Address, port: int) -> socket.socket:
     """Connect to an address; raise `Unreachable`. How long it may take is the caller's to say."""
     try:
-        _, wire = await asyncio.get_running_loop().create_connection(_Wire, address, port)
+        with contextlib.ExitStack() as made:
+            family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+            plain = made.enter_context(socket.socket(family))
+            plain.setblocking(False)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().sock_connect(plain, (str(address), port))
+            made.pop_all()
+            return plain
     except OSError as error:
         raise Unreachable(of_socket(error)) from error
+
+
+async def secured(plain: socket.socket, trust: ssl.SSLContext, host: str) -> Stream:
+    """Speak TLS with `host`; raise `Unreachable`. The socket is closed with the stream, or when there is none.
+
+    Nothing is read before TLS is: what a server says first, as an alert or a greeting of another protocol, is an answer
+    to it.
+    """
+    try:
+        _, wire = await asyncio.get_running_loop().create_connection(
+            _Wire, sock=plain, ssl=trust, server_hostname=host, ssl_shutdown_timeout=_GOODBYE_SECONDS
+        )
+    except OSError as error:
+        raise Unreachable(_of_handshake(error)) from error
+    except ValueError as error:
+        raise Unreachable(f"TLS: {host} is no host name") from error
     return Stream(wire)
 
 

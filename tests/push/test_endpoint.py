@@ -1,6 +1,7 @@
 """Contract 13.4 and 17.2 A12: what an endpoint has to answer, over real TLS."""
 
 import contextlib
+import functools
 import gc
 import socket
 import time
@@ -10,10 +11,13 @@ import pytest
 
 from ams.errors import Overloaded
 from ams.names import ProjectId
+from ams.push import guard
 from ams.push.endpoint import CHECKS, CHECKS_OF_PROJECT, CheckFailed, EndpointCheck, Places
-from ams.push.guard import Guard, networks, trust
+from ams.push.guard import Guard, networks
 from tests.support.receiver import Behaviour, Receiver, answers, drips, floods, is_silent, receiver, sends
 
+trust = functools.cache(guard.trust)
+"""Made once: there are many CAs to be read."""
 HASH = "ab" * 32
 LOOPBACK = networks("127.0.0.0/8,::1/128")
 

@@ -16,7 +16,8 @@ REFUSED = [
     "100.64.0.1", "169.254.0.1", "192.0.2.1", "198.18.0.1", "224.0.0.1", "239.1.2.3", "224.0.1.129", "240.0.0.1",
     "255.255.255.255", "192.88.99.1",
     "169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254",
-    "::", "::1", "fe80::1", "fe80::1%1", "fc00::1", "fd12::1", "fec0::1", "ff02::1", "2001:db8::1", "100::1",
+    "::", "::1", "fe80::1", "fe80::1%1", "fe80::1%lo",
+    "fc00::1", "fd12::1", "fec0::1", "ff02::1", "2001:db8::1", "3fff::1", "100::1",
     "::ffff:127.0.0.1", "::ffff:8.8.8.8", "::7f00:1", "::8.8.8.8",
     "64:ff9b::7f00:1", "64:ff9b::808:808", "64:ff9b:1::808:808",
     "2002:7f00:1::", "2002:808:808::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2",
@@ -62,7 +63,9 @@ def test_no_networks_are_allowed_by_an_empty_setting() -> None:
     assert networks("") == networks(" , ") == ()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f.1", "127.1", "::1", "localhost"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "2130706433", "0x7f.1", "0177.1", "127.1", "0", "::1", "::1%lo", "localhost"]
+)
 async def test_every_spelling_of_this_machine_is_refused(host: str) -> None:
     with pytest.raises(Refused, match="is not a public address"):
         await Guard().addresses(host, 443)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import resource
 import tracemalloc
 from collections.abc import AsyncIterator, Sequence
@@ -10,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from ams.clock import ManualClock
+from ams.push import guard
 from ams.push.circuit import FAILURES
 from ams.push.endpoints import AT_ONCE
-from ams.push.guard import Guard, networks, trust
+from ams.push.guard import Guard, networks
 from ams.push.sender import HttpSender
 from ams.push.sending import Answer, CircuitOpen, SendFailed
 from tests.support.receiving import Receiving
 
+trust = functools.cache(guard.trust)
+"""Made once: there are many CAs to be read."""
 LOOPBACK = networks("127.0.0.0/8")
 BODY = b'{"message":{"data":"aGk="}}'
 HEADERS = [("Content-Type", "application/json"), ("Authorization", "secret")]
@@ -190,8 +194,10 @@ async def test_a_header_that_cannot_be_sent_is_told(receiving: Receiving, sender
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]"]
-)
+    "host",
+    ["127.0.0.1", "localhost", "user@127.0.0.1", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0", "[::1]",
+     "[::ffff:127.0.0.1]", "[fe80::1%25lo]", "[64:ff9b::7f00:1]"],
+)  # fmt: skip
 async def test_without_leave_nothing_is_sent_to_this_machine(receiving: Receiving, host: str) -> None:
     sender = HttpSender(Guard(), trust(receiving.ca))
 

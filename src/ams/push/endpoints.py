@@ -15,7 +15,7 @@ IDLE_SECONDS = 15.0
 """After which a connection nobody used is closed."""
 MAX_IDLE = 1000
 """Connections kept in all; the one longest idle makes place for another."""
-MAX_FORGETTABLE = 1000
+MAX_FORGETTABLE = 10_000
 """Endpoints in the table before those without requests are forgotten."""
 
 

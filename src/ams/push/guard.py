@@ -25,6 +25,7 @@ _REFUSED = tuple(
     for each in (
         "2002::/16",  # 6to4: wraps an IPv4 address
         "2001::/32",  # Teredo: likewise
+        "3fff::/20",  # of documentation
         "168.63.129.16/32",  # metadata of a cloud, on an address that looks public
         "192.88.99.0/24",  # relays of 6to4
         "192.0.0.0/24",  # of protocols; a cloud has its metadata in it

@@ -1,6 +1,8 @@
 """Connecting: names are resolved once and judged, and what goes wrong is said by its step and cause."""
 
+import asyncio
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -22,7 +24,8 @@ class Changing:
 
 async def connected(receiving: Receiving, resolve: Resolver, allowed: str = "127.0.0.1/32") -> Connection:
     connector = Connector(Guard(networks(allowed), resolve), trust(receiving.ca))
-    return await connector.connect(Endpoint("receiver.example", receiving.port), Progress(), 5)
+    until = asyncio.get_running_loop().time() + 5
+    return await connector.connect(Endpoint("receiver.example", receiving.port), Progress(), until)
 
 
 async def asked(connection: Connection) -> int:
@@ -54,6 +57,15 @@ async def test_of_several_addresses_the_refused_ones_are_left_out_and_dead_ones_
     resolve = Changing(["10.0.0.1", "127.0.0.3", "127.0.0.1"])
 
     assert await asked(await connected(receiving, resolve, "127.0.0.0/8")) == 200
+
+
+async def test_an_address_that_swallows_connects_leaves_time_for_the_next(receiving: Receiving) -> None:
+    swallowing = urlsplit(receiving.bad("swallow")).port or 0
+    connector = Connector(Guard(networks("127.0.0.0/8"), Changing(["127.0.0.1", "127.0.0.2"])), trust(receiving.ca))
+    until = asyncio.get_running_loop().time() + 0.4
+
+    with pytest.raises(Unreachable, match=r"^The connection was refused$"):  # by the second: nobody listens there
+        await connector.connect(Endpoint("receiver.example", swallowing), Progress(), until)
 
 
 async def test_a_name_without_an_address_is_told(receiving: Receiving) -> None:

@@ -324,6 +324,18 @@ async def test_an_endpoint_that_does_not_answer_is_left_alone_for_a_while(receiv
         assert (await post(sender, receiving.url())).status == 200
 
 
+async def test_an_answer_without_an_end_opens_the_circuit_and_a_refusal_does_not(
+    receiving: Receiving, sender: HttpSender
+) -> None:
+    for _ in range(FAILURES):
+        await post(sender, receiving.url("/status/500"))
+    assert sender.circuit(receiving.url()) == "closed"
+
+    for _ in range(FAILURES):
+        await failure(sender, receiving.url("/endless"))
+    assert sender.circuit(receiving.url()) == "open"
+
+
 async def test_any_answer_closes_the_circuit(receiving: Receiving) -> None:
     clock = ManualClock()
     async with sending(receiving, clock=clock) as sender:

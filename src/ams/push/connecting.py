@@ -126,16 +126,16 @@ class Connector:
         self._next_tls = 0.0
         """Loop time."""
 
-    async def connect(self, endpoint: Endpoint, progress: Progress, seconds: float) -> Connection:
+    async def connect(self, endpoint: Endpoint, progress: Progress, until: float) -> Connection:
         """Connect to one of the permitted addresses, the first that answers.
 
-        `seconds` are shared out to the addresses: one that swallows everything leaves time for the next. Raises
-        `Refused` or `Unreachable`.
+        The time `until` then (loop time) is shared out to the addresses: one that swallows everything leaves some for
+        the next. Raises `Refused` or `Unreachable`.
         """
         progress.step = f"looking up {endpoint.host}"
         addresses = await self._addresses(endpoint)
         progress.step = "connecting"
-        plain = await _first(addresses, endpoint.port, seconds)
+        plain = await _first(addresses, endpoint.port, until)
         progress.step = "agreeing on TLS"
         try:
             await self._turn()
@@ -161,9 +161,8 @@ class Connector:
             raise Unreachable(f"{endpoint.host} has no address: it is no host name") from error
 
 
-async def _first(addresses: Sequence[Address], port: int, seconds: float) -> socket.socket:
+async def _first(addresses: Sequence[Address], port: int, until: float) -> socket.socket:
     loop = asyncio.get_running_loop()
-    until = loop.time() + seconds
     *others, last = addresses
     for address in others:
         try:

@@ -66,7 +66,8 @@ class EndpointCheck:
         _judge(reply, expected.encode())
 
     async def _ask(self, endpoint: Endpoint, keep: int, progress: Progress) -> Reply:
-        connection = await self._connector.connect(endpoint, progress, self._seconds)
+        until = asyncio.get_running_loop().time() + self._seconds
+        connection = await self._connector.connect(endpoint, progress, until)
         try:
             headers = [(b"Connection", b"close")]
             return await connection.ask("GET", HASH_PATH, headers, b"", keep=keep, progress=progress)

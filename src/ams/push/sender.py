@@ -34,7 +34,8 @@ class _Delivery(NamedTuple):
     target: str
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
-    seconds: float
+    until: float
+    """Loop time."""
 
 
 class HttpSender:
@@ -57,7 +58,8 @@ class HttpSender:
     async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> Answer:
         """POST a body; see `Sender`. Raises `SendFailed`, and `CircuitOpen` without asking."""
         endpoint, target = _place(url)
-        delivery = _Delivery(endpoint, target, _encoded(headers), body, seconds)
+        until = asyncio.get_running_loop().time() + seconds
+        delivery = _Delivery(endpoint, target, _encoded(headers), body, until)
         standing = self._endpoints.of(endpoint, self._now())
         self._check(standing)
         progress = Progress()
@@ -72,8 +74,6 @@ class HttpSender:
             raise SendFailed(str(error)) from error
         finally:
             standing.users -= 1
-        if reply.cut and is_success(reply.status):
-            raise SendFailed(reply.cut)
         return answer(reply, self._clock.wall() / 1000)
 
     def circuit(self, url: str) -> str:
@@ -121,9 +121,8 @@ class HttpSender:
             except Unreachable:
                 if kept.was_heard:
                     raise
-        return await self._on(
-            await self._connector.connect(delivery.endpoint, progress, delivery.seconds), delivery, progress
-        )
+        connection = await self._connector.connect(delivery.endpoint, progress, delivery.until)
+        return await self._on(connection, delivery, progress)
 
     async def _on(self, connection: Connection, delivery: _Delivery, progress: Progress) -> Reply:
         try:
@@ -137,6 +136,8 @@ class HttpSender:
             self._endpoints.keep(connection)
         else:
             await connection.abort()
+        if reply.cut and is_success(reply.status):  # who refuses has said so, however it goes on
+            raise Unreachable(reply.cut)
         return reply
 
     def _failed(self, standing: Standing) -> None:

@@ -208,7 +208,7 @@ async def test_without_leave_nothing_is_sent_to_this_machine(receiving: Receivin
 
 
 async def test_connections_are_used_again(receiving: Receiving, sender: HttpSender) -> None:
-    for path in ("/ok", "/status/503?body=x", "/long/1000", "/long/30000", "/empty", "/created"):
+    for path in ("/ok", "/status/503?body=x", "/long/1000", "/long/60000", "/empty", "/created"):
         await post(sender, receiving.url(path))
 
     assert len({each.connection for each in receiving.requests()}) == 1

@@ -18,7 +18,7 @@ from ams.push.streams import Stream, connected, secured
 
 MAX_HEAD = 16 * 1024
 """Bytes of the head of an answer, with all the heads of status 1xx before it."""
-MAX_BODY = 32 * 1024
+MAX_BODY = 64 * 1024
 """Bytes of its body, as sent. More than any answer to a delivery needs; what is read of it costs others time."""
 
 TLS_GAP_SECONDS = 0.002

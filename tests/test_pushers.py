@@ -213,6 +213,22 @@ def test_a_deleted_subscription_says_that_it_is_deactivated(client: Client, rece
     assert receiver.requests("/ok/deleted") == []
 
 
+def test_an_endpoint_that_is_gone_gets_nothing_until_somebody_configures_it_anew(
+    client: Client, receiver: Receiving
+) -> None:
+    """410 stops, and says so; the same configuration, given once more, begins anew."""
+    config = {"pushEndpoint": receiver.url("/gone/a")}
+    subscribed(client, receiver, config["pushEndpoint"])
+    client.publish("x")
+    eventually(lambda: "410" in status(client))
+    assert client.ask("GET", SUB + ":pushStatus")["state"] == "stopped"
+    asked = len(receiver.requests("/gone/a"))
+
+    client.ask("POST", SUB + ":modifyPushConfig", {"pushConfig": config})
+
+    receiver.wait(asked + 1, "/gone/a")
+
+
 def test_mattermost_gets_one_text_at_a_time(client: Client, receiver: Receiving) -> None:
     """Push contract 15, P12."""
     hook = {"mattermostUrl": receiver.url("/mattermost/a"), "mattermostUsername": "ams", "base64Decode": True}

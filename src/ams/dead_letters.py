@@ -12,9 +12,9 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
-from ams.clock import Milliseconds, publish_time
+from ams.clock import publish_time
 from ams.counts import Counts
-from ams.cursors.base import Cursors
+from ams.cursors.base import NO_DEADLINE, Cursors
 from ams.errors import Conflict, InvalidInput, KeyReused, TooLarge, TopicGone
 from ams.finding import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Log
@@ -34,9 +34,6 @@ NO_DEAD_LETTERS = "Subscription has no dead letter topic"
 NO_TOPIC = "Dead letter topic doesn't exist"
 NOT_NEXT = "Message is not the next one of the subscription"
 TOO_LARGE = "Message is too large for the dead letter topic"
-
-_NEVER = Milliseconds(2**62)
-"""The deadline of an acknowledgement by who has the subscription to itself."""
 
 logger = structlog.get_logger("ams.dead_letters")
 
@@ -83,7 +80,7 @@ class DeadLetters:
         added = _attributes(project, subscription, found, verdict)
         await self._append(target, letter, added, _key(subscription, source.id, offset))
         try:
-            await self.cursors.acknowledge(subscription.id, offset, _NEVER)
+            await self.cursors.acknowledge(subscription.id, offset, NO_DEADLINE)
         except InvalidInput:  # a seek took the hand-out away
             raise NotNext from None
         self.counts.note_acknowledgement(subscription.id)

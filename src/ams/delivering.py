@@ -12,7 +12,7 @@ from ams.access.admission import Caller
 from ams.access.roles import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.clock import Milliseconds
 from ams.counts import Counts
-from ams.cursors.base import Cursors, Position
+from ams.cursors.base import NO_DEADLINE, Cursors, Position
 from ams.errors import Conflict, InvalidInput, NotAllowed
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Log
@@ -21,8 +21,6 @@ from ams.messages import Stored
 from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
-
-_NO_DEADLINE = Milliseconds(2**62)
 
 Gone = asyncio.Future[None]
 """Completes when the client has left."""
@@ -109,7 +107,7 @@ class Deliverer:
 
         There is no deadline to keep: nobody else delivers it meanwhile (`ams.push.leases`).
         """
-        await self.cursors.acknowledge(subscription.id, last, _NO_DEADLINE)
+        await self.cursors.acknowledge(subscription.id, last, NO_DEADLINE)
         self.counts.note_acknowledgement(subscription.id)
 
     def stop_waiting(self) -> None:

@@ -90,5 +90,6 @@ def _target(pushed: Pushed, secrets: Sequence[str]) -> Target:
         ack_deadline_seconds=pushed.ack_deadline_seconds,
         secrets=tuple(secrets),
         id=pushed.id,
+        revision=pushed.config.revision,
         topic_id=pushed.topic_id,
     )

@@ -88,6 +88,8 @@ class PushConfig:
     """Name of the topic, in the same project, for messages that are refused; empty: they are tried for ever."""
     max_delivery_attempts: int = 0
     """Refusals after which a message goes there; 0 without a dead letter topic."""
+    revision: int = field(default=0, compare=False)
+    """Raised by each modification, also by one that changes nothing else: whoever delivers begins anew."""
 
     def without_secrets(self) -> "PushConfig":
         """Return what those may see who only consume (contract 17.2, A14)."""
@@ -119,7 +121,7 @@ def modified(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> P
     _check_retry(asked)
     _check_target(asked)
     _check_dead_letters(asked)
-    return _configured(existing, asked, secret)
+    return replace(_configured(existing, asked, secret), revision=existing.revision + 1 if existing else 0)
 
 
 def verified(config: PushConfig) -> PushConfig:

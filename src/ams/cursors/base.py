@@ -17,6 +17,9 @@ from typing import NamedTuple, Protocol
 from ams.clock import Milliseconds
 from ams.names import Offset, SubscriptionId, TopicId
 
+NO_DEADLINE = Milliseconds(2**62)
+"""For acknowledgements of who has a subscription to itself, by a lease."""
+
 Oldest = Mapping[TopicId, Offset]
 """The oldest kept offsets of topics from which retention took something."""
 

@@ -1,0 +1,175 @@
+"""Targets as they come over gRPC and HTTP, checked (push contract 3, 7 and P4, P18, P32)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ams.client import wire
+from ams.names import is_name
+from ams.push.target import Target
+from ams.push_config import (
+    AUTOGEN,
+    DEFAULT_PERIOD,
+    DISABLED,
+    EXPONENTIAL,
+    HTTP_ENDPOINT,
+    LINEAR,
+    MATTERMOST,
+    MAX_MESSAGES,
+    SLOWSTART,
+    PushConfig,
+    is_https,
+)
+from ams.push_rpc import push_service_pb2 as pb
+
+ACK_DEADLINE_SECONDS = 10
+"""Of a target that came without one, as over gRPC: the service's default."""
+
+_PATH = re.compile(r"/projects/([^/]+)/subscriptions/([^/]+)")
+_POLICIES = (LINEAR, SLOWSTART, EXPONENTIAL)
+_TYPES = {pb.HTTP_ENDPOINT: HTTP_ENDPOINT, pb.MATTERMOST: MATTERMOST}
+
+
+class Invalid(Exception):
+    """This cannot be delivered; the text says why, without a secret."""
+
+
+class Named(NamedTuple):
+    """The parts of a subscription's resource name."""
+
+    project: str
+    subscription: str
+
+
+def named(path: str) -> Named:
+    """Cut a resource name `/projects/P/subscriptions/S`; raise `Invalid` for anything else."""
+    found = _PATH.fullmatch(path)
+    if found is None or not is_name(found[1]) or not is_name(found[2]):
+        raise Invalid(f"Invalid subscription, {path[:300]!r}")
+    return Named(found[1], found[2])
+
+
+def of_message(told: pb.Subscription) -> Target:
+    """Return the target that an activation tells of; raise `Invalid` in the words of push contract 3."""
+    config = told.push_config
+    kind = _TYPES.get(config.type)
+    if kind is None:
+        raise Invalid(f"Invalid argument, push type {int(config.type)} not yet implemented")
+    made = _checked(
+        PushConfig(
+            kind,
+            endpoint=config.push_endpoint if kind == HTTP_ENDPOINT else "",
+            max_messages=config.max_messages if kind == HTTP_ENDPOINT else 1,
+            header_type=_header_type(kind, config.authorization_header),
+            header_value=config.authorization_header if kind == HTTP_ENDPOINT else "",
+            retry_policy=config.retry_policy.type,
+            retry_period=config.retry_policy.period,
+            verified=True,
+            mattermost_url=config.mattermost_url,
+            mattermost_username=config.mattermost_username,
+            mattermost_channel=config.mattermost_channel,
+            base64_decode=config.base_64_decode,
+        )
+    )
+    named(told.full_name)
+    return Target(told.full_name, told.full_topic, made, ACK_DEADLINE_SECONDS)
+
+
+class _Header(msgspec.Struct):
+    type: str = ""
+    value: str = ""
+
+
+class _Retry(msgspec.Struct):
+    type: str = ""
+    period: int = 0
+
+
+class _Config(msgspec.Struct, rename="camel"):
+    """A push configuration as answers show it to the worker."""
+
+    type: str = ""
+    push_endpoint: str = ""
+    max_messages: int = 0
+    authorization_header: _Header = _Header()
+    retry_policy: _Retry = _Retry()
+    mattermost_url: str = ""
+    mattermost_username: str = ""
+    mattermost_channel: str = ""
+    base64_decode: bool = False
+    dead_letter_topic: str = ""
+    max_delivery_attempts: int = 0
+
+
+def of_subscription(shown: wire.Subscription) -> Target | None:
+    """Return the target of a subscription that a service shows, None for one that is not to be pushed.
+
+    Raises `Invalid`; a type that is unknown is not taken for another one (P4).
+    """
+    config = of_config(shown.push_config)
+    if config is None:
+        return None
+    named(shown.name)
+    return Target(shown.name, shown.topic, config, shown.ack_deadline_seconds)
+
+
+def of_config(shown: Mapping[str, Any]) -> PushConfig | None:
+    """Return a push configuration that a service shows, None for an empty one; raise `Invalid`."""
+    try:
+        config = msgspec.convert(shown, _Config)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"Invalid push configuration, {error}") from None
+    if not config.type:
+        return None
+    if config.type not in (HTTP_ENDPOINT, MATTERMOST):
+        raise Invalid(f"Invalid argument, push type {config.type!r} not yet implemented")
+    return _checked(
+        PushConfig(
+            config.type,
+            endpoint=config.push_endpoint,
+            max_messages=config.max_messages,
+            header_type=_header_type(config.type, config.authorization_header.value),
+            header_value=config.authorization_header.value,
+            retry_policy=config.retry_policy.type or LINEAR,
+            retry_period=config.retry_policy.period,
+            verified=True,
+            mattermost_url=config.mattermost_url,
+            mattermost_username=config.mattermost_username,
+            mattermost_channel=config.mattermost_channel,
+            base64_decode=config.base64_decode,
+            dead_letter_topic=config.dead_letter_topic.rpartition("/")[2],
+            max_delivery_attempts=config.max_delivery_attempts,
+        )
+    )
+
+
+def _header_type(kind: str, value: str) -> str:
+    if kind == MATTERMOST:
+        return ""
+    return AUTOGEN if value else DISABLED
+
+
+def _checked(config: PushConfig) -> PushConfig:
+    """Return a configuration that can be delivered, with the service's defaults for what is 0."""
+    if config.type == HTTP_ENDPOINT and not is_https(config.endpoint):
+        raise Invalid(f"Invalid push endpoint, {_why_not_https(config.endpoint)}")
+    if config.type == MATTERMOST and not config.mattermost_url:
+        raise Invalid("Invalid mattermost url, it is empty")
+    if config.retry_policy not in _POLICIES:
+        raise Invalid(f"Invalid argument, worker {config.retry_policy[:100]} not yet implemented")
+    if not 0 <= config.max_messages <= MAX_MESSAGES:
+        raise Invalid(f"Invalid argument, max_messages must be between 1 and {MAX_MESSAGES}")
+    period = 0 if config.retry_policy == SLOWSTART else config.retry_period or DEFAULT_PERIOD
+    return replace(config, retry_period=period, max_messages=config.max_messages or 1)
+
+
+def _why_not_https(endpoint: str) -> str:
+    shown = endpoint[:300]
+    if not endpoint:
+        return 'parse "": empty url'
+    if "/" not in endpoint and ":" not in endpoint:
+        return f'parse "{shown}": invalid URI for request'
+    return f'parse "{shown}": not an absolute https URL with a host'

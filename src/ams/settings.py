@@ -146,11 +146,9 @@ class Settings:
     )  # fmt: skip
     push_server_host: str = _setting("", "Host of a push server of its own; empty = none.")
     push_server_port: int = _setting(0, "Port of that push server.")
-    push_tls_enabled: bool = _setting(True, "TLS or not, for the push server; nothing uses it yet.")
-    verify_push_server: bool = _setting(True, "Check its certificate or not, for the push server; nothing uses it yet.")
-    certificate_authorities_dir: str = _setting(
-        "", "Folder of CA certificates (*.pem), for the push server; nothing uses it yet."
-    )
+    push_tls_enabled: bool = _setting(True, "Speak TLS to the push server, and show it cert, if there is one.")
+    verify_push_server: bool = _setting(True, "Check the push server's certificate.")
+    certificate_authorities_dir: str = _setting("", "Folder of CA certificates (*.pem) the push server is checked by.")
     push_allow: str = _setting(
         "", "Networks that push endpoints may be in, besides public addresses: 127.0.0.0/8,::1/128."
     )

@@ -31,6 +31,7 @@ class Entry(NamedTuple):
 
 SERVICE_COMMANDS = {
     "serve": Entry("ams.cli.serve:serve_command", "Run the service."),
+    "push": Entry("ams.cli.push:push_command", "Deliver to push endpoints, for a service elsewhere."),
 }
 """Commands whose options are the settings: each target makes a command that reads its own arguments."""
 

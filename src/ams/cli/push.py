@@ -1,0 +1,62 @@
+"""`ams push`: deliver messages to push endpoints, as a program of its own."""
+
+from typing import Any
+
+import click
+
+from ams.push_server.settings import FIELDS, PushSettings, flag, load
+from ams.settings import environment
+
+
+def push_command() -> click.Command:
+    """Return the command; its options are the settings."""
+    options: list[click.Parameter] = [
+        click.Option(
+            ["--config"], metavar="FILE", help="TOML file with settings, or the JSON of the reference (*.json)."
+        )
+    ]
+    options += [_option(each) for each in FIELDS]
+    return click.Command(
+        "push",
+        callback=_push,
+        params=options,
+        help="Deliver messages to push endpoints: a push server for a service elsewhere. Prints one line"
+        " 'ready HOST:PORT' when it answers gRPC; SIGTERM stops it, deliveries in flight end first.\n\n"
+        "Each option is a setting: it may also come from the environment variable named beside it or from a file.",
+    )
+
+
+def _option(setting: Any) -> click.Option:
+    is_switch = isinstance(setting.default, bool)
+    names = [flag(setting.name), setting.name]
+    if is_switch:
+        names[0] += f"/--no-{setting.name.replace('_', '-')}"
+    default = f", default {setting.default}" if setting.default not in ("", ()) else ""
+    return click.Option(
+        names,
+        default=None,
+        is_flag=is_switch,
+        type=None if is_switch else str,
+        metavar=None if is_switch else "VALUE",
+        help=f"{setting.metadata['help']} [{setting.metadata['variable']}{default}]",
+    )
+
+
+def _push(config: str | None, **flags: object) -> None:
+    run(load(flags, environment(), config))
+
+
+def run(settings: PushSettings) -> None:
+    """Run the push server with these settings until it is told to stop."""
+    # Here, not above: `ams push --help` needs none of it.
+    import uvloop
+
+    from ams.errors import Unusable
+    from ams.observing import configure_logs
+
+    try:
+        from ams.push_server.program import serve
+    except ImportError as error:
+        raise Unusable(f"ams push needs {error.name}, which is missing: install argo-messaging[push]") from None
+    configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
+    uvloop.run(serve(settings))

@@ -1,0 +1,58 @@
+"""The gRPC server: its port, its certificate, and whom it lets in (push contract 5)."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+
+from ams.errors import BadSettings, Unusable
+from ams.push_rpc.channel import authorities
+from ams.push_server.access import AccessList
+from ams.push_server.condition import Condition
+from ams.push_server.gate import Gate
+from ams.push_server.health import Health
+from ams.push_server.service import Following, PushService
+from ams.push_server.settings import PushSettings
+
+STOP_SECONDS = 1.0
+"""For calls under way, at a stop."""
+
+_OPTIONS = (("grpc.so_reuseport", 0),)
+"""A port that another process has is told, not shared."""
+
+
+@contextlib.asynccontextmanager
+async def listening(settings: PushSettings, following: Following, condition: Condition) -> AsyncIterator[str]:
+    """Answer calls until the block ends; gives host and port. Raises `BadSettings` and `Unusable` with one line."""
+    access = AccessList(settings.acl) if settings.tls_enabled else None
+    server = grpc.aio.server(interceptors=[Gate(access, condition)], options=_OPTIONS)
+    server.add_generic_rpc_handlers((PushService(following, condition).handlers(), Health(condition).handlers()))
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    credentials = _credentials(settings)
+    try:
+        place = f"{host}:{settings.port}"
+        port = server.add_secure_port(place, credentials) if credentials else server.add_insecure_port(place)
+    except RuntimeError as error:
+        raise Unusable(f"Could not listen: {host} port {settings.port} is in use, or no address of ours") from error
+    await server.start()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        await server.stop(STOP_SECONDS)
+
+
+def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
+    """Return what TLS goes by: 1.2 at least, as the library has it, and a certificate of every client."""
+    if not settings.tls_enabled:
+        return None
+    chain, key = _read("cert", settings.cert), _read("key", settings.key)
+    roots = authorities(settings.certificate_authorities_dir)
+    return grpc.ssl_server_credentials([(key, chain)], root_certificates=roots, require_client_auth=True)
+
+
+def _read(setting: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise BadSettings(f"{setting} {path}: {error.strerror}") from error

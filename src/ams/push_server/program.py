@@ -1,0 +1,102 @@
+"""`ams push` as a whole: from settings to a push server that works, and back in order when it is told to stop."""
+
+import asyncio
+import contextlib
+import random
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import structlog
+
+from ams.client import AsyncClient
+from ams.clock import SystemClock
+from ams.http.operations import Operations
+from ams.http.server import listen, server, until_started
+from ams.observing import metrics_of
+from ams.push.guard import Guard, networks, trust
+from ams.push.sender import HttpSender
+from ams.push.workers import Workers
+from ams.push_server.condition import OK, STARTING, Condition
+from ams.push_server.figures import PushFigures
+from ams.push_server.following import Follower
+from ams.push_server.listening import listening
+from ams.push_server.settings import PushSettings
+from ams.push_server.upstream import HttpUpstream
+from ams.push_server.waiting import Polling, Waking
+
+DRAIN_SECONDS = 10.0
+"""For deliveries in flight, at a stop (push contract 15, P8)."""
+
+logger = structlog.get_logger("ams.push_server")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A push server that answers."""
+
+    address: str
+    """Host and port of gRPC."""
+    operations: str
+    """URL of the operations port."""
+    workers: Workers
+    condition: Condition
+
+
+@contextlib.asynccontextmanager
+async def running(settings: PushSettings) -> AsyncIterator[Running]:
+    """Deliver and answer until the block ends, then stop in order: no calls, deliveries in flight, connections."""
+    chance = random.Random()  # noqa: S311  # for pauses
+    condition = Condition(OK if settings.skip_subs_load else STARTING)
+    figures = PushFigures(condition)
+    guard, trusted = Guard(networks(settings.push_allow)), trust(settings.push_ca_file)
+    async with contextlib.AsyncExitStack() as stack:
+        operations = await stack.enter_async_context(_operations(settings, figures))
+        client = await stack.enter_async_context(
+            AsyncClient(settings.endpoint, settings.token, ca=settings.ca or None, retry=None)
+        )
+        waiting = Waking(client, Polling(chance))
+        stack.push_async_callback(waiting.close)
+        sender = HttpSender(guard, trusted)
+        stack.push_async_callback(sender.close)
+        workers = Workers(HttpUpstream(client, waiting), sender, SystemClock(), random.random)
+        figures.states = workers.states
+        follower = Follower(client, workers, condition, random=chance, loads=not settings.skip_subs_load)
+        address = await stack.enter_async_context(listening(settings, follower, condition))
+        await follower.start()
+        try:
+            yield Running(address, operations, workers, condition)
+        finally:
+            figures.draining = True
+            await follower.stop(DRAIN_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _operations(settings: PushSettings, figures: PushFigures) -> AsyncIterator[str]:
+    """Answer on the operations port until the block ends; gives its URL."""
+    with contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")) as sock:
+        aside = server(Operations(figures.why_not_ready, metrics_of(figures)))
+        task = asyncio.create_task(aside.serve([sock]))
+        try:
+            await until_started(aside, task)
+            host, port = sock.getsockname()[:2]
+            yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        finally:
+            aside.should_exit = True
+            await task
+
+
+async def serve(settings: PushSettings) -> None:
+    """Serve until SIGTERM or SIGINT; print `ready HOST:PORT` when calls can come."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running(settings) as run:
+        if not settings.tls_enabled:
+            logger.warning("no_tls", host=settings.host, remedy="without TLS nobody is asked who they are")
+        logger.info("operations", url=run.operations)
+        print(f"ready {run.address}", flush=True)
+        await stop.wait()
+        logger.info("stopping")
+    logger.info("stopped")

@@ -6,12 +6,14 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
 from ams.push_rpc.wire import HEALTH, STATUS
 from ams.push_server.access import AccessList
 from ams.push_server.condition import Condition
 
 UNAUTHORISED = "UNAUTHORISED"
+UNREADABLE = "The request cannot be read"
 UNABLE = "The push service is currently unable to handle any requests"
 
 _WHATEVER_THE_CONDITION = frozenset({STATUS.path, f"/{HEALTH}/Watch"})
@@ -20,6 +22,7 @@ _WHATEVER_THE_CONDITION = frozenset({STATUS.path, f"/{HEALTH}/Watch"})
 logger = structlog.get_logger("ams.push_server")
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Read = Callable[[bytes], Any]
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -31,7 +34,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         """Return the handler of a call behind the checks."""
@@ -39,33 +42,39 @@ class Gate(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         method = handler_call_details.method
-        codec = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
+        # Requests are read behind the checks: nobody else's bytes are looked into.
+        read, write = handler.request_deserializer, handler.response_serializer
         if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(self._stream(method, handler.unary_stream), **codec)
-        return grpc.unary_unary_rpc_method_handler(self._single(method, handler.unary_unary), **codec)
+            stream = self._stream(method, read, handler.unary_stream)
+            return grpc.unary_stream_rpc_method_handler(stream, response_serializer=write)
+        single = self._single(method, read, handler.unary_unary)
+        return grpc.unary_unary_rpc_method_handler(single, response_serializer=write)
 
-    def _single(self, method: str, answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
-        async def checked(request: Any, context: Context) -> Any:
+    def _single(self, method: str, read: Read, answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+        async def checked(request: bytes, context: Context) -> Any:
             began = time.monotonic()
             try:
-                await self._check(method, context)
-                return await answer(request, context)
+                return await answer(await self._admitted(method, read, request, context), context)
             finally:
                 took = round((time.monotonic() - began) * 1000, 3)
                 logger.debug("call", method=method, code=str(context.code()), milliseconds=took)
 
         return checked
 
-    def _stream(self, method: str, answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
-        async def checked(request: Any, context: Context) -> AsyncIterator[Any]:
-            await self._check(method, context)
-            async for each in answer(request, context):
+    def _stream(self, method: str, read: Read, answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
+        async def checked(request: bytes, context: Context) -> AsyncIterator[Any]:
+            async for each in answer(await self._admitted(method, read, request, context), context):
                 yield each
 
         return checked
+
+    async def _admitted(self, method: str, read: Read, request: bytes, context: Context) -> Any:
+        """Return the request of a caller who may ask, read; abort the call otherwise."""
+        await self._check(method, context)
+        try:
+            return read(request)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE)
 
     async def _check(self, method: str, context: Context) -> None:
         if self._access is not None and not self._access.permits(context.auth_context()):

@@ -100,7 +100,7 @@ class PushService:
         return state
 
 
-def _handler(method: Method[Any, Any], answer: Callable[..., Any]) -> tuple[str, grpc.RpcMethodHandler[Any, Any]]:
+def _handler(method: Method[Any, Any], answer: Callable[..., Any]) -> "tuple[str, grpc.RpcMethodHandler[Any, Any]]":
     return method.name, grpc.unary_unary_rpc_method_handler(
         answer,
         request_deserializer=method.request.FromString,

@@ -78,12 +78,12 @@ def of_message(told: pb.Subscription) -> Target:
     return Target(told.full_name, told.full_topic, made, ACK_DEADLINE_SECONDS)
 
 
-class _Header(msgspec.Struct):
+class _Header(msgspec.Struct, frozen=True):
     type: str = ""
     value: str = ""
 
 
-class _Retry(msgspec.Struct):
+class _Retry(msgspec.Struct, frozen=True):
     type: str = ""
     period: int = 0
 

@@ -1,0 +1,168 @@
+"""Driving a push server: it delivers what is wanted after any failure on either side (P3, P28, P31)."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import grpc
+import pytest
+
+from ams.errors import RegistryUnavailable
+from ams.push.target import Target
+from ams.push_config import PushConfig
+from ams.push_rpc.channel import Place
+from ams.push_rpc.client import GrpcPushServer
+from ams.push_rpc.driving import AT_ONCE, Driving
+from tests.support.reference_push_server import ReferencePushServer, reference_push_server
+
+CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True)
+
+
+def target(name: str, config: PushConfig = CONFIG) -> Target:
+    return Target(f"/projects/p/subscriptions/{name}", "/projects/p/topics/t", config, 10)
+
+
+@dataclass
+class Wanted:
+    targets: list[Target] = field(default_factory=list)
+    fails: bool = False
+
+    async def __call__(self) -> Sequence[Target]:
+        if self.fails:
+            raise RegistryUnavailable
+        return list(self.targets)
+
+
+@dataclass
+class Drive:
+    server: ReferencePushServer
+    wanted: Wanted
+    driving: Driving
+
+    def active(self) -> list[str]:
+        return sorted(name.rpartition("/")[2] for name in self.server.active)
+
+
+@pytest.fixture
+async def drive() -> AsyncIterator[Drive]:
+    async with reference_push_server() as server:
+        client = GrpcPushServer(Place(host="127.0.0.1", port=server.port, tls=False), 1.0)
+        wanted = Wanted()
+        yield Drive(server, wanted, Driving(client, wanted))
+        await client.close()
+
+
+async def test_what_is_wanted_is_activated_and_what_is_wanted_no_more_deactivated(drive: Drive) -> None:
+    drive.wanted.targets = [target("a"), target("b")]
+    assert await drive.driving.round()
+    assert drive.active() == ["a", "b"]
+
+    drive.wanted.targets = [target("b")]
+    assert await drive.driving.round()
+    assert drive.active() == ["b"]
+    assert list(drive.driving.results) == ["/projects/p/subscriptions/b"]
+
+
+async def test_what_is_as_wanted_is_only_looked_at(drive: Drive) -> None:
+    drive.wanted.targets = [target("a")]
+    await drive.driving.round()
+    drive.server.calls.clear()
+
+    await drive.driving.round()
+
+    assert [method for method, _ in drive.server.calls] == ["SubscriptionStatus"]
+    assert drive.driving.results[target("a").path].text.endswith("is currently active")
+
+
+async def test_a_changed_target_is_deactivated_and_activated(drive: Drive) -> None:
+    drive.wanted.targets = [target("a")]
+    await drive.driving.round()
+
+    drive.wanted.targets = [target("a", replace(CONFIG, endpoint="https://example.com/other"))]
+    await drive.driving.round()
+
+    assert drive.server.active[target("a").path][1] == b"https://example.com/other"
+
+
+async def test_a_push_server_that_forgot_everything_is_told_again(drive: Drive) -> None:
+    drive.wanted.targets = [target("a")]
+    await drive.driving.round()
+    drive.server.active.clear()
+
+    await drive.driving.round()
+
+    assert drive.active() == ["a"]
+
+
+async def test_what_another_process_activated_is_told_again_as_it_is_wanted_now(drive: Drive) -> None:
+    drive.server.active[target("a").path] = {1: b"https://example.com/old"}
+    drive.wanted.targets = [target("a")]
+
+    await drive.driving.round()
+
+    assert drive.server.active[target("a").path][1] == b"https://example.com/in"
+
+
+async def test_what_nobody_here_activated_is_left_alone(drive: Drive) -> None:
+    drive.server.active["/projects/other/subscriptions/x"] = {}
+
+    await drive.driving.round()
+
+    assert drive.active() == ["x"]
+
+
+async def test_p28_a_refusal_is_kept_and_repaired_later(drive: Drive) -> None:
+    drive.wanted.targets = [target("a")]
+    drive.server.fault = grpc.StatusCode.INTERNAL, "not yet"
+    assert await drive.driving.round()
+    assert drive.driving.results[target("a").path].worded() == "Error: not yet"
+
+    drive.server.fault = None
+    await drive.driving.round()
+    assert drive.active() == ["a"]
+
+
+async def test_a_deactivation_that_failed_is_repaired_later(drive: Drive) -> None:
+    drive.wanted.targets = [target("a")]
+    await drive.driving.round()
+    drive.wanted.targets = []
+    drive.server.fault = grpc.StatusCode.UNAVAILABLE, "not now"
+    assert not await drive.driving.round()
+    assert drive.driving.results[target("a").path].is_away
+
+    drive.server.fault = None
+    assert await drive.driving.round()
+    assert drive.active() == []
+    assert dict(drive.driving.results) == {}
+
+
+async def test_a_registry_that_does_not_answer_changes_nothing(drive: Drive) -> None:
+    drive.wanted.targets = [target("a")]
+    await drive.driving.round()
+    drive.wanted.fails = True
+
+    assert not await drive.driving.round()
+    assert drive.active() == ["a"]
+
+
+async def test_no_more_than_a_few_calls_are_under_way_at_once(drive: Drive) -> None:
+    drive.wanted.targets = [target(f"s{number}") for number in range(60)]
+    await drive.driving.round()
+
+    assert len(drive.active()) == 60
+    assert 1 < drive.server.most <= AT_ONCE
+
+
+async def test_a_change_is_followed_at_once(drive: Drive) -> None:
+    await drive.driving.start()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(10):
+            await asyncio.sleep(0.05)
+            drive.wanted.targets = [target("a")]
+            drive.driving.changed()
+            while drive.active() != ["a"]:
+                await asyncio.sleep(0.01)
+    await drive.driving.close()
+
+    assert drive.active() == ["a"]

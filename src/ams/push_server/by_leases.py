@@ -44,6 +44,7 @@ class Leased(msgspec.Struct, rename="camel"):
     name: str
     topic: str
     topic_id: str
+    revision: int = 0
     ack_deadline_seconds: int
     push_config: Json
     secrets: list[str] = []
@@ -200,6 +201,12 @@ def _target(leased: Leased) -> Target | None:
     if config is None:
         return None
     return Target(
-        leased.name, leased.topic, config, leased.ack_deadline_seconds, tuple(leased.secrets), leased.id,
-        leased.topic_id,
-    )  # fmt: skip
+        path=leased.name,
+        topic=leased.topic,
+        config=config,
+        ack_deadline_seconds=leased.ack_deadline_seconds,
+        secrets=tuple(leased.secrets),
+        id=leased.id,
+        revision=leased.revision,
+        topic_id=leased.topic_id,
+    )

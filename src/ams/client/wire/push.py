@@ -65,6 +65,8 @@ class PushTarget(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     topic: str
     topic_id: str
+    revision: int = 0
+    """Raised by each modification of the configuration."""
     ack_deadline_seconds: int
     push_config: dict[str, Any]
     secrets: list[str]

@@ -49,6 +49,8 @@ class PushTarget(msgspec.Struct, rename="camel"):
     name: str
     topic: str
     topic_id: str
+    revision: int
+    """Raised by each modification of the configuration."""
     ack_deadline_seconds: int
     push_config: answers.PushConfig
     secrets: Sequence[str]
@@ -122,6 +124,7 @@ def _target(target: Target) -> PushTarget:
         name=target.path,
         topic=target.topic,
         topic_id=target.topic_id,
+        revision=target.revision,
         ack_deadline_seconds=target.ack_deadline_seconds,
         push_config=answers.push(target.path.split("/")[2], target.config),
         secrets=target.secrets,

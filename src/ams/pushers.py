@@ -6,6 +6,7 @@ before: nothing else is remembered. Whoever changes a push configuration here le
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Iterator, Mapping, Sequence
 
 import structlog
@@ -19,7 +20,8 @@ from ams.finding import topic_of
 from ams.leasing import Leasing
 from ams.log.base import Log
 from ams.names import Offset, ProjectName, SubscriptionId, SubscriptionName
-from ams.push.holding import Holding
+from ams.push.holding import Holding, Told, Unanswered
+from ams.push.leases import Beat
 from ams.push.tally import Tally
 from ams.push.target import Target
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Verdict
@@ -126,25 +128,36 @@ class Pushers:
         """`tally` is the workers' observer; `moves` is needed where other nodes move cursors too."""
         self.workers = workers
         self.tally = tally
-        self._holding = Holding(workers, leasing.beat)
+        self._leasing = leasing
         self._moves = moves
-        self._watching: asyncio.Task[None] | None = None
+        self._holding = Holding(workers, self._beat, random.Random())  # noqa: S311  # for pauses
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin to deliver, in the background."""
-        await self._holding.start()
+        self._tasks = [asyncio.create_task(self._holding.run(), name="ams-push-beats")]
         if self._moves is not None:
-            self._watching = asyncio.create_task(self._moves.keep_looking(), name="ams-push-moves")
+            self._tasks.append(asyncio.create_task(self._moves.keep_looking(), name="ams-push-moves"))
 
     async def settle(self) -> None:
         """Let the workers follow what is wanted now; returns when they do, or after a while."""
         await self._holding.settle(SETTLE_SECONDS)
 
     async def close(self) -> None:
-        """Finish what is being delivered, and leave the rest to others."""
-        if self._watching is not None:
-            self._watching.cancel()
-        await self._holding.close(DRAIN_SECONDS)
+        """Finish what is being delivered, and leave the rest to others; once closed, it stays so."""
+        tasks, self._tasks = self._tasks, []
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await self._holding.stop(DRAIN_SECONDS)
+
+    async def _beat(self, beat: Beat) -> Told:
+        try:
+            return Told(await self._leasing.beat(beat))
+        except AmsError as error:
+            raise Unanswered(error.message) from error
 
 
 class Moves:

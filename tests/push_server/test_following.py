@@ -9,10 +9,11 @@ import pytest
 
 from ams.client import AsyncClient
 from ams.names import SubscriptionId
+from ams.push import holding
 from ams.push.state import WorkerState
 from ams.push.target import Target
 from ams.push_config import PushConfig
-from ams.push_server import by_leases, by_profile
+from ams.push_server import by_profile
 from ams.push_server.condition import NO_WORKER, OK, Condition
 from ams.push_server.following import Follower
 from tests.push_server.keepers import Table
@@ -133,7 +134,7 @@ async def test_what_is_told_counts_at_once_and_the_profile_after_a_while(service
 
 
 async def test_p2_a_start_without_the_service_waits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.push_server.contact.FIRST_SECONDS", 0.1)
+    monkeypatch.setattr("ams.push.pauses.FIRST_SECONDS", 0.1)
     async with reference_ams() as first:
         port = int(first.url.rpartition(":")[2])
     async with followed(first.url) as push:
@@ -190,8 +191,8 @@ async def test_states_that_did_not_arrive_are_told_again(service: ReferenceAms) 
 async def test_who_is_not_answered_stops_before_the_lease_ends(
     service: ReferenceAms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_leases, "_FINISH_SECONDS", 5.0)
-    monkeypatch.setattr("ams.push_server.contact.FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(holding, "_FINISH_SECONDS", 5.0)
+    monkeypatch.setattr("ams.push.pauses.FIRST_SECONDS", 0.1)
     service.leases, service.leased = True, [service.lease("a")]
     async with followed(service.url) as push:
         await until(lambda: push.names() == ["a"])

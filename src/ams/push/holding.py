@@ -1,102 +1,172 @@
-"""Holding leases: the beats of one process, and its workers in step with what the answers say (`ams.push.leases`)."""
+"""Holding leases: the beats of one process, and its workers in step with what the answers say (`ams.push.leases`).
+
+A lease counts from the sending of the last beat that was answered. Whoever is not answered stops before it ends: what
+is in flight gets a moment to finish and is cut off then, as somebody else may deliver it from the end on.
+"""
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 import structlog
 
 from ams.names import new_uuid
 from ams.push.leases import BEAT_SECONDS, LEASE_SECONDS, Beat
+from ams.push.pauses import Pauses
+from ams.push.table import Table
 from ams.push.target import Target
-from ams.push.workers import Workers
 
-Ask = Callable[[Beat], Awaitable[Sequence[Target]]]
-"""Sends a beat and returns what is this process's to deliver; what it raises means that the beat was not answered."""
-
-SHARE_OF_LEASE = 0.75
-"""Of a lease without an answer after which deliveries stop: others may get them when it is over."""
+_FINISH_SECONDS, _SPARE_SECONDS = 1.5, 0.5
+"""At the end of a lease: for deliveries in flight, and between their end and that of the lease."""
+_LEAST_SECONDS = 0.2
+"""For a beat to be answered, however little there is left."""
+_AWAY_SECONDS = 8.0
+"""Longest pause between beats while nobody answers."""
 
 logger = structlog.get_logger("ams.push")
 
 
-class Holding:
-    """Beats in the background until it is closed."""
+class Told(NamedTuple):
+    """The answer to a beat."""
 
-    def __init__(self, workers: Workers, ask: Ask, *, beat_seconds: float = BEAT_SECONDS) -> None:
+    targets: Sequence[Target]
+    """What is this process's to deliver."""
+    lease_seconds: float = LEASE_SECONDS
+    beat_seconds: float = BEAT_SECONDS
+
+
+class Unanswered(Exception):
+    """Nobody answered a beat; the text says why."""
+
+
+class NoLeases(Exception):
+    """Whoever was asked knows of no leases."""
+
+
+Ask = Callable[[Beat], Awaitable[Told]]
+"""Sends a beat; raises `Unanswered` or `NoLeases`."""
+
+
+def _nothing() -> None:
+    return None
+
+
+class Holding:
+    """Beats, and delivers what the answers say."""
+
+    def __init__(
+        self,
+        workers: Table,
+        ask: Ask,
+        chance: random.Random,
+        *,
+        holder: str = "",
+        reached: Callable[[], None] = _nothing,
+        missed: Callable[[], None] = _nothing,
+    ) -> None:
+        """`holder` is a name nobody else has; `reached` and `missed` are told of answers and of beats without one."""
         self._workers = workers
         self._ask = ask
-        self._beat_seconds = beat_seconds
-        self._holder = new_uuid()
-        self._wanted = asyncio.Event()
-        self._turn = asyncio.Lock()
-        self._answered = -LEASE_SECONDS
-        self._failing = ""
-        self._running: asyncio.Task[None] | None = None
-        self._asked: set[asyncio.Future[None]] = set()
-
-    async def start(self) -> None:
-        """Begin, with a beat at once."""
-        self._running = asyncio.create_task(self._keep_beating(), name="ams-push-beats")
+        self._holder = holder or new_uuid()
+        self._reached = reached
+        self._missed = missed
+        self._pauses = Pauses(chance, _AWAY_SECONDS)
+        self._beat_seconds = BEAT_SECONDS
+        self._ends: float | None = None
+        """When the lease ends, by the loop's clock; None: nothing is held by a lease."""
+        self._now = asyncio.Event()
+        self._settled: list[asyncio.Future[None]] = []
+        self._leaving = False
 
     def wake(self) -> None:
-        """Beat at once: what is wanted has changed."""
-        self._wanted.set()
+        """Beat at once: something else may be wanted."""
+        self._now.set()
 
     async def settle(self, seconds: float) -> None:
-        """Beat now, and return when it is answered, or after `seconds`."""
-        beat = asyncio.ensure_future(self._beat())
-        self._asked.add(beat)
-        beat.add_done_callback(self._asked.discard)
-        await asyncio.wait({beat}, timeout=seconds)
+        """Return when a beat that begins from now on is over, or after so many seconds."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._settled.append(over)
+        self._now.set()
+        await asyncio.wait({over}, timeout=seconds)
 
-    @property
-    def is_answered(self) -> bool:
-        """Whether the last beat was answered."""
-        return not self._failing
-
-    async def close(self, seconds: float) -> None:
-        """Finish what is being delivered, in at most `seconds`, and leave all that is held to others."""
-        if self._running is not None:
-            self._running.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._running
-        if self._asked:
-            await asyncio.wait(self._asked)
-        await self._workers.stop(seconds)
-        # An unanswered farewell costs the others a lease's time, and nothing else.
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(self._ask(Beat(self._holder, frozenset(), leaving=True)), self._beat_seconds)
-
-    async def _keep_beating(self) -> None:
+    async def run(self) -> None:
+        """Beat until this is cancelled, or there are no leases any more."""
         while True:
-            self._wanted.clear()
-            await self._beat()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), self._beat_seconds)
-
-    async def _beat(self) -> None:
-        async with self._turn:
-            sent = asyncio.get_running_loop().time()
-            changes = self._workers.take_changes()
+            self._now.clear()
+            settled, self._settled = self._settled, []
             try:
-                async with asyncio.timeout(LEASE_SECONDS):
-                    targets = await self._ask(Beat(self._holder, self._workers.held(), changes))
-            except Exception as error:
-                self._workers.put_back(changes)
-                self._not_answered(error, sent)
+                pause = await self._round()
+            except NoLeases:
+                await self._lose("there are no leases any more")
                 return
-            if self._failing:
-                self._failing = ""
-                logger.info("push.beats_are_answered_again")
-            self._answered = sent
-            self._workers.follow(targets)
+            except Unanswered as error:
+                pause = await self._unanswered(str(error))
+            except TimeoutError:
+                pause = await self._unanswered("no answer in time")
+            finally:
+                for each in settled:
+                    each.set_result(None)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._now.wait(), pause)
 
-    def _not_answered(self, error: Exception, now: float) -> None:
-        """Go on for as long as the lease surely lasts; then deliver nothing, as others may."""
-        reason = f"{type(error).__name__}: {error}"
-        if reason != self._failing:
-            self._failing = reason
-            logger.warning("push.beat_not_answered", reason=reason)
-        if now - self._answered > SHARE_OF_LEASE * LEASE_SECONDS:
-            self._workers.follow([])
+    async def stop(self, seconds: float) -> None:
+        """Finish what is in flight while the lease goes on, and give everything back."""
+        self._leaving = True
+        beating = asyncio.create_task(self.run(), name="ams-push-last-beats")
+        try:
+            await self._workers.stop(seconds)
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+        with contextlib.suppress(Unanswered, NoLeases, TimeoutError):
+            await self._beat(Beat(self._holder, frozenset(), self._workers.take_changes(), leaving=True))
+
+    async def _round(self) -> float:
+        """Beat once and follow the answer; return how long to wait for the next one."""
+        changes = self._workers.take_changes()
+        sent = asyncio.get_running_loop().time()
+        try:
+            told = await self._beat(Beat(self._holder, self._workers.held(), changes, self._leaving))
+        except BaseException:
+            self._workers.put_back(changes)
+            raise
+        self._ends = sent + told.lease_seconds
+        self._beat_seconds = told.beat_seconds
+        self._pauses.over()
+        self._reached()
+        if not self._leaving:
+            self._workers.follow(told.targets)
+        return self._beat_seconds
+
+    async def _beat(self, beat: Beat) -> Told:
+        seconds = BEAT_SECONDS if self._ends is None else max(min(BEAT_SECONDS, self._left()), _LEAST_SECONDS)
+        async with asyncio.timeout(seconds):
+            return await self._ask(beat)
+
+    async def _unanswered(self, reason: str) -> float:
+        """Go on until shortly before the lease ends; return how long to wait for the next try."""
+        self._missed()
+        logger.warning("push.beat_not_answered", reason=reason)
+        pause = self._pauses.next()
+        if self._ends is None:
+            return pause
+        left = self._left()
+        if left > 0:
+            return min(pause, left)
+        await self._lose(reason)
+        return pause
+
+    def _left(self) -> float:
+        """Return for how many seconds to try on before the lease is lost."""
+        assert self._ends is not None
+        return self._ends - _SPARE_SECONDS - _FINISH_SECONDS - asyncio.get_running_loop().time()
+
+    async def _lose(self, reason: str) -> None:
+        """Deliver nothing any more: the lease is over."""
+        if self._ends is None:
+            return
+        logger.warning("push.lease_lost", reason=reason)
+        self._ends = None
+        await self._workers.stop(_FINISH_SECONDS)

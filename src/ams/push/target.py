@@ -20,7 +20,7 @@ class Target:
     """What deliveries are signed with, newest first, as `whsec_...` (`ams.push.signing`); empty: they are not."""
     id: str = ""
     """Identity of the subscription; empty where the service does not tell it."""
-    revision: int = 0
-    """Of the configuration: what was modified is another target, also if it is the same, as after a 410."""
     topic_id: str = ""
     """Identity of the topic, so that a topic made anew is another target; empty while there is none, or untold."""
+    revision: int = 0
+    """Of the configuration: what was modified is another target, also if it is the same, as after a 410."""

@@ -16,10 +16,10 @@ import structlog
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, reader
+from ams.push.pauses import Pauses
+from ams.push.table import Table
 from ams.push.target import Target
 from ams.push_server.condition import Condition
-from ams.push_server.contact import Pauses
-from ams.push_server.table import Table
 from ams.push_server.targets import Invalid, Named, named, of_subscription
 
 SECONDS = 60.0

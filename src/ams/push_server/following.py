@@ -11,16 +11,15 @@ from typing import Protocol
 
 import structlog
 
-from ams.client import AsyncClient
+from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
-from ams.push.leases import Beat
+from ams.push.pauses import Pauses
 from ams.push.state import WorkerState
+from ams.push.table import Table
 from ams.push.target import Target
-from ams.push_server.by_leases import ByLeases, lease_push
+from ams.push_server.by_leases import ByLeases
 from ams.push_server.by_profile import ByProfile
 from ams.push_server.condition import Condition
-from ams.push_server.contact import Pauses
-from ams.push_server.table import Table
 from ams.push_server.waiting import unknown_route
 
 logger = structlog.get_logger("ams.push_server")
@@ -131,7 +130,7 @@ class Follower:
         pauses = Pauses(self._random)
         while True:
             try:
-                await self._client.call(lease_push(Beat(self._holder, self._workers.held()), ""))
+                await self._client.call(wire.lease_push(self._holder, sorted(self._workers.held())))
             except client_errors.ClientError as error:
                 if unknown_route(error):
                     return ByProfile(self._client, self._workers, self._condition, self._random)

@@ -7,7 +7,7 @@ import pytest
 from ams.delivering import Deliverer, Gone
 from ams.errors import AckTimeout, Conflict, InvalidInput, NotFound, SubscriptionGone
 from ams.log.embedded import LogOptions
-from ams.names import SubscriptionName
+from ams.names import SubscriptionId, SubscriptionName
 from ams.subscriptions import Subscriptions
 from tests.support.house import SUB, TOPIC, House, open_house
 
@@ -213,3 +213,41 @@ async def test_retention_past_a_cursor_is_counted_and_delivery_goes_on(tmp_path:
         assert topic is not None
         assert subscription is not None
         assert (await house.engines.cursors.position(subscription.id, topic.id)).lost == 3
+
+
+async def test_of_many_subscriptions_those_with_something_to_pull_are_told(house: House) -> None:
+    subscription = await house.deliverer().subscription(house.caller, SUB)
+    await house.publish(1)
+
+    assert await house.deliverer().ready([subscription.id], 30) == {subscription.id}
+    await pulled(house)
+    await acknowledged(house, 0)
+    assert await house.deliverer().ready([subscription.id], 0) == frozenset()
+
+
+async def test_who_waits_for_many_subscriptions_is_woken_by_the_first_message(house: House) -> None:
+    subscription = await house.deliverer().subscription(house.caller, SUB)
+    waiting = asyncio.create_task(house.deliverer().ready([subscription.id], 30))
+    await asyncio.sleep(0.01)
+    await house.publish(1)
+
+    assert await asyncio.wait_for(waiting, 10) == {subscription.id}
+
+
+async def test_what_is_unknown_is_ready_so_that_a_pull_says_why(house: House) -> None:
+    subscription = await house.deliverer().subscription(house.caller, SUB)
+    unknown = SubscriptionId("none")
+
+    assert await house.deliverer().ready([subscription.id, unknown], 30) == {unknown}
+
+
+async def test_a_stop_and_a_deletion_end_the_wait_for_many_subscriptions(house: House) -> None:
+    subscription = await house.deliverer().subscription(house.caller, SUB)
+    for end in (lambda each: each.stop_waiting(), lambda each: each.wake(subscription.id)):
+        deliverer = house.deliverer()
+        waiting = asyncio.create_task(deliverer.ready([subscription.id], 30))
+        await asyncio.sleep(0.01)
+        end(deliverer)
+
+        assert await asyncio.wait_for(waiting, 10) == {subscription.id}
+        assert deliverer.waiting == 0

@@ -5,7 +5,7 @@ moves the cursor. Nothing is leased: a pull repeated without an acknowledgement 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from ams.access.admission import Caller
@@ -13,7 +13,7 @@ from ams.access.roles import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.clock import Milliseconds
 from ams.counts import Counts
 from ams.cursors.base import NO_DEADLINE, Cursors, Position
-from ams.errors import Conflict, InvalidInput, NotAllowed
+from ams.errors import Conflict, InvalidInput, NotAllowed, TopicGone
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Log
 from ams.losses import follow
@@ -101,6 +101,46 @@ class Deliverer:
         deadline = Milliseconds(subscription.ack_deadline_seconds * 1000)
         await self.cursors.acknowledge(subscription.id, Offset(last), deadline)
         self.counts.note_acknowledgement(subscription.id)
+
+    async def ready(
+        self,
+        subscriptions: Collection[SubscriptionId],
+        seconds: float,
+        gone: Callable[[], Gone] | None = None,
+    ) -> frozenset[SubscriptionId]:
+        """Return which of these have something to pull, as soon as one has; none after so many seconds.
+
+        For those who deliver many subscriptions: a pull moves nothing and says nothing of the others. What is unknown,
+        or whose topic is, counts as ready: a pull says why. `gone` is as of a pull.
+        """
+        places = await self.cursors.places()
+        unknown = frozenset(each for each in subscriptions if each not in places)
+        if unknown or self._stopping or not subscriptions:
+            return unknown
+        waits = {
+            asyncio.create_task(self._ready(places[each].topic, places[each].offset, seconds)): each
+            for each in subscriptions
+        }
+        self._waiting.update(waits)
+        if gone is not None:
+            gone().add_done_callback(lambda _: [wait.cancel() for wait in waits])
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                del self._waiting[wait]
+        found = frozenset(each for wait, each in waits.items() if wait.done() and _is_ready(wait))
+        for wait in waits:
+            wait.cancel()
+        return found
+
+    async def _ready(self, topic: TopicId, offset: Offset, seconds: float) -> None:
+        """Return when there is something at or after an offset, or when the topic is gone; raise after a while."""
+        try:
+            if not await self.log.wait(topic, offset, seconds):
+                raise TimeoutError
+        except TopicGone:
+            return
 
     async def settle(self, subscription: Subscription, last: Offset) -> None:
         """Acknowledge up to `last` for who delivers inside the service.
@@ -192,3 +232,8 @@ class Deliverer:
     async def _grown(self, topic: TopicId, end: Offset, seconds: float) -> None:
         with no_topic_is_a_conflict():
             await self.log.wait(topic, end, seconds)
+
+
+def _is_ready(wait: "asyncio.Task[None]") -> bool:
+    """Whether a wait that is over found something, or was told that its subscription is deleted."""
+    return wait.cancelled() or wait.exception() is None

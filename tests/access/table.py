@@ -120,8 +120,9 @@ OWN_TABLE = """
 72 service:doctor                   service  SA AV
 73 subscriptions:rotatePushSecret   project  SA PA
 74 push:lease                       service  PW
-75 subscriptions:pushStatus         project  SA PA CO PW
-76 subscriptions:deadLetter         project  PW
+75 push:wait                        service  PW
+76 subscriptions:pushStatus         project  SA PA CO PW
+77 subscriptions:deadLetter         project  PW
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

@@ -17,6 +17,7 @@ def test_our_own_actions_come_after_the_contracts() -> None:
     assert ours == {line.action: line.roles for line in OWN_LINES}
     assert ours.pop("service:doctor") == PERMISSIONS["ams:metrics"] - {"metrics_viewer"}
     assert ours.pop("push:lease") == {"push_worker"}
+    assert ours.pop("push:wait") == {"push_worker"}
     assert ours.pop("subscriptions:pushStatus") == PERMISSIONS["subscriptions:show"]
     assert ours.pop("subscriptions:deadLetter") == {"push_worker"}
     assert all(roles <= {"service_admin", "project_admin", "consumer"} for roles in ours.values())

@@ -80,6 +80,7 @@ PATHS = {
     "service:doctor": ("GET", "/doctor"),
     "subscriptions:rotatePushSecret": ("POST", SUBSCRIPTION + ":rotatePushSecret"),
     "push:lease": ("POST", "/push:lease"),
+    "push:wait": ("POST", "/push:wait"),
     "subscriptions:pushStatus": ("GET", SUBSCRIPTION + ":pushStatus"),
     "subscriptions:deadLetter": ("POST", SUBSCRIPTION + ":deadLetter"),
 }

@@ -91,4 +91,26 @@ BEATING = [
     row("ours push lease", "nor does a stranger", beat("stranger"), UNAUTHORIZED),
 ]  # fmt: skip
 
-ROWS = every(LOOKING, BEATING)
+
+def wait(by: str = "pw", **body: object) -> Ask:
+    """One that does not wait for long."""
+    return post("/push:wait", {"subscriptions": [], **body}, by)
+
+
+WAITING = [
+    row("ours push wait", "nothing to wait for", wait(), Answer({"ready": []}), (WORKER,)),
+    row("ours push wait", "what nobody knows is ready at once", wait(subscriptions=["x"], seconds=30),
+        Answer({"ready": ["x"]}), (WORKER,)),
+    row("ours push wait", "push is disabled", wait(), DISABLED, (WORKER,), served="usual"),
+    *[row("ours push wait", f"no such body: {each!r}", post("/push:wait", each, "pw"),
+          error("IA", "Invalid Push Wait Arguments"), (WORKER,))
+      for each in ([], {"subscriptions": [1]}, {"seconds": "1"})],
+    *[row("ours push wait", "too many", wait(subscriptions=each),
+          error("IA", "A push wait is for 1000 subscriptions"), (WORKER,)) for each in (["x"] * 1001, ["x" * 37])],
+    *[row("ours push wait", f"no time to wait: {each}", wait(seconds=each),
+          error("IA", "A push wait is of 0 to 30 seconds"), (WORKER,)) for each in (-1, 31)],
+    row("ours push wait", "an administrator delivers nothing", wait("admin"), FORBIDDEN),
+    row("ours push wait", "nor does a stranger", wait("stranger"), UNAUTHORIZED),
+]  # fmt: skip
+
+ROWS = every(LOOKING, BEATING, WAITING)

@@ -104,6 +104,7 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "service:doctor": _VIEW,
     "subscriptions:rotatePushSecret": _PROJECT,
     "push:lease": frozenset({PUSH_WORKER}),
+    "push:wait": frozenset({PUSH_WORKER}),
     "subscriptions:pushStatus": _DELIVER,
     "subscriptions:deadLetter": frozenset({PUSH_WORKER}),
 }

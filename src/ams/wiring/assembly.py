@@ -134,6 +134,7 @@ def _table(
         pushing=pushing,
         push_secrets=PushSecrets(registry),
         leasing=leasing,
+        deliverer=deliverer,
         watcher=PushWatcher(registry, log, cursors, pushing, leasing),
         dead_letters=push.dead_letters,
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),

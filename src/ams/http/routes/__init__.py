@@ -2,6 +2,7 @@
 
 from ams.about import About
 from ams.dead_letters import DeadLetters
+from ams.delivering import Deliverer
 from ams.doctor import Doctor
 from ams.http.routes.dead_letters import DeadLetterRoutes
 from ams.http.routes.doctor import DoctorRoutes
@@ -12,6 +13,7 @@ from ams.http.routes.projects import ProjectRoutes
 from ams.http.routes.push import PushRoutes
 from ams.http.routes.push_lease import LeaseRoutes
 from ams.http.routes.push_status import PushStatusRoutes
+from ams.http.routes.push_wait import WaitRoutes
 from ams.http.routes.reading import ReadingRoutes
 from ams.http.routes.registrations import RegistrationRoutes
 from ams.http.routes.retention import RetentionRoutes
@@ -57,6 +59,7 @@ def rows(
     pushing: Pushing,
     push_secrets: PushSecrets,
     leasing: Leasing,
+    deliverer: Deliverer,
     watcher: PushWatcher,
     dead_letters: DeadLetters,
     about: About,
@@ -75,6 +78,7 @@ def rows(
         *PushRoutes(pushing, push_secrets).rows(),
         *PushStatusRoutes(watcher).rows(),
         *LeaseRoutes(leasing, pushing).rows(),
+        *WaitRoutes(deliverer, pushing).rows(),
         *DeadLetterRoutes(dead_letters).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),
         *ReadingRoutes(reader).rows(),

@@ -1,0 +1,63 @@
+"""Waiting for messages of many subscriptions at once, for processes that deliver (`ams push`); not of the contract."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ams.delivering import Deliverer
+from ams.errors import Conflict, InvalidInput
+from ams.http.routes import answers
+from ams.http.routing import Call, Row
+from ams.http.wire import Reader, Shape
+from ams.names import SubscriptionId
+from ams.pushing import DISABLED, Pushing
+
+MAX_SUBSCRIPTIONS = 1000
+"""That one request may wait for."""
+MAX_SECONDS = 30
+_ID_LENGTH = 36
+MAX_BODY = 64 * 1024
+
+
+class WaitBody(Shape):
+    """Subscriptions by their ids, and how long to wait for a message of one of them; absent is not at all."""
+
+    subscriptions: list[str] | None = None
+    seconds: int | None = None
+
+
+class Ready(msgspec.Struct):
+    """Which of the subscriptions have something to pull; none: nothing came."""
+
+    ready: Sequence[str]
+
+
+_wait = Reader(WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))
+
+
+class WaitRoutes:
+    """The room of waits."""
+
+    def __init__(self, deliverer: Deliverer, pushing: Pushing) -> None:
+        self._deliverer = deliverer
+        self._pushing = pushing
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        return [Row("POST", "/push:wait", "push:wait", self.wait, reads=WaitBody, answers=Ready, most=MAX_BODY)]
+
+    async def wait(self, call: Call) -> bytes:
+        """Answer as soon as one of many subscriptions has something to pull."""
+        if not self._pushing.enabled:
+            raise Conflict(DISABLED)
+        body = _wait.read(await call.body())
+        subscriptions, seconds = body.subscriptions or [], body.seconds or 0
+        if len(subscriptions) > MAX_SUBSCRIPTIONS or any(len(each) > _ID_LENGTH for each in subscriptions):
+            raise InvalidInput(f"A push wait is for {MAX_SUBSCRIPTIONS} subscriptions")
+        if not 0 <= seconds <= MAX_SECONDS:
+            raise InvalidInput(f"A push wait is of 0 to {MAX_SECONDS} seconds")
+        with call.watched() as left:
+            ready = await self._deliverer.ready(
+                frozenset(map(SubscriptionId, subscriptions)), seconds, (lambda: left) if left else None
+            )
+        return answers.encode(Ready(sorted(ready)))

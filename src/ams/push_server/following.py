@@ -132,7 +132,8 @@ class Follower:
             try:
                 await self._client.call(wire.lease_push(self._holder, sorted(self._workers.held())))
             except client_errors.ClientError as error:
-                if unknown_route(error):
+                # Whoever forbids leases by a roles file wants it to go without, too.
+                if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
                     return ByProfile(self._client, self._workers, self._condition, self._random)
                 self._condition.missed()
                 logger.warning("service.unreached", reason=error.message)

@@ -11,7 +11,7 @@ import msgspec
 
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
-from ams.client.wire.call import Call, json_body, nothing, reader, subscriptions_path
+from ams.client.wire.call import Call, json_body, reader, subscriptions_path
 from ams.messages import Fragment
 from ams.push.target import Target
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, UpstreamError, Verdict
@@ -98,15 +98,12 @@ class HttpUpstream:
     async def bury(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Let the service put a message into the dead letter topic, and acknowledge it."""
         project, subscription = named(target.path)
-        body = {
-            "ackId": wire.ack_id(project, subscription, message.offset),
-            "reason": verdict.reason,
-            "attempts": verdict.attempts,
-            "status": verdict.status,
-        }
-        path = subscriptions_path(project, subscription, "deadLetter")
+        ack = wire.ack_id(project, subscription, message.offset)
+        letter = wire.dead_letter(
+            project, subscription, ack, reason=verdict.reason, attempts=verdict.attempts, status=verdict.status
+        )
         try:
-            await self._client.call(Call("POST", path, nothing, json_body(body), repeatable=True))
+            await self._client.call(letter)
         except client_errors.ClientError as error:
             self._raise(target, error)
         self._acknowledged(target, message)

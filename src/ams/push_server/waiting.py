@@ -183,7 +183,7 @@ class Waking:
             self._gathering = asyncio.create_task(self._gather())
 
     def _failed(self, waiters: "dict[str, asyncio.Future[bool]]", error: client_errors.ClientError) -> None:
-        if unknown_route(error):
+        if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
             logger.info("waiting.polled", reason="the service cannot say when there are messages")
             self._knows = False
             self._settle(waiters, True)

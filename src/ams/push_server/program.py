@@ -59,7 +59,7 @@ async def running(settings: PushSettings) -> AsyncIterator[Running]:
         stack.push_async_callback(waiting.close)
         sender = HttpSender(guard, trusted)
         stack.push_async_callback(sender.close)
-        workers = Workers(HttpUpstream(client, waiting), sender, SystemClock(), random.random)
+        workers = Workers(HttpUpstream(client, waiting), sender, SystemClock(), random.random, observer=figures.tally)
         figures.states = workers.states
         follower = Follower(client, workers, condition, random=chance, loads=not settings.skip_subs_load)
         address = await stack.enter_async_context(listening(settings, follower, condition))

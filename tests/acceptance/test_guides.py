@@ -1,11 +1,26 @@
+import contextlib
 import shlex
 import signal
+import socket
 import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.documents import ROOT, block, environment, follow, make_clone, run, run_examples, write_programs
+from tests.support.documents import (
+    ROOT,
+    block,
+    environment,
+    follow,
+    is_shown,
+    make_clone,
+    run,
+    run_examples,
+    write_programs,
+)
 from tests.support.service import live_service
 
 pytestmark = pytest.mark.acceptance
@@ -13,24 +28,123 @@ pytestmark = pytest.mark.acceptance
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
 PYTHON = ROOT / "docs" / "tutorial" / "python.md"
 CLIENT = ROOT / "docs" / "reference" / "client.md"
+PUSH = ROOT / "docs" / "tutorial" / "push.md"
+RECEIVING = ROOT / "docs" / "how-to" / "receive-push.md"
 ACCESS = ROOT / "docs" / "how-to" / "control-access.md"
 GUIDES = ("back-up", "check-messages", "declare-resources", "keep-messages", "replay")
 NEEDS_A_PROJECT = [ROOT / "docs" / "how-to" / f"{name}.md" for name in GUIDES]
 
 
-def test_the_tutorial_works_line_by_line(tmp_path: Path) -> None:
-    make_clone(tmp_path)
-    serve = shlex.split(block(TUTORIAL, "sh service"))
+SECONDS = 30.0
+"""Until something that takes moments has surely failed."""
+
+
+@contextlib.contextmanager
+def served(command: str, clone: Path) -> Iterator[str]:
+    """Start the service as a document says, but on a free port; yields where it is."""
     free_ports = environment(AMS_PORT="0", AMS_OPS_PORT="0")
     with subprocess.Popen(
-        serve, cwd=tmp_path, env=free_ports, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        shlex.split(command), cwd=clone, env=free_ports, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as service:
         try:
             assert service.stdout is not None
-            endpoint = service.stdout.readline().split()[1]
-            follow(TUTORIAL, tmp_path, endpoint)
+            yield service.stdout.readline().split()[1]
         finally:
             service.send_signal(signal.SIGTERM)
+
+
+class Receiver:
+    """The receiver of a document, in a terminal of its own."""
+
+    def __init__(self, document: Path, clone: Path) -> None:
+        self._command = shlex.split(block(document, "sh receiver"))
+        self._clone = clone
+        self._shown = clone / "receiver.shown"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Start it, and stop it at the end."""
+        with (
+            self._shown.open("a") as shown,
+            subprocess.Popen(self._command, cwd=self._clone, stdout=shown, stderr=subprocess.DEVNULL) as process,
+        ):
+            try:
+                self._until_it_listens()
+                yield
+            finally:
+                process.kill()
+
+    def shows(self, text: str) -> bool:
+        """Whether it shows this, now or in a while."""
+        return _soon(lambda: is_shown(text, self._shown.read_text()))
+
+    def _until_it_listens(self) -> None:
+        def listens() -> bool:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return True
+            return False
+
+        assert _soon(listens)
+
+
+def _soon(holds: Callable[[], bool]) -> bool:
+    until = time.monotonic() + SECONDS
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def places(endpoint: str, receiver: Receiver) -> dict[str, str]:
+    """Return what stands for the places that documents about push name."""
+    return {"localhost:8080": urlsplit(endpoint).netloc, "8443": str(receiver.port)}
+
+
+def test_the_tutorial_works_line_by_line(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    with served(block(TUTORIAL, "sh service"), tmp_path) as endpoint:
+        follow(TUTORIAL, tmp_path, endpoint)
+
+
+def test_the_tutorial_of_push_works_line_by_line(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    with served(block(TUTORIAL, "sh service"), tmp_path) as endpoint:
+        made = run(_BEFORE_PUSH, tmp_path, AMS_ENDPOINT=endpoint)
+        assert made.returncode == 0, made.stdout
+    receiver = Receiver(PUSH, tmp_path)
+    with served(block(PUSH, "sh service"), tmp_path) as endpoint:
+        write_programs(PUSH, tmp_path, endpoint, places(endpoint, receiver))
+        with receiver.running():
+            follow(PUSH, tmp_path, endpoint, instead=places(endpoint, receiver))
+            assert receiver.shows(block(PUSH, "text receiver"))
+        away = run(block(PUSH, "sh away"), tmp_path, AMS_ENDPOINT=endpoint, AMS_PROJECT="garden")
+        with receiver.running():
+            assert receiver.shows(2 * block(PUSH, "text receiver"))
+
+    assert away.returncode == 0, away.stdout
+    assert "refused" in away.stdout
+
+
+_BEFORE_PUSH = """
+.venv/bin/ams projects create garden
+.venv/bin/ams topics create readings --project garden
+printf 'a\\nb\\n' | .venv/bin/ams publish readings --project garden
+"""
+
+
+def test_the_receiver_of_the_guide_to_push_checks_what_it_gets_and_keeps_it_once(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    with served(block(TUTORIAL, "sh service"), tmp_path) as endpoint:
+        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=endpoint)
+        assert made.returncode == 0, made.stdout
+    receiver = Receiver(RECEIVING, tmp_path)
+    with served(block(PUSH, "sh service"), tmp_path) as endpoint:
+        write_programs(RECEIVING, tmp_path, endpoint, places(endpoint, receiver))
+        with receiver.running():
+            follow(RECEIVING, tmp_path, endpoint, instead=places(endpoint, receiver))
 
 
 @pytest.mark.parametrize("guide", NEEDS_A_PROJECT, ids=lambda guide: guide.stem)

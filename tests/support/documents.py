@@ -7,13 +7,14 @@ import shlex
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 ENDPOINT = "https://localhost:8080"
 """Where documents say the service is; tests put the real place there."""
+NOTHING: Mapping[str, str] = {}
 
 _FENCE = re.compile(r"^ *```(?P<kind>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _CHECKER = doctest.OutputChecker()
@@ -52,12 +53,12 @@ def blocks(document: Path, kind: str) -> list[str]:
     return [textwrap.dedent(fence["text"]) for fence in _FENCE.finditer(document.read_text()) if fence["kind"] == kind]
 
 
-def write_programs(document: Path, folder: Path, endpoint: str) -> None:
+def write_programs(document: Path, folder: Path, endpoint: str, instead: Mapping[str, str] = NOTHING) -> None:
     """Put the blocks marked `python NAME` into the files that a reader would put them into."""
     for fence in _FENCE.finditer(document.read_text()):
         if fence["kind"].startswith("python "):
             name = fence["kind"].removeprefix("python ")
-            (folder / name).write_text(fence["text"].replace(ENDPOINT, endpoint))
+            (folder / name).write_text(_placed(fence["text"], endpoint, instead))
 
 
 def run_examples(document: Path, folder: Path, endpoint: str) -> None:
@@ -91,18 +92,36 @@ def _program(path: Path, arguments: str) -> None:
     path.chmod(0o755)
 
 
-def follow(document: Path, clone: Path, endpoint: str, *, seconds: float = 60) -> None:
-    """Run a document's commands in one shell, as a reader would; fail at the first that fails or shows otherwise."""
+def follow(
+    document: Path, clone: Path, endpoint: str, *, seconds: float = 60, instead: Mapping[str, str] = NOTHING
+) -> None:
+    """Run a document's commands in one shell, as a reader would; fail at the first that fails or shows otherwise.
+
+    `instead` is what stands for other texts of the document, as free ports do for those it names.
+    """
     todo = steps(document)
     script = "".join(f"printf '\\n@@ {number}\\n'\n{step.commands}\n" for number, step in enumerate(todo))
-    done = run(script.replace(ENDPOINT, endpoint), clone, seconds, AMS_ENDPOINT=endpoint)
+    done = run(_placed(script, endpoint, instead), clone, seconds, AMS_ENDPOINT=endpoint)
     outputs = dict(_outputs(done.stdout))
     assert done.returncode == 0, f"{document.name}, {todo[len(outputs) - 1].commands}{outputs[len(outputs) - 1]}"
     for number, step in enumerate(todo):
         if step.shown is not None:
-            assert _CHECKER.check_output(step.shown, outputs[number], _LOOSELY), (
-                f"{document.name}, {step.commands}shows\n{step.shown}but gave\n{outputs[number]}"
+            shown = _placed(step.shown, endpoint, instead)
+            assert is_shown(shown, outputs[number]), (
+                f"{document.name}, {step.commands}shows\n{shown}but gave\n{outputs[number]}"
             )
+
+
+def is_shown(shown: str, output: str) -> bool:
+    """Whether an output is what a document shows, `...` standing for anything."""
+    return _CHECKER.check_output(shown, output, _LOOSELY)
+
+
+def _placed(text: str, endpoint: str, instead: Mapping[str, str]) -> str:
+    """Put what is here in the place of what a document names."""
+    for named, here in {ENDPOINT: endpoint, **instead}.items():
+        text = text.replace(named, here)
+    return text
 
 
 def run(script: str, clone: Path, seconds: float = 60, **more: str) -> "subprocess.CompletedProcess[str]":

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ams.push.guard import networks
+from ams.push_server.program import DRAIN_SECONDS as PUSH_DRAIN_SECONDS
+from ams.push_server.settings import FIELDS as PUSH_FIELDS
+from ams.push_server.settings import load as load_push
 from ams.settings import FIELDS, Settings, checked, load, variable
 from cluster.certificates import Authority
 from cluster.deployed import DEPLOY, kafka_properties, postgres_settings
@@ -71,10 +75,19 @@ def test_what_is_secret_is_in_a_file_of_its_own() -> None:
     assert not plain & secret
 
 
+def test_the_settings_of_push_workers_are_settings_without_a_secret() -> None:
+    path = DEPLOY / "ams" / "push.toml"
+    settings = load_push({}, {"AMS_TOKEN": "a-token"}, str(path))
+
+    assert networks(settings.push_allow)
+    assert not {each.name for each in PUSH_FIELDS if each.metadata["secret"]} & tomllib.loads(path.read_text()).keys()
+
+
 @pytest.mark.systemd
-def test_the_unit_is_in_order_and_gives_the_service_little(tmp_path: Path) -> None:
-    unit = tmp_path / "ams.service"
-    unit.write_text((DEPLOY / "systemd" / "ams.service").read_text().replace("/opt/ams/bin/ams", "/bin/true"))
+@pytest.mark.parametrize("name", ["ams", "ams-push"])
+def test_a_unit_is_in_order_and_gives_the_program_little(name: str, tmp_path: Path) -> None:
+    unit = tmp_path / f"{name}.service"
+    unit.write_text((DEPLOY / "systemd" / unit.name).read_text().replace("/opt/ams/bin/ams", "/bin/true"))
     verified = run("systemd-analyze", "verify", str(unit))
     exposure = run("systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", str(unit))
 
@@ -82,11 +95,12 @@ def test_the_unit_is_in_order_and_gives_the_service_little(tmp_path: Path) -> No
     assert exposure.returncode == 0, exposure.stdout
 
 
-def test_the_unit_waits_longer_than_a_node_takes_to_stop() -> None:
-    unit = (DEPLOY / "systemd" / "ams.service").read_text()
-    [stop] = re.findall(r"^TimeoutStopSec=(\d+)s$", unit, re.MULTILINE)
+def test_the_units_wait_longer_than_their_programs_take_to_stop() -> None:
+    units = {name: (DEPLOY / "systemd" / name).read_text() for name in ("ams.service", "ams-push.service")}
+    stops = {name: int(*re.findall(r"^TimeoutStopSec=(\d+)s$", unit, re.MULTILINE)) for name, unit in units.items()}
 
-    assert int(stop) > settings_of_a_node().drain_seconds + 10
+    assert stops["ams.service"] > settings_of_a_node().drain_seconds + 10
+    assert stops["ams-push.service"] > PUSH_DRAIN_SECONDS + 10
 
 
 @pytest.mark.prometheus

@@ -10,9 +10,10 @@ from typing import NoReturn
 
 from argo_ams_library import AmsException
 
-from demo import report, service, usage
+from demo import pushing, report, service, usage
 from demo.job import Job
 from demo.message import Message
+from demo.pushing import Receiver
 from demo.service import Service
 from demo.traffic import Wire, untouched
 
@@ -26,8 +27,11 @@ def main() -> int:
     job = Job(seed=options.seed, messages=options.messages, wire=_alteration(options.alter))
     status = INTERRUPTED
     try:
-        with service.running(options.data, options.port) as running:
-            status = _run(job, running)
+        with (
+            pushing.receiving() as receiver,
+            service.running(options.data, options.port, *_reaching(receiver)) as running,
+        ):
+            status = _run(job, running, receiver)
             if options.keep_serving and status == OK:
                 _keep_serving(running)
                 status = FAILED
@@ -43,7 +47,7 @@ def main() -> int:
     return status
 
 
-def _run(job: Job, running: Service) -> int:
+def _run(job: Job, running: Service, receiver: Receiver) -> int:
     """Run the job against the service, print what it did, and return whether all is well."""
     print(f"The service is ready at {running.url}, its data in {running.data}.")
     print(
@@ -51,13 +55,22 @@ def _run(job: Job, running: Service) -> int:
     )
     _trust(running.ca)
     progress = report.Progress()
-    job.run(running.endpoint, running.token_file.read_text().strip(), progress)
+    admin_token = running.token_file.read_text().strip()
+    pushing.subscribe(running, admin_token, receiver)
+    job.run(running.endpoint, admin_token, progress)
     progress.end()
     print(report.summary(job), flush=True)
     if job.findings():
         print(report.findings(job), file=sys.stderr)
         return FAILED
-    return OK if usage.report(running) else FAILED
+    pushed = pushing.outcome(job.results, receiver)
+    print(report.by_push(pushed), flush=True)
+    return OK if pushed.is_whole and usage.report(running) else FAILED
+
+
+def _reaching(receiver: Receiver) -> tuple[str, ...]:
+    """Return the flags by which the service may deliver to a receiver on this machine."""
+    return ("--push-allow", pushing.ALLOWED, "--push-ca-file", receiver.ca)
 
 
 def _keep_serving(running: Service) -> None:

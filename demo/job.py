@@ -75,6 +75,11 @@ class Job:
             ]
             self._follow(programs, look)
 
+    @property
+    def results(self) -> Ledger:
+        """The book of the monitoring results."""
+        return self.flows[1].ledger
+
     def total(self, count: str) -> int:
         """Return a count over both lines; `count` is the name of an attribute of `Ledger`."""
         return sum(getattr(flow.ledger, count) for flow in self.flows)

@@ -6,7 +6,7 @@ this very id, exactly once, with the same bytes; whatever breaks that is a findi
 One publisher and one consumer write to a ledger, each its own dictionary, so no lock is needed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from demo.message import Message
 
@@ -33,6 +33,11 @@ class Ledger:
     def received(self) -> int:
         """How many different messages came out."""
         return len(self._received)
+
+    @property
+    def messages(self) -> Mapping[str, Message]:
+        """What the service said it has stored, by id."""
+        return self._sent
 
     def sent(self, ids: Sequence[str], messages: Sequence[Message]) -> None:
         """Note what one publish stored, and under which ids."""

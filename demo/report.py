@@ -6,6 +6,7 @@ from pathlib import Path
 from time import monotonic
 
 from demo.job import Job
+from demo.pushing import SUBSCRIPTION, Outcome
 from demo.service import Service
 from demo.tenancy import ACCOUNTING, MONITORING, PROJECT
 
@@ -50,6 +51,14 @@ def so_far(job: Job) -> str:
 def summary(job: Job) -> str:
     """Return the tables of a job that has ended: messages by line, calls by kind."""
     return "\n".join(["", *_messages_table(job), "", *_calls_table(job), ""])
+
+
+def by_push(outcome: Outcome) -> str:
+    """Return a line on what was delivered by push."""
+    return (
+        f"Delivered by push as well, to a receiver over https: {outcome.delivered:,} of {outcome.published:,} results"
+        f" as they went in, in {outcome.deliveries:,} deliveries.\n"
+    )
 
 
 def findings(job: Job) -> str:
@@ -124,6 +133,7 @@ def what_next(service: Service) -> str:
         f"  {ams} topics list --project {PROJECT}",
         f"  {ams} publish {ACCOUNTING.topic} --project {PROJECT} --data hello",
         f"  {ams} pull {ACCOUNTING.subscription} --project {PROJECT} --ack",
+        f"  {ams} subs push-status {SUBSCRIPTION} --project {PROJECT}",
         f"  {ams} --help",
         "",
     ]

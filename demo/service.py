@@ -88,12 +88,12 @@ class Output:
 
 
 @contextmanager
-def running(data: Path, port: int) -> Iterator[Service]:
+def running(data: Path, port: int, *more: str) -> Iterator[Service]:
     """Start the service on this folder and port, and stop it when the block is left, however it is left.
 
-    The operations port is the next one. Raises `DidNotStart`.
+    The operations port is the next one; `more` are flags. Raises `DidNotStart`.
     """
-    process = _start(data, port)
+    process = _start(data, port, *more)
     output = Output(process)
     try:
         yield Service(output.wait_ready(), data, output)
@@ -101,11 +101,11 @@ def running(data: Path, port: int) -> Iterator[Service]:
         _stop(process)
 
 
-def _start(data: Path, port: int) -> "subprocess.Popen[str]":
+def _start(data: Path, port: int, *more: str) -> "subprocess.Popen[str]":
     flags = ["--data", str(data), "--host", "127.0.0.1", "--port", str(port), "--tls-self-signed"]
     ops_port = str(port + 1) if port else "0"
     return subprocess.Popen(  # noqa: S603 - our own program, our own flags
-        [sys.executable, "-m", "ams.cli.main", "serve", *flags, "--ops-port", ops_port],
+        [sys.executable, "-m", "ams.cli.main", "serve", *flags, "--ops-port", ops_port, *more],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

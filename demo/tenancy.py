@@ -41,12 +41,12 @@ def prepare(endpoint: str, admin_token: str, line: Line) -> Ends:
     `endpoint` is `host:port`: the library puts https:// before it.
     """
     admin = ArgoMessagingService(endpoint=endpoint, token=admin_token, project=PROJECT)
-    _unless_there(lambda: admin.create_project(PROJECT, "The project of the demo"))
+    unless_there(lambda: admin.create_project(PROJECT, "The project of the demo"))
     publisher = _member(admin, line.publisher, "publisher")
     consumer = _member(admin, line.consumer, "consumer")
-    _unless_there(lambda: admin.create_topic(line.topic))
+    unless_there(lambda: admin.create_topic(line.topic))
     admin.modifyacl_topic(line.topic, [line.publisher])
-    _unless_there(lambda: admin.create_sub(line.subscription, line.topic, ackdeadline=ACK_DEADLINE))
+    unless_there(lambda: admin.create_sub(line.subscription, line.topic, ackdeadline=ACK_DEADLINE))
     admin.modifyacl_sub(line.subscription, [line.consumer])
     _skip_to_end(admin, line.subscription)
     return Ends(
@@ -57,7 +57,7 @@ def prepare(endpoint: str, admin_token: str, line: Line) -> Ends:
 
 def _member(admin: ArgoMessagingService, name: str, role: str) -> str:
     """Make a user with this role in the project, or find the one of the last run; return the token."""
-    _unless_there(lambda: admin.create_project_member(name, roles=[role]))
+    unless_there(lambda: admin.create_project_member(name, roles=[role]))
     token: str = admin.get_user(name).token
     return token
 
@@ -68,7 +68,8 @@ def _skip_to_end(admin: ArgoMessagingService, subscription: str) -> None:
         admin.modifyoffset_sub(subscription, offsets["max"])
 
 
-def _unless_there(create: Callable[[], object]) -> None:
+def unless_there(create: Callable[[], object]) -> None:
+    """Make something with the library, unless it is there from the last run."""
     try:
         create()
     except AmsServiceException as error:

@@ -4,11 +4,13 @@ import json
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from standardwebhooks import Webhook
 
 from tests.support.receiving import Receiving, received
 from tests.support.served import Served, served
@@ -111,6 +113,22 @@ def test_a_message_is_delivered_and_acknowledged(client: Client, receiver: Recei
     assert request.headers["content-type"] == "application/json"
     assert request.headers["authorization"] == header
     acknowledged(client, 1)
+
+
+def test_a_new_secret_signs_from_the_next_delivery_on_and_the_one_before_with_it(
+    client: Client, receiver: Receiving
+) -> None:
+    subscribed(client, receiver, receiver.url("/ok/signed"))
+    secrets = []
+    for number in range(2):
+        secrets.append(Webhook(client.ask("POST", SUB + ":rotatePushSecret")["secret"]))
+        client.publish("x")
+        request = receiver.wait(number + 1, "/ok/signed")[-1]
+        # The service's clock stands still here, so the age of a delivery cannot be looked at.
+        moment = datetime.fromtimestamp(int(request.headers["webhook-timestamp"]), UTC)
+        signed = [secret.sign(request.headers["webhook-id"], moment, request.body) for secret in secrets]
+
+        assert sorted(request.headers["webhook-signature"].split()) == sorted(signed)
 
 
 def test_messages_come_in_order_and_together_when_many_are_wanted(client: Client, receiver: Receiving) -> None:

@@ -1,5 +1,6 @@
 """Secrets of signatures: made, shown once to whoever asked for them, and replaced while receivers follow."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from ams.finding import find_subscription
 from ams.names import SubscriptionName
 from ams.push.signing import new_secret
 from ams.push_config import HTTP_ENDPOINT, PushConfig
+from ams.pushing import nobody_is_told
 from ams.registry.registry import Registry
 
 KEEP_SECONDS = 86_400
@@ -32,6 +34,8 @@ class PushSecrets:
     """Replaces what the deliveries of a subscription are signed with."""
 
     registry: Registry
+    changed: Callable[[], Awaitable[None]] = nobody_is_told
+    """Lets whoever delivers follow at once."""
 
     async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> Rotated:
         """Make a new secret, the first one too; deliveries are signed with the one before as well for a while.
@@ -45,6 +49,7 @@ class PushSecrets:
         secret = new_secret()
         keep = Milliseconds(keep_seconds * 1000)
         until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_endpoint)
+        await self.changed()
         return Rotated(secret, until)
 
 

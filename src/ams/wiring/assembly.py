@@ -132,7 +132,7 @@ def _table(
         registrations=Registrations(registry),
         seeker=Seeker(registry, log, cursors, moved=deliverer.wake),
         pushing=pushing,
-        push_secrets=PushSecrets(registry),
+        push_secrets=PushSecrets(registry, pushing.settle),
         leasing=leasing,
         deliverer=deliverer,
         watcher=PushWatcher(registry, log, cursors, pushing, leasing),

@@ -1,13 +1,16 @@
 import contextlib
 import shlex
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from tests.support.documents import (
@@ -115,18 +118,42 @@ def test_the_tutorial_works_line_by_line(tmp_path: Path) -> None:
         follow(TUTORIAL, tmp_path, endpoint)
 
 
-def test_the_tutorial_of_push_works_line_by_line(tmp_path: Path) -> None:
-    make_clone(tmp_path)
-    with served(block(TUTORIAL, "sh service"), tmp_path) as endpoint:
-        made = run(_BEFORE_PUSH, tmp_path, AMS_ENDPOINT=endpoint)
-        assert made.returncode == 0, made.stdout
-    receiver = Receiver(PUSH, tmp_path)
-    with served(block(PUSH, "sh service"), tmp_path) as endpoint:
-        write_programs(PUSH, tmp_path, endpoint, places(endpoint, receiver))
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone with what the first tutorial leaves behind: the project `garden` with a topic `readings`."""
+    clone = tmp_path_factory.mktemp("begun")
+    make_clone(clone)
+    with served(block(TUTORIAL, "sh service"), clone) as endpoint:
+        token = (clone / "ams-data" / "admin.token").read_text().strip()
+        trust = ssl.create_default_context(cafile=clone / "ams-data" / "ca.pem")
+        with httpx.Client(
+            base_url=endpoint, headers={"x-api-key": token}, verify=trust, trust_env=False, timeout=SECONDS
+        ) as client:
+            topic = "/v1/projects/garden/topics/readings"
+            before = {"messages": [{"data": "c29pbA=="}, {"data": "c29pbA=="}]}
+            for method, path, body in (
+                ("POST", "/v1/projects/garden", {}),
+                ("PUT", topic, {}),
+                ("POST", f"{topic}:publish", before),
+            ):
+                assert client.request(method, path, json=body).status_code == 200
+    return clone
+
+
+@pytest.fixture
+def garden(begun: Path, tmp_path: Path) -> Path:
+    """A copy of it, for one reader."""
+    return shutil.copytree(begun, tmp_path / "clone", symlinks=True)
+
+
+def test_the_tutorial_of_push_works_line_by_line(garden: Path) -> None:
+    receiver = Receiver(PUSH, garden)
+    with served(block(PUSH, "sh service"), garden) as endpoint:
+        write_programs(PUSH, garden, endpoint, places(endpoint, receiver))
         with receiver.running():
-            follow(PUSH, tmp_path, endpoint, instead=places(endpoint, receiver))
+            follow(PUSH, garden, endpoint, instead=places(endpoint, receiver))
             assert receiver.shows(block(PUSH, "text receiver"))
-        away = run(block(PUSH, "sh away"), tmp_path, AMS_ENDPOINT=endpoint, AMS_PROJECT="garden")
+        away = run(block(PUSH, "sh away"), garden, AMS_ENDPOINT=endpoint, AMS_PROJECT="garden")
         with receiver.running():
             assert receiver.shows(2 * block(PUSH, "text receiver"))
 
@@ -134,39 +161,24 @@ def test_the_tutorial_of_push_works_line_by_line(tmp_path: Path) -> None:
     assert is_shown(block(PUSH, "text away"), away.stdout)
 
 
-_BEFORE_PUSH = """
-.venv/bin/ams projects create garden
-.venv/bin/ams topics create readings --project garden
-printf 'a\\nb\\n' | .venv/bin/ams publish readings --project garden
-"""
-
-
-def test_push_workers_apart_deliver_as_their_guide_says(tmp_path: Path) -> None:
-    make_clone(tmp_path)
-    with served(block(TUTORIAL, "sh service"), tmp_path) as endpoint:
-        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=endpoint)
-        assert made.returncode == 0, made.stdout
-    receiver = Receiver(PUSH, tmp_path)
-    with served(block(APART, "sh service"), tmp_path) as endpoint:
-        write_programs(PUSH, tmp_path, endpoint, places(endpoint, receiver))
-        token = run(block(APART, "sh token"), tmp_path, AMS_ENDPOINT=endpoint)
+def test_push_workers_apart_deliver_as_their_guide_says(garden: Path) -> None:
+    receiver = Receiver(PUSH, garden)
+    with served(block(APART, "sh service"), garden) as endpoint:
+        write_programs(PUSH, garden, endpoint, places(endpoint, receiver))
+        token = run(block(APART, "sh token"), garden, AMS_ENDPOINT=endpoint)
         assert token.returncode == 0, token.stdout
         workers = block(APART, "sh push").replace("https://localhost:8080", endpoint)
-        with served(workers, tmp_path), served(workers, tmp_path), receiver.running():
-            follow(APART, tmp_path, endpoint, instead=places(endpoint, receiver))
+        with served(workers, garden), served(workers, garden), receiver.running():
+            follow(APART, garden, endpoint, instead=places(endpoint, receiver))
             assert receiver.shows("0 tonight")
 
 
-def test_the_receiver_of_the_guide_to_push_checks_what_it_gets_and_keeps_it_once(tmp_path: Path) -> None:
-    make_clone(tmp_path)
-    with served(block(TUTORIAL, "sh service"), tmp_path) as endpoint:
-        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=endpoint)
-        assert made.returncode == 0, made.stdout
-    receiver = Receiver(RECEIVING, tmp_path)
-    with served(block(PUSH, "sh service"), tmp_path) as endpoint:
-        write_programs(RECEIVING, tmp_path, endpoint, places(endpoint, receiver))
+def test_the_receiver_of_the_guide_to_push_checks_what_it_gets_and_keeps_it_once(garden: Path) -> None:
+    receiver = Receiver(RECEIVING, garden)
+    with served(block(PUSH, "sh service"), garden) as endpoint:
+        write_programs(RECEIVING, garden, endpoint, places(endpoint, receiver))
         with receiver.running():
-            follow(RECEIVING, tmp_path, endpoint, instead=places(endpoint, receiver))
+            follow(RECEIVING, garden, endpoint, instead=places(endpoint, receiver))
 
 
 @pytest.mark.parametrize("guide", NEEDS_A_PROJECT, ids=lambda guide: guide.stem)

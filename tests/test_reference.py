@@ -139,6 +139,17 @@ def asked() -> Iterator[tuple[Ask, tuple[int, str, str]]]:
 ASKED = list(asked())
 
 
+DELIVERY = re.compile(r"^\| (P\d+) \|.*\| `(test_\w+)` \|$", re.MULTILINE)
+
+
+def test_every_difference_of_push_delivery_names_a_test() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = dict(DELIVERY.findall(text("differences")))
+
+    assert list(named) == [f"P{number}" for number in range(1, 35) if number != 33]  # which is as in the reference
+    assert [test for test in named.values() if f"def {test}(" not in sources] == []
+
+
 DIFFERENCE = re.compile(r"^\| ([MAUO]\d+) \|.*\| (.+?) \|$", re.MULTILINE)
 NAMED_TEST = re.compile(r'def (test_\w+)\([^)]*\)(?: -> None)?:\n    """17\.\d ([MAUO]\d+)\b')
 """A test whose docstring begins with the id of a defect."""

@@ -1,4 +1,5 @@
 import contextlib
+import runpy
 import shlex
 import shutil
 import signal
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from ams.push.signing import key, new_secret, signatures
 from tests.support.documents import (
     ROOT,
     block,
@@ -179,6 +181,21 @@ def test_the_receiver_of_the_guide_to_push_checks_what_it_gets_and_keeps_it_once
         write_programs(RECEIVING, garden, endpoint, places(endpoint, receiver))
         with receiver.running():
             follow(RECEIVING, garden, endpoint, instead=places(endpoint, receiver))
+
+
+def test_the_ten_lines_that_verify_a_signature_take_what_was_signed_and_nothing_else(tmp_path: Path) -> None:
+    write_programs(RECEIVING, tmp_path, "")
+    genuine = runpy.run_path(str(tmp_path / "verify.py"))["genuine"]
+    secret, body, now = new_secret(), b'{"message": {}}', int(time.time())
+    headers = {
+        "webhook-id": "garden.keeper.0-0",
+        "webhook-timestamp": str(now),
+        "webhook-signature": signatures([key(new_secret()), key(secret)], "garden.keeper.0-0", now, body),
+    }
+
+    assert genuine(body, headers, secret)
+    assert not genuine(body + b" ", headers, secret)
+    assert not genuine(body, headers, new_secret())
 
 
 @pytest.mark.parametrize("guide", NEEDS_A_PROJECT, ids=lambda guide: guide.stem)

@@ -102,7 +102,7 @@ def test_mattermost_needs_no_verifying(ams: Ams, sub: str) -> None:
 
     shown = ams("subs", "show", sub).stdout.splitlines()
     assert "push          https://chat.example/hooks/x" in shown
-    assert "push status   Push server is currently unavailable" in shown
+    assert any(line.startswith("push status   ") for line in shown)
     assert ams("subs", "verify-push", sub).returncode == 5
 
 

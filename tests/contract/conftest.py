@@ -19,7 +19,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "small": {"max_body_bytes": 20_000, "max_message_bytes": 1000, "max_pull_messages": 3, "max_read_messages": 2},
     "with a roles file": {"roles_file": str(Path(__file__).with_name("roles.toml"))},
     "behind a proxy": {"proxy_hostname": "ams.example"},
-    "push": {**PUSH, "push_server_host": "push.example", "push_server_port": 5555},
+    "push": {**PUSH, "push_server_host": "127.0.0.1", "push_server_port": 1},
     "push, its worker lost": {**PUSH},
     "push without a worker": {"push_inside": False},
     "short memory": {"idempotency_window": 3600.0},

@@ -163,12 +163,12 @@ SEEN = [
         Answer({"message": UNREACHABLE}), (*WITH_HOOK, put(PROJECT, {"name": "$P-2"}))),
 ]  # fmt: skip
 
-AT_HOST = {"endpoint": "push.example:5555", "status": UNREACHABLE}
+AT_HOST = {"endpoint": "127.0.0.1:1", "status": UNREACHABLE}
 STATUS = [
     row("14.5, 13.6", "push enabled", get("/status", by="nobody"), Answer({"status": "ok", "push_servers": [AT_HOST]})),
     row("14.5", "with details, the connection's own words", get("/status?details=true"),
-        Answer({"status": "ok", "push_servers": [{"endpoint": "push.example:5555",
-            "status": "No push server is connected"}]})),
+        Answer({"status": "ok", "push_servers": [{"endpoint": "127.0.0.1:1",
+            "status": Like(r"(?!Push server is).+")}]})),
     row("14.5", "nobody has the worker's token", get("/status", by="nobody"), Answer({"status": "warning",
         "push_servers": [{"endpoint": "internal", "status": UNREACHABLE}]}), served="push without a worker"),
     row("14.5, 17.4 O6", "details for nobody", get("/status?details=true", by="nobody"), UNAUTHORIZED),

@@ -105,8 +105,8 @@ WAITING = [
     *[row("ours push wait", f"no such body: {each!r}", post("/push:wait", each, "pw"),
           error("IA", "Invalid Push Wait Arguments"), (WORKER,))
       for each in ([], {"subscriptions": [1]}, {"seconds": "1"})],
-    *[row("ours push wait", "too many", wait(subscriptions=each),
-          error("IA", "A push wait is for 1000 subscriptions"), (WORKER,)) for each in (["x"] * 1001, ["x" * 37])],
+    *[row("ours push wait", says, wait(subscriptions=each), error("IA", "A push wait is for 1000 subscriptions"),
+          (WORKER,)) for says, each in (("too many", ["x"] * 1001), ("what is no identity", ["x" * 37]))],
     *[row("ours push wait", f"no time to wait: {each}", wait(seconds=each),
           error("IA", "A push wait is of 0 to 30 seconds"), (WORKER,)) for each in (-1, 31)],
     row("ours push wait", "an administrator delivers nothing", wait("admin"), FORBIDDEN),

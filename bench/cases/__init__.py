@@ -15,6 +15,10 @@ from bench.cases.metrics import metrics
 from bench.cases.open_loop import open_loop
 from bench.cases.publish import publish
 from bench.cases.pull import pull
+from bench.cases.push_hanging import push_hanging
+from bench.cases.push_idle import cluster_push_idle, push_idle
+from bench.cases.push_latency import push_latency
+from bench.cases.push_one import push_batch, push_one
 from bench.cases.read import read
 from bench.cases.schemas import schemas
 from bench.cases.spark_archive import spark_archive
@@ -44,6 +48,11 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "metrics": metrics,
     "backlog": backlog,
     "tenants": tenants,
+    "push-latency": push_latency,
+    "push-one": push_one,
+    "push-batch": push_batch,
+    "push-idle": push_idle,
+    "push-hanging": push_hanging,
     "open": open_loop,
     "spark-read": spark_read,
     "spark-archive": spark_archive,
@@ -52,5 +61,6 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "cluster-ack": cluster_ack,
     "cluster-wake": cluster_wake,
     "cluster-topics": cluster_topics,
+    "cluster-push-idle": cluster_push_idle,
     "spark-publish": spark_publish,
 }

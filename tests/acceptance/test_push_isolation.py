@@ -1,0 +1,125 @@
+"""Endpoints that hang, refuse, drip and never end cost the others nothing, and the service little memory."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tests.faults.push.deliveries import message, read
+from tests.support.pushed import Api, Endpoint, pushed
+from tests.support.receiving import Receiving, received
+from tests.support.service import LiveService, live_service
+
+pytestmark = pytest.mark.acceptance
+
+GOOD, HANGING, REFUSING, DRIPPING, ENDLESS = 40, 6, 6, 6, 3
+MESSAGES = 5
+"""Published to each topic, one after the other."""
+GOOD_SECONDS = 20.0
+"""Far more than the good ones need; a bad one in their way would cost half a minute and more."""
+ALLOWED_BYTES = 64 << 20
+WORKING = "is currently active"
+NO_DELIVERY = "Could not send message"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A service with good endpoints and bad ones."""
+
+    service: LiveService
+    api: Api
+    receiver: Receiving
+    good: Sequence[Endpoint]
+    bad: Sequence[Endpoint]
+
+
+def _on(bases: Iterator[str], name: str, count: int) -> list[Endpoint]:
+    """Take so many addresses for endpoints that behave as the path of that name."""
+    return [Endpoint(f"{name}-{number}", f"{base}/{name}/{number}") for number, base in enumerate(islice(bases, count))]
+
+
+def _trusted(folder: Path, *receivers: Receiving) -> dict[str, str]:
+    """Return the settings by which a service delivers to these receivers."""
+    both = folder / "trusted.pem"
+    both.write_text("".join(Path(each.ca).read_text() for each in receivers))
+    return {"AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PUSH_CA_FILE": str(both)}
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    (tmp_path / "gone").mkdir()
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as until_verified:
+        receiver = stack.enter_context(received(tmp_path, more_ports=GOOD + HANGING + DRIPPING + ENDLESS))
+        other = until_verified.enter_context(received(tmp_path / "gone", more_ports=REFUSING))
+        bases = iter(receiver.more(""))
+        good = _on(bases, "ok", GOOD)
+        bad = [*_on(bases, "hang", HANGING), *_on(bases, "drip", DRIPPING), *_on(bases, "endless", ENDLESS)]
+        refusing = _on(iter(other.more("")), "refusing", REFUSING)
+        trusted = _trusted(tmp_path, receiver, other)
+        service = stack.enter_context(live_service(tmp_path / "data", environment=trusted))
+        async with Api(service.base_url, service.token) as api:
+            await api.must("", {})
+            await pushed(api, receiver.ca, [*good, *bad])
+            await pushed(api, other.ca, refusing)
+            until_verified.close()  # from now on nobody listens there
+            receiver.forget()
+            yield Scene(service, api, receiver, good, [*bad, *refusing])
+
+
+def _anonymous_memory(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    [kilobytes] = [line.split()[1] for line in status.splitlines() if line.startswith("RssAnon:")]
+    return 1024 * int(kilobytes)
+
+
+async def _publish(scene: Scene, endpoints: Sequence[Endpoint], number: int) -> None:
+    for each in endpoints:
+        body = {"messages": [message(f"{each.name}-{number}")]}
+        await scene.api.must(f"/topics/{each.of}:publish", body)
+
+
+def _came(scene: Scene) -> list[str]:
+    """Return the names of the messages that good endpoints got."""
+    return [each.items[0].name for each in read(scene.receiver.requests("/ok/"))]
+
+
+async def _until(true: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+    give_up = time.monotonic() + seconds
+    while not (done := await true()) and time.monotonic() < give_up:
+        await asyncio.sleep(0.1)
+    return done
+
+
+async def test_bad_endpoints_cost_nothing_but_their_own_state(scene: Scene) -> None:
+    await _publish(scene, [*scene.good, *scene.bad], 0)
+    before = _anonymous_memory(scene.service.process.pid)
+    for number in range(1, MESSAGES):
+        await _publish(scene, [*scene.bad, *scene.good], number)
+
+    async def all_came() -> bool:
+        return len(_came(scene)) >= GOOD * MESSAGES
+
+    assert await _until(all_came, GOOD_SECONDS), f"{len(_came(scene))} deliveries came"
+    assert sorted(_came(scene)) == sorted(f"{each.name}-{n}" for each in scene.good for n in range(MESSAGES))
+    for each in scene.good:
+        assert (await scene.api.status(each.name)).endswith(WORKING)
+    assert _anonymous_memory(scene.service.process.pid) - before < ALLOWED_BYTES
+    await _bad_ones_say_so(scene)
+
+
+async def _bad_ones_say_so(scene: Scene) -> None:
+    """Endpoints that refuse or never end are known as such at once; those that hang are so when their time is over."""
+    quick = [each for each in scene.bad if each.name.startswith(("refusing", "endless"))]
+
+    async def said() -> bool:
+        return all([NO_DELIVERY in await scene.api.status(each.name) for each in quick])
+
+    assert await _until(said, GOOD_SECONDS), [await scene.api.status(each.name) for each in quick]
+    for each in scene.bad:
+        offsets = await scene.api.must(f"/subscriptions/{each.name}:offsets", None, method="GET")
+        assert (offsets["current"], offsets["max"]) == (0, MESSAGES)  # nothing is lost

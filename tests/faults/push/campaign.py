@@ -1,0 +1,178 @@
+"""Kills the service again and again while it delivers, and checks what came to the receiver.
+
+`python -m tests.faults.push.campaign --kills N --seed S` (or `make faults-push N=50`) shows how it gets on, and ends with
+one JSON line. The exit code is 1 when a law was broken (`laws`); the data folder is kept then, and named.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.http_client import HttpClient, Traffic
+from tests.faults.push import scene
+from tests.faults.push.deliveries import POISON, message
+from tests.faults.push.laws import Story, repeated
+from tests.faults.push.scene import Pushed
+from tests.faults.target import SMALL, Target
+from tests.support.receiving import Receiving, received
+
+SUBSCRIPTIONS = (
+    Pushed("ones", max_messages=1, milliseconds=5),
+    Pushed("tens", max_messages=10, milliseconds=20),
+    Pushed("many", max_messages=100, milliseconds=50),
+    Pushed("picky", max_messages=10, refuses=True),
+)
+POISONED = 20
+"""One of so many messages to a picky endpoint is poison."""
+PUBLISH_SECONDS = 0.05
+PUBLISHED = 5
+"""Messages of a publish; the endpoint that takes one at a time is never idle."""
+CALM_REQUESTS = (4, 25)
+"""How many deliveries come between a start and the next kill."""
+CALM_SECONDS = 20.0
+MOMENT = 0.03
+"""A kill comes at most so many seconds after the delivery that it was waited for."""
+SHOWN = 50
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Result:
+    """What came of a campaign."""
+
+    kills: int
+    seed: int
+    violations: list[str] = field(default_factory=list)
+    messages: int = 0
+    deliveries: int = 0
+    repeated: int = 0
+    """Deliveries that came again: so often a kill came while something was on its way."""
+    dead: int = 0
+    seconds: float = 0.0
+
+    def line(self) -> str:
+        """Write it as one JSON line."""
+        numbers = {name: value for name, value in vars(self).items() if name not in ("violations", "seconds")}
+        return json.dumps(numbers | {"violations": len(self.violations), "seconds": round(self.seconds, 1)})
+
+
+class Campaign:
+    """One service that delivers, who publishes, and who kills."""
+
+    def __init__(self, folder: Path, receiver: Receiving, kills: int, seed: int, say: Say) -> None:
+        self._receiver = receiver
+        self._result = Result(kills, seed)
+        self._random = random.Random(seed)
+        self._say = say
+        environment = SMALL | {"AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PUSH_CA_FILE": receiver.ca}
+        self._target = Target(folder / "data", environment)
+        self._traffic = Traffic()
+
+    async def run(self) -> Result:
+        """Do it all; the service is gone at the end."""
+        began = time.monotonic()
+        admin = self._client("admin")
+        try:
+            await self._target.start()
+            await scene.prepare(admin, self._receiver, SUBSCRIPTIONS)
+            await self._kill_while_delivering()
+            self._say("waiting for the rest")
+            await scene.all_delivered(admin, SUBSCRIPTIONS)
+            self._judge(await scene.stories(admin, self._receiver, SUBSCRIPTIONS, lambda _: self._result.kills))
+        finally:
+            admin.close()
+            await self._target.stop()
+        self._result.seconds = time.monotonic() - began
+        return self._result
+
+    async def _kill_while_delivering(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for each in SUBSCRIPTIONS:
+                group.create_task(self._publish(each))
+            for number in range(self._result.kills):
+                await self._calm()
+                await self._target.kill()
+                await self._target.start()
+                self._show(number + 1)
+            await self._calm()
+            self._traffic.stopping = True
+
+    async def _calm(self) -> None:
+        """Return a moment after some deliveries have come."""
+        wanted = self._count() + self._random.randint(*CALM_REQUESTS)
+        give_up = time.monotonic() + CALM_SECONDS
+        while self._count() < wanted and time.monotonic() < give_up:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(self._random.uniform(0, MOMENT))
+
+    def _count(self) -> int:
+        return self._receiver.numbers().requests
+
+    async def _publish(self, pushed: Pushed) -> None:
+        client = self._client(f"to-{pushed.name}")
+        number = 0
+        while client.goes_on:
+            names = [self._name(pushed, number + each) for each in range(PUBLISHED)]
+            number += PUBLISHED
+            body = {"messages": [message(name) for name in names]}
+            await client.attempt(client.next_request(), f"/topics/{pushed.name}:publish", body)
+            await asyncio.sleep(PUBLISH_SECONDS)
+        client.close()
+
+    def _name(self, pushed: Pushed, number: int) -> str:
+        is_poison = pushed.refuses and self._random.random() < 1 / POISONED
+        return f"{POISON if is_poison else pushed.name}-{number}"
+
+    def _client(self, name: str) -> HttpClient:
+        return HttpClient(name, self._target, self._traffic)
+
+    def _judge(self, stories: Sequence[Story]) -> None:
+        result = self._result
+        result.violations = scene.broken(stories)
+        result.messages = sum(len(each.topic) for each in stories)
+        result.deliveries = sum(len(each.deliveries) for each in stories)
+        result.repeated = sum(repeated(each.deliveries) for each in stories)
+        result.dead = sum(len(each.dead) for each in stories)
+
+    def _show(self, number: int) -> None:
+        kills = self._result.kills
+        if number % max(1, kills // 20) == 0 or number == kills:
+            self._say(f"kill {number} of {kills}: {self._count()} requests came so far")
+
+
+def main() -> int:
+    """Run a campaign from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.push.campaign", description=__doc__)
+    parser.add_argument("--kills", type=int, default=50, metavar="N")
+    parser.add_argument("--seed", type=int, default=None, metavar="S", help="repeats the campaign's decisions")
+    options = parser.parse_args()
+    seed = random.randrange(2**32) if options.seed is None else options.seed
+    folder = Path(tempfile.mkdtemp(prefix="ams-faults-push-"))
+    _say(f"seed {seed}, data in {folder}")
+    with received(folder) as receiver:
+        result = asyncio.run(Campaign(folder, receiver, options.kills, seed, _say).run())
+    print(result.line(), flush=True)
+    if not result.violations:
+        shutil.rmtree(folder)
+        return 0
+    for violation in result.violations[:SHOWN]:
+        _say(violation)
+    _say(f"{len(result.violations)} violations; kept: {folder}")
+    return 1
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What holds of deliveries whoever is killed: nothing lost, all in order, twice only what was on its way at a kill.
+
+The laws speak of one subscription; its endpoint is asked by one worker at a time.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.faults.push.deliveries import POISON, Delivery
+
+SLACK = 0.01
+"""Seconds that the receiver's clock and its timers may be apart."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that is known of one subscription at the end."""
+
+    subscription: str
+    deliveries: Sequence[Delivery]
+    """In the order in which they came."""
+    topic: Mapping[int, str]
+    """Names of all messages of its topic, by id."""
+    breaks: int
+    """How often something was killed that may have been delivering it."""
+    takes: float
+    """Seconds that its endpoint needs for an answer."""
+    dead: Sequence[int] = ()
+    """Ids of its messages found in the dead letter topic."""
+
+
+def violations(story: Story) -> Iterator[str]:
+    """Yield what contradicts the laws, each as a sentence."""
+    for law in (_contents, _nothing_lost, _order, _one_at_a_time, _dead_letters):
+        for broken in law(story):
+            yield f"{story.subscription}: {broken}"
+
+
+def repeated(deliveries: Sequence[Delivery]) -> int:
+    """Return how many deliveries came again although nobody refused them."""
+    return sum(after.first == before.first and not before.refused for before, after in pairwise(deliveries))
+
+
+def _contents(story: Story) -> Iterator[str]:
+    for each in story.deliveries:
+        ids = [item.id for item in each.items]
+        if ids != list(range(ids[0], ids[0] + len(ids))):
+            yield f"a delivery held the messages {ids}"
+        for item in each.items:
+            if story.topic.get(item.id) != item.name:
+                yield f"message {item.id} is {story.topic.get(item.id)!r} and was delivered as {item.name!r}"
+
+
+def _nothing_lost(story: Story) -> Iterator[str]:
+    taken = {item.id for each in story.deliveries if not each.refused for item in each.items}
+    lost = sorted(id_ for id_, name in story.topic.items() if id_ not in taken and not name.startswith(POISON))
+    if lost:
+        yield f"{len(lost)} messages never came, the first is {lost[0]}"
+
+
+def _order(story: Story) -> Iterator[str]:
+    for before, after in pairwise(story.deliveries):
+        if after.first not in _next(before):
+            yield f"after {before.first}-{before.last} came {after.first}-{after.last}"
+    again = repeated(story.deliveries)
+    if again > story.breaks:
+        yield f"{again} deliveries came again, with {story.breaks} kills"
+
+
+def _next(before: Delivery) -> set[int]:
+    """Return where the delivery after this one may begin."""
+    if before.refused and len(before.items) > 1:
+        return {before.first}
+    return {before.first, before.last + 1}
+
+
+def _one_at_a_time(story: Story) -> Iterator[str]:
+    for before, after in pairwise(story.deliveries):
+        if after.came < before.came + story.takes - SLACK:
+            yield f"{after.first}-{after.last} came while {before.first}-{before.last} was being answered"
+
+
+def _dead_letters(story: Story) -> Iterator[str]:
+    wanted = Counter(id_ for id_, name in story.topic.items() if name.startswith(POISON))
+    found = Counter(story.dead)
+    if missing := sorted((wanted - found).elements()):
+        yield f"no dead letters of {missing}"
+    if more := sorted((found - wanted).elements()):
+        yield f"dead letters too many, of {more}"

@@ -1,0 +1,138 @@
+"""Processes that share the delivery of many subscriptions: one after the other is killed, and the others go on.
+
+The processes are `ams push` beside one service, or the nodes of a cluster; they know of each other by leases only.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from cluster.processes import Process
+from tests.faults.http_client import Client
+from tests.faults.push import scene
+from tests.faults.push.deliveries import message
+from tests.faults.push.laws import repeated
+from tests.faults.push.scene import Pushed
+from tests.support.receiving import Receiving
+
+SUBSCRIPTIONS = tuple(Pushed(f"shared-{number}", max_messages=10, milliseconds=20) for number in range(12))
+PUBLISH_SECONDS = 0.1
+CALM_SECONDS = 3.0
+"""Between two kills: the shares settle with the next beats."""
+GOES_ON_SECONDS = 20.0
+"""The longest that others may need to go on after a kill; ten are promised, and the machine may have more to do."""
+START_SECONDS = 60.0
+FEW = 3
+"""Deliveries after a kill that show that a subscription goes on."""
+
+
+class Holder(Protocol):
+    """A process that delivers."""
+
+    def start(self) -> None:
+        """Start it, and return when it works."""
+        ...
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        ...
+
+
+class PushProcess:
+    """`ams push` as a process of its own, that can be killed and started again."""
+
+    def __init__(self, name: str, folder: Path, endpoint: str, token: str, receiver: Receiving) -> None:
+        command = [sys.executable, "-m", "ams.cli.main", "push", "--port", "0", "--ops-port", "0", "--no-tls-enabled"]
+        self._process = Process(name, command, folder / f"{name}.log")
+        self._process.environment = {
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": ":".join(each for each in sys.path if each),
+            "AMS_ENDPOINT": endpoint,
+            "AMS_TOKEN": token,
+            "AMS_PUSH_ALLOW": "127.0.0.0/8",
+            "AMS_PUSH_CA_FILE": receiver.ca,
+        }
+
+    def start(self) -> None:
+        """Start it, and return when it works."""
+        self._process.start()
+        self._process.wait_said("ready ", START_SECONDS)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._process.kill()
+
+
+@dataclass
+class Shared:
+    """What came of it."""
+
+    violations: list[str] = field(default_factory=list)
+    kills: int = 0
+    slowest: float = 0.0
+    """Seconds from a kill until every subscription was delivered again."""
+    repeated: int = 0
+    deliveries: int = 0
+
+
+@dataclass
+class Sharing:
+    """Who publishes, and who kills; `client` asks a service that nobody kills."""
+
+    client: Client
+    receiver: Receiving
+    holders: Sequence[Holder]
+    found: Shared = field(default_factory=Shared)
+    _stopping: bool = False
+
+    async def run(self, kills: int) -> Shared:
+        """Kill so many of the holders, one after the other, each started again before the next; judge what came."""
+        await scene.prepare(self.client, self.receiver, SUBSCRIPTIONS)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._publish())
+            try:
+                await self._all_go_on(time.time())
+                for number in range(kills):
+                    await asyncio.sleep(CALM_SECONDS)
+                    await self._kill(self.holders[number % len(self.holders)], again=number + 1 < kills)
+            finally:
+                self._stopping = True
+        await scene.all_delivered(self.client, SUBSCRIPTIONS)
+        stories = await scene.stories(self.client, self.receiver, SUBSCRIPTIONS, lambda _: kills)
+        self.found.violations = scene.broken(stories)
+        self.found.repeated = sum(repeated(each.deliveries) for each in stories)
+        self.found.deliveries = sum(len(each.deliveries) for each in stories)
+        return self.found
+
+    async def _kill(self, holder: Holder, *, again: bool) -> None:
+        await asyncio.to_thread(holder.kill)
+        killed = time.time()
+        await self._all_go_on(killed)
+        self.found.kills += 1
+        self.found.slowest = max(self.found.slowest, time.time() - killed)
+        if again:
+            await asyncio.to_thread(holder.start)
+
+    async def _all_go_on(self, since: float) -> None:
+        """Return when every subscription was delivered a few times since then."""
+        give_up = time.monotonic() + GOES_ON_SECONDS
+        while waiting := [each.name for each in SUBSCRIPTIONS if await self._few_since(each, since)]:
+            assert time.monotonic() < give_up, f"nobody delivers {waiting}"
+            await asyncio.sleep(0.05)
+
+    async def _few_since(self, pushed: Pushed, since: float) -> bool:
+        found = await asyncio.to_thread(scene.deliveries_of, self.receiver, pushed)
+        return sum(each.came > since for each in found) < FEW
+
+    async def _publish(self) -> None:
+        number = 0
+        while not self._stopping:
+            for each in SUBSCRIPTIONS:
+                body = {"messages": [message(f"{each.name}-{number}")]}
+                await self.client.must(f"/topics/{each.name}:publish", body)
+            number += 1
+            await asyncio.sleep(PUBLISH_SECONDS)

@@ -1,0 +1,115 @@
+"""Subscriptions that are delivered, many at once: for tests and benches of push that need a crowd of endpoints.
+
+async with Api(service.base_url, service.token) as api:
+    await api.must("", {})
+    await pushed(api, receiver.ca, [Endpoint("s", receiver.url("/ok"))])
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+
+SECONDS = 20.0
+AT_ONCE = 4
+"""Endpoints that are verified at the same time; the service refuses more of one project."""
+NOTHING: Mapping[str, object] = {}
+NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
+
+
+class Api:
+    """Calls of a service that stays where it is, in one project."""
+
+    def __init__(self, url: str, token: str, project: str = "FAULTS") -> None:
+        self.project = f"projects/{project}"
+        base = f"{url}/v1/{self.project}"
+        self._http = httpx.AsyncClient(
+            base_url=base, headers={"x-api-key": token}, timeout=SECONDS, trust_env=False
+        )
+
+    async def __aenter__(self) -> "Api":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
+        """Call and return the document, None when there is none; fail when the answer is no success."""
+        answer = await self.ask(path, body, method=method)
+        assert answer.status_code == 200, f"{method} {path} was answered {answer.status_code}: {answer.text}"
+        return answer.json() if answer.content else None
+
+    async def ask(self, path: str, body: object, *, method: str = "POST") -> httpx.Response:
+        """Call and return the answer, whatever it is."""
+        url = f"{self._http.base_url}".removesuffix("/") + path
+        return await self._http.request(method, url, json=body)
+
+    async def status(self, subscription: str) -> str:
+        """Return the `pushStatus` of a subscription."""
+        shown = await self.must(f"/subscriptions/{subscription}", None, method="GET")
+        return str(shown.get("pushStatus"))
+
+
+class Endpoint(NamedTuple):
+    """A subscription and where it is delivered; its topic has its name, unless another is said."""
+
+    name: str
+    url: str
+    topic: str = ""
+
+    @property
+    def of(self) -> str:
+        """Return the name of its topic."""
+        return self.topic or self.name
+
+
+async def pushed(api: Api, ca: str, endpoints: Sequence[Endpoint], more: Mapping[str, object] = NOTHING) -> None:
+    """Make topics and subscriptions, and verify all endpoints; `more` of their push configurations, if any."""
+    await made(api, endpoints, more)
+    await verified(api, ca, endpoints)
+
+
+async def made(api: Api, endpoints: Sequence[Endpoint], more: Mapping[str, object] = NOTHING) -> None:
+    """Make topics that are not there, and subscriptions whose endpoints are not verified yet."""
+    places = asyncio.Semaphore(AT_ONCE)
+    topics = {each.of for each in endpoints}
+
+    async def topic(name: str) -> None:
+        async with places:
+            await api.ask(f"/topics/{name}", None, method="PUT")
+
+    async def subscription(endpoint: Endpoint) -> None:
+        async with places:
+            push = {"type": "http_endpoint", "pushEndpoint": endpoint.url} | more
+            body = {"topic": f"{api.project}/topics/{endpoint.of}", "pushConfig": push}
+            await api.must(f"/subscriptions/{endpoint.name}", body, method="PUT")
+
+    await asyncio.gather(*map(topic, topics))
+    await asyncio.gather(*map(subscription, endpoints))
+
+
+async def verified(api: Api, ca: str, endpoints: Sequence[Endpoint]) -> None:
+    """Verify endpoints at receivers: from then on they are delivered.
+
+    Those on one port one after the other, as a port shows one hash at a time.
+    """
+    places = asyncio.Semaphore(AT_ONCE)
+    ports = {urlsplit(each.url).netloc: asyncio.Lock() for each in endpoints}
+    trust = ssl.create_default_context(cafile=ca)
+    async with httpx.AsyncClient(verify=trust, timeout=SECONDS, trust_env=False, limits=NOT_KEPT) as receiver:
+
+        async def one(endpoint: Endpoint) -> None:
+            port = urlsplit(endpoint.url).netloc
+            async with ports[port], places:
+                shown = await api.must(f"/subscriptions/{endpoint.name}", None, method="GET")
+                hash_ = shown["pushConfig"]["verificationHash"]
+                await receiver.post(f"https://{port}/_hash?port", content=hash_)
+                await api.must(f"/subscriptions/{endpoint.name}:verifyPushEndpoint", None)
+
+        await asyncio.gather(*map(one, endpoints))

@@ -1,7 +1,8 @@
 """Kills the service again and again while it delivers, and checks what came to the receiver.
 
 `python -m tests.faults.push.campaign --kills N --seed S` (or `make faults-push N=50`) shows how it gets on, and ends with
-one JSON line. The exit code is 1 when a law was broken (`laws`); the data folder is kept then, and named.
+one JSON line. The exit code is 1 when a law was broken (`laws`); the data folder is kept then, and named. With `--shared`
+the messages are delivered by three `ams push` beside the service, and one of those is killed each time (`sharing`).
 """
 
 import argparse

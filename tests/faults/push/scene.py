@@ -111,7 +111,8 @@ async def stories(
 
 def deliveries_of(receiver: Receiving, pushed: Pushed) -> list[Delivery]:
     """Return what came to the endpoint of a subscription."""
-    return read(receiver.requests(pushed.path))
+    came = read(receiver.requests(pushed.path))  # of all whose paths begin so
+    return [each for each in came if each.subscription == pushed.name]
 
 
 def broken(found: Iterable[Story]) -> list[str]:

@@ -6,8 +6,9 @@ The processes are `ams push` beside one service, or the nodes of a cluster; they
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Protocol
 
@@ -89,16 +90,18 @@ class Sharing:
     found: Shared = field(default_factory=Shared)
     _stopping: bool = False
 
-    async def run(self, kills: int) -> Shared:
-        """Kill so many of the holders, one after the other, each started again before the next; judge what came."""
+    async def run(self, kills: int, *, again: bool = False) -> Shared:
+        """Kill so many of the holders, one after the other, and judge what came; `again`: they are started again."""
         await scene.prepare(self.client, self.receiver, SUBSCRIPTIONS)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publish())
             try:
-                await self._all_go_on(time.time())
-                for number in range(kills):
+                await self._all_go_on()
+                for holder in islice(cycle(self.holders), kills):
                     await asyncio.sleep(CALM_SECONDS)
-                    await self._kill(self.holders[number % len(self.holders)], again=number + 1 < kills)
+                    await self._kill(holder)
+                    if again:
+                        await asyncio.to_thread(holder.start)
             finally:
                 self._stopping = True
         await scene.all_delivered(self.client, SUBSCRIPTIONS)
@@ -108,25 +111,24 @@ class Sharing:
         self.found.deliveries = sum(len(each.deliveries) for each in stories)
         return self.found
 
-    async def _kill(self, holder: Holder, *, again: bool) -> None:
+    async def _kill(self, holder: Holder) -> None:
         await asyncio.to_thread(holder.kill)
         killed = time.time()
-        await self._all_go_on(killed)
+        await self._all_go_on()
         self.found.kills += 1
         self.found.slowest = max(self.found.slowest, time.time() - killed)
-        if again:
-            await asyncio.to_thread(holder.start)
 
-    async def _all_go_on(self, since: float) -> None:
-        """Return when every subscription was delivered a few times since then."""
+    async def _all_go_on(self) -> None:
+        """Return when every subscription was delivered a few times from now on."""
         give_up = time.monotonic() + GOES_ON_SECONDS
-        while waiting := [each.name for each in SUBSCRIPTIONS if await self._few_since(each, since)]:
+        before = await self._counts()
+        while waiting := [path for path, count in (await self._counts()).items() if count < before[path] + FEW]:
             assert time.monotonic() < give_up, f"nobody delivers {waiting}"
             await asyncio.sleep(0.05)
 
-    async def _few_since(self, pushed: Pushed, since: float) -> bool:
-        found = await asyncio.to_thread(scene.deliveries_of, self.receiver, pushed)
-        return sum(each.came > since for each in found) < FEW
+    async def _counts(self) -> Mapping[str, int]:
+        by_path = (await asyncio.to_thread(self.receiver.numbers)).by_path
+        return {each.path: by_path.get(each.path, 0) for each in SUBSCRIPTIONS}
 
     async def _publish(self) -> None:
         number = 0

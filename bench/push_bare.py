@@ -4,7 +4,6 @@
 kind that deliveries go by, and writes a `Done` to stdout.
 """
 
-import asyncio
 import sys
 import time
 from urllib.parse import urlsplit

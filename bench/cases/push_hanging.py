@@ -43,7 +43,9 @@ class Found(NamedTuple):
 def push_hanging(bench: Bench) -> Iterator[Result]:
     """Yield the one result."""
     crowd = CROWD if bench.plan == FULL else SMALL
-    pairs = bench.in_turn("good endpoints beside bad ones, and alone", lambda: _beside(bench, crowd), lambda: _alone(bench, crowd))
+    pairs = bench.in_turn(
+        "good endpoints beside bad ones, and alone", lambda: _beside(bench, crowd), lambda: _alone(bench, crowd)
+    )
     beside, alone = (median(percentile(each[place].latencies, 99) for each in pairs) for place in (0, 1))
     yield Result(
         "push-hanging",

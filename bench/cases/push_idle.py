@@ -37,9 +37,13 @@ def push_idle(bench: Bench) -> Iterator[Result]:
 
 def cluster_push_idle(bench: Bench) -> Iterator[Result]:
     """Yield the same of one node of the cluster shape."""
-    with parts(bench) as cluster, receivers(bench, PORTS) as to, cluster.service(*to.flags()) as pushes:
-        with cluster.service() as pulls:
-            yield from _results(bench, "cluster-push-idle", to, pushes, pulls)
+    with (
+        parts(bench) as cluster,
+        receivers(bench, PORTS) as to,
+        cluster.service(*to.flags()) as pushes,
+        cluster.service() as pulls,
+    ):
+        yield from _results(bench, "cluster-push-idle", to, pushes, pulls)
 
 
 def _results(bench: Bench, case: str, to: Receivers, pushes: Service, pulls: Service) -> Iterator[Result]:

@@ -58,10 +58,14 @@ async def test_a_private_endpoint_gets_nothing_and_the_state_says_why(
             await api.must("", {})
             await api.must("/topics/t", None, method="PUT")
             push = {"type": "http_endpoint", "pushEndpoint": receiver.url()}
-            await api.must("/subscriptions/http", {"topic": "projects/FAULTS/topics/t", "pushConfig": push}, method="PUT")
+            await api.must(
+                "/subscriptions/http", {"topic": "projects/FAULTS/topics/t", "pushConfig": push}, method="PUT"
+            )
             answer = await api.ask("/subscriptions/http:verifyPushEndpoint", None)
             hook = {"type": "mattermost", "mattermostUrl": receiver.url("/mattermost")}
-            await api.must("/subscriptions/hook", {"topic": "projects/FAULTS/topics/t", "pushConfig": hook}, method="PUT")
+            await api.must(
+                "/subscriptions/hook", {"topic": "projects/FAULTS/topics/t", "pushConfig": hook}, method="PUT"
+            )
             await api.must("/topics/t:publish", {"messages": [message("secret")]})
             await _says(api, "hook", f"Could not send message, 127.0.0.1 {REFUSED}")
 

@@ -69,6 +69,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
             until_verified.close()  # from now on nobody listens there
             receiver.forget()
             yield Scene(service, api, receiver, good, [*bad, *refusing])
+        service.kill()  # an orderly end would wait for those that hang
 
 
 def _anonymous_memory(pid: int) -> int:

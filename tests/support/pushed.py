@@ -27,9 +27,7 @@ class Api:
     def __init__(self, url: str, token: str, project: str = "FAULTS") -> None:
         self.project = f"projects/{project}"
         base = f"{url}/v1/{self.project}"
-        self._http = httpx.AsyncClient(
-            base_url=base, headers={"x-api-key": token}, timeout=SECONDS, trust_env=False
-        )
+        self._http = httpx.AsyncClient(base_url=base, headers={"x-api-key": token}, timeout=SECONDS, trust_env=False)
 
     async def __aenter__(self) -> "Api":
         return self

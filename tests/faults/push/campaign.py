@@ -1,8 +1,9 @@
 """Kills the service again and again while it delivers, and checks what came to the receiver.
 
-`python -m tests.faults.push.campaign --kills N --seed S` (or `make faults-push N=50`) shows how it gets on, and ends with
-one JSON line. The exit code is 1 when a law was broken (`laws`); the data folder is kept then, and named. With `--shared`
-the messages are delivered by three `ams push` beside the service, and one of those is killed each time (`sharing`).
+`python -m tests.faults.push.campaign --kills N --seed S` (or `make faults-push N=50`) shows how it gets on, and tells
+what came of it in one JSON line. Then three `ams push` share the work beside a service (`sharing`), they are killed in
+turn and started again, a fifth as often, and there is another line. The exit code is 1 when a law was broken (`laws`);
+the data folder is kept then, and named.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from tests.faults.push import scene
 from tests.faults.push.deliveries import POISON, message
 from tests.faults.push.laws import Story, repeated
 from tests.faults.push.scene import Pushed
+from tests.faults.push.sharing import beside_a_service
 from tests.faults.target import SMALL, Target
 from tests.support.receiving import Receiving, received
 
@@ -41,6 +43,7 @@ CALM_REQUESTS = (4, 25)
 CALM_SECONDS = 20.0
 MOMENT = 0.03
 """A kill comes at most so many seconds after the delivery that it was waited for."""
+SHARED_PART = 5
 SHOWN = 50
 
 Say = Callable[[str], None]
@@ -162,12 +165,18 @@ def main() -> int:
     with received(folder) as receiver:
         result = asyncio.run(Campaign(folder, receiver, options.kills, seed, _say).run())
     print(result.line(), flush=True)
-    if not result.violations:
+    kills = 1 + options.kills // SHARED_PART
+    _say(f"three push servers beside a service; one after the other is killed, {kills} times in all")
+    (folder / "shared").mkdir()
+    shared = asyncio.run(beside_a_service(folder / "shared", processes=3, kills=kills, again=True))
+    print(shared.line(), flush=True)
+    violations = [*result.violations, *shared.violations]
+    if not violations:
         shutil.rmtree(folder)
         return 0
-    for violation in result.violations[:SHOWN]:
+    for violation in violations[:SHOWN]:
         _say(violation)
-    _say(f"{len(result.violations)} violations; kept: {folder}")
+    _say(f"{len(violations)} violations; kept: {folder}")
     return 1
 
 

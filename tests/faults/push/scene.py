@@ -1,4 +1,4 @@
-"""What deliveries are tested on: a project whose subscriptions are pushed to a receiver, each from a topic of its own."""
+"""What deliveries are tested on: a project of subscriptions that are pushed to a receiver, each from its own topic."""
 
 import asyncio
 import base64

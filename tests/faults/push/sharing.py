@@ -4,6 +4,8 @@ The processes are `ams push` beside one service, or the nodes of a cluster; they
 """
 
 import asyncio
+import contextlib
+import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,17 +20,23 @@ from tests.faults.push import scene
 from tests.faults.push.deliveries import message
 from tests.faults.push.laws import repeated
 from tests.faults.push.scene import Pushed
-from tests.support.receiving import Receiving
+from tests.support.pushed import Api
+from tests.support.receiving import Receiving, received
+from tests.support.service import live_service
 
 SUBSCRIPTIONS = tuple(Pushed(f"shared-{number}", max_messages=10, milliseconds=20) for number in range(12))
 PUBLISH_SECONDS = 0.1
-CALM_SECONDS = 3.0
+CALM_SECONDS = 2.5
 """Between two kills: the shares settle with the next beats."""
 GOES_ON_SECONDS = 20.0
 """The longest that others may need to go on after a kill; ten are promised, and the machine may have more to do."""
 START_SECONDS = 60.0
 FEW = 3
 """Deliveries after a kill that show that a subscription goes on."""
+
+
+TOKEN = "the-token-of-the-push-worker"
+SETTINGS = {"AMS_PUSH_INSIDE": "false", "AMS_PUSH_WORKER_TOKEN": TOKEN, "AMS_PUSH_ALLOW": "127.0.0.0/8"}
 
 
 class Holder(Protocol):
@@ -78,6 +86,11 @@ class Shared:
     """Seconds from a kill until every subscription was delivered again."""
     repeated: int = 0
     deliveries: int = 0
+
+    def line(self) -> str:
+        """Write it as one JSON line."""
+        numbers = {name: value for name, value in vars(self).items() if name not in ("violations", "slowest")}
+        return json.dumps(numbers | {"slowest_s": round(self.slowest, 1), "violations": len(self.violations)})
 
 
 @dataclass
@@ -138,3 +151,17 @@ class Sharing:
                 await self.client.must(f"/topics/{each.name}:publish", body)
             number += 1
             await asyncio.sleep(PUBLISH_SECONDS)
+
+
+async def beside_a_service(folder: Path, processes: int, kills: int, *, again: bool = False) -> Shared:
+    """Let so many `ams push` share the subscriptions of one service, and kill some of them."""
+    with contextlib.ExitStack() as stack:
+        receiver = stack.enter_context(received(folder))
+        settings = SETTINGS | {"AMS_PUSH_CA_FILE": receiver.ca}
+        service = stack.enter_context(live_service(folder / "data", environment=settings))
+        holders = [PushProcess(f"push-{n}", folder, service.base_url, TOKEN, receiver) for n in range(processes)]
+        for each in holders:
+            stack.callback(each.kill)
+        await asyncio.gather(*(asyncio.to_thread(each.start) for each in holders))
+        async with Api(service.base_url, service.token) as api:
+            return await Sharing(api, receiver, holders).run(kills, again=again)

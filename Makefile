@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs faults faults-cluster faults-pipeline fuzz mutants bench soak dist clean
+.PHONY: help run demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs faults faults-cluster faults-push faults-pipeline fuzz mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -65,6 +65,9 @@ faults: .venv/dev ## Kill the service N times at bad moments and check that noth
 
 faults-cluster: .venv/dev ## Break one thing after another of a cluster under load, N times each (N=3 FAULT="kill-node upgrade")
 	@$(BIN)/python -m tests.faults.cluster.campaign --runs $(if $(filter file,$(origin N)),3,$(N)) $(if $(FAULT),--fault $(FAULT))
+
+faults-push: .venv/dev ## Kill who delivers by push N times, and check that nothing is lost and all in order (N=50)
+	@$(BIN)/python -m tests.faults.push.campaign --kills $(if $(filter file,$(origin N)),50,$(N))
 
 faults-pipeline: .venv/dev ## Kill the Spark driver of each job N times and compare with a run nobody killed (N=5 JOB="archive")
 	@$(BIN)/python -m tests.faults.pipeline.campaign --kills $(if $(filter file,$(origin N)),5,$(N)) $(JOB)

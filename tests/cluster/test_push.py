@@ -49,5 +49,5 @@ async def test_other_nodes_go_on_when_one_of_three_is_killed(
         async with Api(asked.url, token) as api:
             found = await Sharing(api, receiver, others).run(kills=1)
 
-    print(found)
+    print(found.line())
     assert found.violations == []

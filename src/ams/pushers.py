@@ -90,6 +90,9 @@ class EnginesUpstream:
             bounds = await self._log.bounds(topic.id)
             return bounds.end - max(position.offset, bounds.oldest)
 
+    def forget(self, target: Target) -> None:
+        """Do nothing: the engines remember all by themselves."""
+
     def patience(self, target: Target) -> float | None:
         """Return that any time will do: nobody else delivers it meanwhile."""
         return None

@@ -48,6 +48,7 @@ class MemoryUpstream:
         self.pulls: list[int] = []
         """How many messages were asked for each time."""
         self.acknowledged: list[int] = []
+        self.forgotten: list[str] = []
         self.failing: dict[str, list[UpstreamError | None]] = {"pull": [], "acknowledge": [], "bury": []}
         """What the next calls raise; None: nothing."""
         self.seconds: float | None = None
@@ -103,6 +104,10 @@ class MemoryUpstream:
     async def backlog(self, target: Target) -> int | None:
         """Return what is left."""
         return len(self.messages.get(target.path, ())) - self.position(target.path)
+
+    def forget(self, target: Target) -> None:
+        """Note it."""
+        self.forgotten.append(target.path)
 
     def patience(self, target: Target) -> float | None:
         """Return what it was told."""

@@ -53,6 +53,8 @@ async def test_what_is_wanted_is_delivered_and_what_is_wanted_no_more_is_not() -
         bench.workers.follow([TWO])
         await until(lambda: bench.workers.paths() == {OTHER})
 
+        assert bench.upstream.forgotten == [PATH]
+
     assert bench.upstream.acknowledged == [0]
     assert bench.upstream.waiting == 0
 

@@ -137,6 +137,7 @@ async def test_a_service_that_cannot_say_when_is_asked_the_more_seldom_the_longe
         (error(403, "Access to this resource is forbidden", "FORBIDDEN"), Refused),
         (error(409, "Push functionality is currently disabled", "CONFLICT"), Refused),
         (error(409, "Subscription's topic doesn't exist", "CONFLICT"), Refused),
+        (error(409, "Message is not the next one of the subscription", "CONFLICT"), NotTaken),
         (error(400, "Invalid Pull Parameters Arguments", "INVALID_ARGUMENT"), Refused),
         (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away),
         (error(503, "busy", "UNAVAILABLE"), Away),

@@ -76,6 +76,10 @@ class Upstream(Protocol):
         """Return how many messages are not acknowledged; None where the service does not tell."""
         ...
 
+    def forget(self, target: Target) -> None:
+        """Forget what is remembered of a target that is not delivered here any more."""
+        ...
+
     def patience(self, target: Target) -> float | None:
         """Return the seconds from a pull within which its messages must be acknowledged; None: any time will do."""
         ...

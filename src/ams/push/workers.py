@@ -176,6 +176,7 @@ class Workers:
         if self._running.get(target.path) is not worker:
             return
         del self._running[target.path]
+        self._means.upstream.forget(target)
         self._busy.discard(target.id)
         self._start_if_free(self._wanted.get(target.path))
         self._start_if_free(self._wanted.get(self._paths.get(target.id, "")))

@@ -21,6 +21,8 @@ from ams.push_server.waiting import Waiting
 _GONE = frozenset({"project doesn't exist", "subscription doesn't exist"})
 _ACK_LATE = frozenset({"no ack pending", "wrong ack"})
 """How a reference words that it does not know of a hand-out; answered as an error of its own."""
+_NOT_NEXT = "message is not the next one of the subscription"
+"""How a service words that a message was acknowledged, or the subscription moved, before it was put aside."""
 
 
 class _Message(msgspec.Struct, rename="camel"):
@@ -122,10 +124,10 @@ class HttpUpstream:
         """Return the acknowledgement deadline; a service cuts to whole seconds, so 0 leaves nearly one."""
         return float(max(target.ack_deadline_seconds, 1))
 
-    def forget(self, path: str) -> None:
-        """Forget a subscription that is not delivered any more."""
-        self._standings.pop(path, None)
-        self._waiting.forget(path)
+    def forget(self, target: Target) -> None:
+        """Forget where a subscription stands, and that it is waited for."""
+        self._standings.pop(target.path, None)
+        self._waiting.forget(target.path)
 
     def _acknowledged(self, target: Target, last: Pulled) -> None:
         standing = self._standings.get(target.path)
@@ -134,8 +136,6 @@ class HttpUpstream:
 
     def _raise(self, target: Target, error: client_errors.ClientError, before: str = "") -> NoReturn:
         kind = kind_of(error, is_acknowledgement=bool(before))
-        if kind is Gone:
-            self.forget(target.path)
         raise kind(before + error.message) from error
 
 
@@ -144,6 +144,8 @@ def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = Fals
     if isinstance(error, client_errors.AckTimeout):
         return NotTaken
     if is_acknowledgement and error.message.strip().lower() in _ACK_LATE:
+        return NotTaken
+    if error.message.strip().lower() == _NOT_NEXT:
         return NotTaken
     if isinstance(error, client_errors.NotFound):
         return Gone if error.message.strip().lower() in _GONE else Refused

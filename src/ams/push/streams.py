@@ -17,6 +17,8 @@ from ams.push.failing import Progress, Unreachable, of_socket
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+_TOGETHER = 8 * 1024
+"""Bytes of a request that are sent at once: its head and a small body are one record of TLS and one call."""
 _PIECE = 4096
 """Read at once: others go on between two pieces of a long answer."""
 _HIGH_WATER = 32 * 1024
@@ -41,6 +43,7 @@ class Stream(httpcore.AsyncNetworkStream):
         self._wire = wire
         self._progress = Progress()
         self._left = 0
+        self._unsent = b""
         self.heard = False
         """Whether anything came since `begin`."""
 
@@ -64,6 +67,7 @@ class Stream(httpcore.AsyncNetworkStream):
         """Return what came, empty at the end; raise `TooLong`, or `httpcore.ReadError`. Times are the caller's."""
         if self._left <= 0:
             raise TooLong("The answer is too long")
+        await self._send_rest()
         if not self.heard:
             self._progress.step = "waiting for the answer"
         try:
@@ -75,13 +79,22 @@ class Stream(httpcore.AsyncNetworkStream):
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send bytes; raise `httpcore.WriteError`. Times are the caller's."""
-        if not buffer:
+        """Send bytes, at the latest when something is read; raise `httpcore.WriteError`. Times are the caller's."""
+        unsent, self._unsent = self._unsent + buffer, b""
+        if len(unsent) < _TOGETHER:
+            self._unsent = unsent
             return
         try:
-            await self._wire.write(buffer)
+            await self._wire.write(unsent)
         except OSError as error:
             raise httpcore.WriteError(of_socket(error)) from error
+
+    async def _send_rest(self) -> None:
+        """Send what waits. Whether that succeeds is told by what is read: an answer may have come before."""
+        unsent, self._unsent = self._unsent, b""
+        if unsent:
+            with contextlib.suppress(OSError):
+                await self._wire.write(unsent)
 
     async def aclose(self) -> None:
         """End the connection at once: what is left of an answer is of no use."""

@@ -16,9 +16,13 @@ class Table:
         self.changes: dict[SubscriptionId, WorkerState] = {}
         self.stops: list[float] = []
         self.draining: set[str] = set()
+        self.ends: float | None = None
 
     def follow(self, targets: Iterable[Target]) -> None:
         self.targets = {target.path: target for target in targets}
+
+    def hold_until(self, ends: float | None) -> None:
+        self.ends = ends
 
     def activate(self, target: Target) -> bool:
         if target.path in self.targets:

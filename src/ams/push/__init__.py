@@ -13,4 +13,5 @@ worker, workers   one for each subscription that shall be delivered, and all of 
 cycle             what a worker does again and again
 state, report, details   how a delivery goes, and what may be said of it
 leases, sharing, holding   which process delivers what; `memory_leases` keeps it where one process has everything
+leased            nothing is sent or acknowledged when a lease is over
 """

@@ -1,7 +1,8 @@
 """Holding leases: the beats of one process, and its workers in step with what the answers say (`ams.push.leases`).
 
 A lease counts from the sending of the last beat that was answered. Whoever is not answered stops before it ends: what
-is in flight gets a moment to finish and is cut off then, as somebody else may deliver it from the end on.
+is in flight gets a moment to finish and is cut off then, as somebody else may deliver it from the end on. So is a
+process that stood still, when it goes on after that end.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ _LEAST_SECONDS = 0.2
 """For a beat to be answered, however little there is left."""
 _AWAY_SECONDS = 8.0
 """Longest pause between beats while nobody answers."""
+STOOD_STILL = "this process stood still for longer than its lease"
 
 logger = structlog.get_logger("ams.push")
 
@@ -100,6 +102,7 @@ class Holding:
                 pause = await self._round()
             except NoLeases:
                 await self._lose("there are no leases any more")
+                self._workers.hold_until(None)
                 return
             except Unanswered as error:
                 pause = await self._unanswered(str(error))
@@ -125,6 +128,8 @@ class Holding:
 
     async def _round(self) -> float:
         """Beat once and follow the answer; return how long to wait for the next one."""
+        if self._is_over(self._ends):
+            await self._lose(STOOD_STILL)
         changes = self._workers.take_changes()
         sent = asyncio.get_running_loop().time()
         try:
@@ -132,7 +137,10 @@ class Holding:
         except BaseException:
             self._workers.put_back(changes)
             raise
+        if self._is_over(sent + told.lease_seconds):
+            raise Unanswered(STOOD_STILL)
         self._ends = sent + told.lease_seconds
+        self._workers.hold_until(self._ends - _SPARE_SECONDS)
         self._beat_seconds = told.beat_seconds
         self._pauses.over()
         self._reached()
@@ -163,10 +171,15 @@ class Holding:
         assert self._ends is not None
         return self._ends - _SPARE_SECONDS - _FINISH_SECONDS - asyncio.get_running_loop().time()
 
+    def _is_over(self, ends: float | None) -> bool:
+        """Whether a lease that ends then is to be held no more."""
+        return ends is not None and asyncio.get_running_loop().time() >= ends - _SPARE_SECONDS
+
     async def _lose(self, reason: str) -> None:
         """Deliver nothing any more: the lease is over."""
         if self._ends is None:
             return
         logger.warning("push.lease_lost", reason=reason)
+        left = self._ends - _SPARE_SECONDS - asyncio.get_running_loop().time()
         self._ends = None
-        await self._workers.stop(_FINISH_SECONDS)
+        await self._workers.stop(max(0.0, min(left, _FINISH_SECONDS)))

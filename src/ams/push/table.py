@@ -15,6 +15,10 @@ class Table(Protocol):
         """Deliver these targets and no others."""
         ...
 
+    def hold_until(self, ends: float | None) -> None:
+        """Send and acknowledge nothing from then on, by the loop's clock; None: whatever the time is."""
+        ...
+
     def activate(self, target: Target) -> bool:
         """Deliver this target too; False when its path is delivered already."""
         ...

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from ams.clock import Clock
 from ams.names import SubscriptionId
 from ams.push.cycle import Means
+from ams.push.leased import Leased
 from ams.push.report import UNOBSERVED, Observer
 from ams.push.sending import Sender
 from ams.push.state import WorkerState
@@ -37,7 +38,8 @@ class Workers:
         observer: Observer = UNOBSERVED,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
-        self._means = Means(upstream, sender, clock, random, sleep, observer)
+        self._upstream = Leased(upstream)
+        self._means = Means(self._upstream, sender, clock, random, sleep, observer)
         self._drain_seconds = drain_seconds
         self._wanted: dict[str, Target] = {}
         self._paths: dict[str, str] = {}  # of wanted targets, by the identity of the subscription
@@ -57,6 +59,10 @@ class Workers:
         spread = min(_SPREAD_SECONDS * (len(missing) - 1), _SPREAD_MOST_SECONDS)
         for each in missing:
             self._start(each, spread * self._means.random())
+
+    def hold_until(self, ends: float | None) -> None:
+        """Send and acknowledge nothing from then on, by the loop's clock; None: whatever the time is."""
+        self._upstream.ends = ends
 
     def activate(self, target: Target) -> bool:
         """Deliver this target too; False, and nothing is done, when its path is delivered already."""

@@ -127,13 +127,18 @@ def _told_upstream() -> Iterator[None]:
 class Pushers:
     """The workers of this process, as long as it serves."""
 
-    def __init__(self, leasing: Leasing, workers: Workers, tally: Tally, moves: "Moves | None" = None) -> None:
-        """`tally` is the workers' observer; `moves` is needed where other nodes move cursors too."""
+    def __init__(
+        self, leasing: Leasing, workers: Workers, tally: Tally, moves: "Moves | None" = None, *, holder: str = ""
+    ) -> None:
+        """`tally` is the workers' observer; `moves` is needed where other nodes move cursors too.
+
+        `holder` is a name nobody else has; empty: one is made.
+        """
         self.workers = workers
         self.tally = tally
         self._leasing = leasing
         self._moves = moves
-        self._holding = Holding(workers, self._beat, random.Random())  # noqa: S311  # for pauses
+        self._holding = Holding(workers, self._beat, random.Random(), holder=holder)  # noqa: S311  # for pauses
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

@@ -8,12 +8,16 @@ import msgspec
 import pytest
 
 from ams.clock import ManualClock
+from ams.errors import RegistryUnavailable
 from ams.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, NOTHING, Beat
 from ams.push.memory_leases import MemoryLeases
+from ams.push.remembered_leases import RememberedLeases
 from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
 from ams.registry.push_leases import MAX_STATES
-from tests.push.lease_keepers import KINDS, Keeper, opened
+from ams.registry.registry import Registry
+from tests.push.lease_keepers import KINDS, Keeper, opened, url_of
+from tests.support.administration import KEY
 
 Ids = frozenset[SubscriptionId]
 NONE: Ids = frozenset()
@@ -253,6 +257,52 @@ async def test_after_a_restart_only_what_is_held_is_given_until_every_lease_has_
     assert await leases.beat(Beat("old", frozenset({one})), wanted) == {one}
     clock.advance(1)
     assert await leases.beat(Beat("new", NONE), wanted) == {two}
+
+
+async def test_a_process_that_delivers_itself_waits_after_a_restart_only_when_there_were_others(tmp_path: Path) -> None:
+    clock, one = ManualClock(), frozenset({SubscriptionId("one")})
+    registry = await Registry.open(url_of("sqlite", tmp_path), KEY, clock=clock)
+
+    def lived(own: str) -> RememberedLeases:
+        return RememberedLeases(clock, own, registry.other_holders)
+
+    assert await lived("first").beat(Beat("first", NONE), one) == one
+    second = lived("second")
+    assert await second.beat(Beat("second", NONE), one) == one
+    await second.beat(Beat("other", NONE), one)
+
+    third = lived("third")
+    assert await third.beat(Beat("third", NONE), one) == NONE
+    assert await third.beat(Beat("other", one), one) == one
+    clock.advance(round(LEASE_SECONDS * 1000))
+    assert await third.beat(Beat("third", NONE), one) == one
+    assert await third.is_held()
+
+    assert await lived("fourth").beat(Beat("fourth", NONE), one) == one
+    await registry.close()
+
+
+async def test_that_there_are_no_others_is_noted_again_when_the_disk_has_room() -> None:
+    class Full:
+        noted = True
+
+        async def are_there(self) -> bool:
+            return self.noted
+
+        async def note(self, there: bool) -> None:
+            if clock.monotonic() - begin < 2 * LEASE_SECONDS * 1000:
+                raise RegistryUnavailable
+            self.noted = there
+
+    clock, others, one = ManualClock(), Full(), frozenset({SubscriptionId("one")})
+    begin = clock.monotonic()
+    leases = RememberedLeases(clock, "own", others)
+    await leases.beat(Beat("own", NONE), one)
+    for _ in range(2):
+        assert others.noted
+        clock.advance(round(LEASE_SECONDS * 1000))
+        assert await leases.beat(Beat("own", NONE), one) == one
+    assert not others.noted
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])

@@ -12,6 +12,7 @@ upstream          where a worker gets messages and leaves acknowledgements: in t
 worker, workers   one for each subscription that shall be delivered, and all of them
 cycle             what a worker does again and again
 state, report, details   how a delivery goes, and what may be said of it
-leases, sharing, holding   which process delivers what; `memory_leases` keeps it where one process has everything
+leases, sharing, holding   which process delivers what; `memory_leases` keeps it where one process has everything,
+                  and `remembered_leases` whether there are others
 leased            nothing is sent or acknowledged when a lease is over
 """

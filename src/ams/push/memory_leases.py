@@ -48,7 +48,7 @@ class MemoryLeases:
             frozenset(name for name, each in others.items() if each.leaving),
         )
         now = self._clock.monotonic()
-        found = share(beat, wanted, standing, gives=now >= self._gives_from)
+        found = share(beat, wanted, standing, gives=self.is_settled)
         known = {**before.states, **beat.states}
         states = {each: known[each] for each in found.leases if each in known}
         self._holders = others
@@ -64,6 +64,15 @@ class MemoryLeases:
     async def is_held(self) -> bool:
         """Whether any holder lives."""
         return bool(self._living())
+
+    def holders(self) -> frozenset[str]:
+        """Return who lives."""
+        return frozenset(self._living())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody holds anything of an earlier life any more."""
+        return self._clock.monotonic() >= self._gives_from
 
     def _living(self) -> dict[str, _Holder]:
         now = self._clock.monotonic()

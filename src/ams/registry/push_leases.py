@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, TextClause, delete, text
+from sqlalchemy import Connection, TextClause, delete, insert, select, text
 
 from ams.clock import Clock
 from ams.errors import RegistryUnavailable
@@ -25,6 +25,8 @@ MAX_STATES = 100
 """Written by one beat: each may be several KiB. What is more waits for the next beats of its holder."""
 _LEASE = round(LEASE_SECONDS * 1000)
 """Milliseconds."""
+_OTHERS = "others"
+"""No holder's name: theirs have a UUID."""
 _TURN = 0x616D735F62656174  # "ams_beat" in ASCII
 
 _decoder = msgspec.json.Decoder(WorkerState)
@@ -113,6 +115,28 @@ class StoredLeases:
 
     def _now(self, connection: Connection) -> Mapping[str, object]:
         return {"now": self._clock.wall()} if connection.dialect.name == "sqlite" else {}
+
+
+class OtherHolders:
+    """Keeps the promise of `ams.push.remembered_leases.Others`, by a row of a holder whose lease is over."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def are_there(self) -> bool:
+        """Whether there are any, as was noted last. Raises `RegistryUnavailable`."""
+        found = select(push_holders.c.holder).where(push_holders.c.holder == _OTHERS)
+        return await self._database.read(lambda connection: connection.scalar(found) is not None)
+
+    async def note(self, there: bool) -> None:
+        """Note whether there are any. Raises `RegistryUnavailable`."""
+        await self._database.write(lambda connection: _note(connection, there))
+
+
+def _note(connection: Connection, there: bool) -> None:
+    connection.execute(delete(push_holders).where(push_holders.c.holder == _OTHERS))
+    if there:
+        connection.execute(insert(push_holders).values(holder=_OTHERS, until=0, leaving=True))
 
 
 def _free(connection: Connection, subscriptions: Subscriptions) -> None:

@@ -16,7 +16,7 @@ from ams.registry.database import Database, is_postgresql, reason
 from ams.registry.figures import FigureRecords
 from ams.registry.filling import Filling, Loaded, Name
 from ams.registry.projects import ProjectRecords
-from ams.registry.push_leases import StoredLeases
+from ams.registry.push_leases import OtherHolders, StoredLeases
 from ams.registry.push_secrets import PushSecretRecords
 from ams.registry.registrations import RegistrationRecords
 from ams.registry.schemas import SchemaRecords
@@ -51,6 +51,7 @@ class Registry:
         self.figures = FigureRecords(database)
         self.books = BookRecords(database, clock)
         self.push_leases = StoredLeases(database, clock)
+        self.other_holders = OtherHolders(database)
 
     @classmethod
     async def open(

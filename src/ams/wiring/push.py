@@ -11,9 +11,10 @@ from ams.dead_letters import DeadLetters
 from ams.delivering import Deliverer
 from ams.errors import Unusable
 from ams.leasing import Leasing
+from ams.names import new_uuid
 from ams.push.endpoint import EndpointCheck
 from ams.push.guard import Guard, networks, trust
-from ams.push.memory_leases import MemoryLeases
+from ams.push.remembered_leases import RememberedLeases
 from ams.push.sender import HttpSender
 from ams.push.tally import Tally
 from ams.push.workers import Workers
@@ -81,9 +82,12 @@ def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: 
     if reach is not None and reach.driven is None and settings.push_inside:
         upstream = EnginesUpstream(registry, engines.log, cursors, deliverer, dead_letters)
         workers = Workers(upstream, reach.sender, engines.clock, random.random, observer=tally)
-    leases = MemoryLeases(engines.clock, settled=workers is not None) if is_alone else registry.push_leases
+    own = new_uuid()
+    alone = RememberedLeases(engines.clock, own, registry.other_holders)
+    leases = alone if is_alone else registry.push_leases
     leasing = Leasing(registry, leases, workers.state_of if workers else None, registry.push_secrets.all_valid)
-    pushers = Pushers(leasing, workers, tally, None if is_alone else Moves(cursors, deliverer)) if workers else None
+    moves = None if is_alone else Moves(cursors, deliverer)
+    pushers = Pushers(leasing, workers, tally, moves, holder=own) if workers else None
     pushing = Pushing(registry, worker_token=settings.push_worker_token)
     if reach is not None:
         server = reach.driven or Leaseholders(leasing, pushers.settle if pushers else nobody_is_told)

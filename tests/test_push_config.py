@@ -252,6 +252,7 @@ def test_the_first_mistake_is_told(asked: AskedPush, at_creation: str, at_change
         "https://u:p@a/",
         "https://a.example./",
         f"https://{'a' * 63}/",
+        f"https://{'a.' * 126}a/",
     ],
 )
 def test_https_urls_with_a_host_are_good(url: str) -> None:
@@ -263,7 +264,8 @@ def test_https_urls_with_a_host_are_good(url: str) -> None:
     ["", "a", "/in", "http://a", "ftp://a", "https:", "https://", "https:///in", "https://:443", "https://a:x",
      "https://a:65536", "https://a:0", "https://[::1", "https://a b", "https://a\n", "\thttps://a", "https://a\\@b",
      "https://ü.example", "https://a\x7f", "https://?x", "//a",
-     "https://a..b/", "https://.a/", "https://a../", "https://./", f"https://{'a' * 64}.example"],
+     "https://a..b/", "https://.a/", "https://a../", "https://./", f"https://{'a' * 64}.example",
+     f"https://{'a.' * 127}a/"],
 )  # fmt: skip
 def test_others_are_not(url: str) -> None:
     assert not is_https(url)

@@ -19,6 +19,9 @@ DEFAULT_PERIOD = 3000
 """Milliseconds between two tries."""
 DEFAULT_BASE = 1000
 """Milliseconds from which exponential grows."""
+MOST_PERIOD = 2**32 - 1
+"""Milliseconds, seven weeks: the longest period that a push server can be told (push contract 2). A longer one is kept
+as it is, and delivering goes by this."""
 MAX_MESSAGES = 10_000
 """Most messages one delivery may hold (push contract 15, P32)."""
 MAX_ATTEMPTS = 1000
@@ -33,6 +36,9 @@ NO_MATTERMOST_URL = "Field mattermostUrl cannot be empty"
 BAD_COUNT = f"Field maxMessages should be between 1 and {MAX_MESSAGES}"
 BAD_ATTEMPTS = f"Field maxDeliveryAttempts should be between 1 and {MAX_ATTEMPTS}"
 NO_DEAD_LETTER_TOPIC = "Field maxDeliveryAttempts needs a deadLetterTopic"
+
+_LONGEST_NAME = 253
+"""Characters of a host name (RFC 1035)."""
 
 _PERIODS = {LINEAR: DEFAULT_PERIOD, SLOWSTART: 0, EXPONENTIAL: DEFAULT_BASE}
 """What the period of a policy is when nothing is said; 0: it has none."""
@@ -240,8 +246,10 @@ def is_https(url: str) -> bool:
 
 
 def _is_host(host: str) -> bool:
-    """Whether this is an IPv6 address, which the URL was cut by, or has no empty and no overlong label."""
-    return ":" in host or all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
+    """Whether this is an IPv6 address, which the URL was cut by, or a name of at most 253 characters without an empty
+    or an overlong label."""
+    name = host.removesuffix(".")
+    return ":" in host or (len(name) <= _LONGEST_NAME and all(0 < len(label) < 64 for label in name.split(".")))
 
 
 def authority(url: str) -> tuple[str, int]:

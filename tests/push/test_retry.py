@@ -117,6 +117,15 @@ def test_a_linear_period_above_a_minute_is_kept() -> None:
     assert longest(Policy(LINEAR, 90_000), Backoff(7)) == 90_000
 
 
+@pytest.mark.parametrize("policy", [LINEAR, EXPONENTIAL])
+@given(st.integers(2**32, 2**63 - 1), st.floats(0, 1, exclude_max=True))
+def test_a_period_that_no_push_server_could_be_told_is_cut(policy: str, period: int, random: float) -> None:
+    config = PushConfig(HTTP_ENDPOINT, retry_policy=policy, retry_period=period)
+
+    _, delay = failed(policy_of(config), Backoff(), retry_after=None, random=random)
+    assert delay < 2**33
+
+
 def test_an_exponential_delay_is_anywhere_below_a_bound_that_doubles_up_to_an_hour() -> None:
     exponential = Policy(EXPONENTIAL, 1000)
 

@@ -7,10 +7,12 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from ams.clock import ManualClock
+from ams.http.routes.push_lease import MAX_STATE_BYTES
 from ams.push import cycle
 from ams.push.cycle import Means
 from ams.push.flow import MAX_BYTES
@@ -335,6 +337,18 @@ async def test_an_endpoint_that_repeats_what_it_was_sent_does_not_give_it_away()
     assert state.failure.detail == "who is ***?"
     assert value not in json.dumps(logs, default=str)
     assert value not in repr(state)
+
+
+async def test_a_state_fits_into_a_beat_whatever_endpoints_say() -> None:
+    def fails(_: Sent) -> Answer:
+        raise SendFailed("\\" * 5000)
+
+    async with working(MemoryUpstream(1), ScriptedSender(then=fails)) as bench:
+        await until(lambda: bench.worker.state().failed > 100)
+        state = bench.worker.state()
+
+    assert len(state.attempts) == 100
+    assert len(msgspec.json.encode(state)) <= MAX_STATE_BYTES
 
 
 async def test_the_last_hundred_attempts_are_remembered() -> None:

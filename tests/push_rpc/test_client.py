@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -67,6 +68,17 @@ async def test_an_activation_has_the_field_numbers_of_the_contract(
             ]),
         ])
     )  # fmt: skip
+
+
+async def test_a_period_that_the_wire_cannot_carry_is_told_as_the_longest_it_can(
+    server: ReferencePushServer, client: GrpcPushServer
+) -> None:
+    outcome = await client.activate(Target(PATH, "", replace(ENDPOINT, retry_period=2**63 - 1), 10))
+
+    assert outcome.is_ok
+    retry = server.active[PATH][2]
+    assert isinstance(retry, bytes)
+    assert read(retry)[2] == 2**32 - 1
 
 
 async def test_a_mattermost_activation_has_the_field_numbers_of_the_contract(

@@ -123,6 +123,15 @@ async def test_p28_a_refusal_is_kept_and_repaired_later(drive: Drive) -> None:
     assert drive.active() == ["a"]
 
 
+async def test_a_target_that_cannot_be_told_keeps_no_other_from_being_driven(drive: Drive) -> None:
+    """P4: one target's fault."""
+    drive.wanted.targets = [target("a", replace(CONFIG, endpoint="https://\ud800/")), target("b")]
+    assert await drive.driving.round()
+
+    assert drive.active() == ["b"]
+    assert drive.driving.results[target("a").path].worded() == "Error: unexpected UnicodeEncodeError"
+
+
 async def test_a_deactivation_that_failed_is_repaired_later(drive: Drive) -> None:
     drive.wanted.targets = [target("a")]
     await drive.driving.round()

@@ -22,6 +22,8 @@ LATE = "the messages were delivered, but their acknowledgement counts no more: t
 ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
 QUIET_SECONDS = 10.0
 """While something is wrong, a pull that waited so long counts as empty, so that the state does not stay as it was."""
+MAX_ERROR = 200
+"""Characters of an attempt's error: a hundred of them are told in one beat (`ams.http.routes.push_lease`)."""
 _LEAST_WAIT = 100
 """Milliseconds, for an endpoint whose circuit is open."""
 
@@ -132,7 +134,7 @@ class Cycle:
         took = means.clock.monotonic() - began
         self._first, self._tries = first, attempt
         status = answer.status if answer else 0
-        self._report.attempted(Attempt(now, len(messages), status, took, len(delivery.body), error))
+        self._report.attempted(Attempt(now, len(messages), status, took, len(delivery.body), error[:MAX_ERROR]))
         if error:
             return await self._not_accepted(messages, answer, error)
         await self._acknowledge(messages, delivery.undecodable)

@@ -6,7 +6,7 @@ slowstart keeps in mind moves with successes too, an empty pull among them (P5),
 
 from typing import NamedTuple
 
-from ams.push_config import DEFAULT_PERIOD, EXPONENTIAL, SLOWSTART, PushConfig
+from ams.push_config import DEFAULT_PERIOD, EXPONENTIAL, MOST_PERIOD, SLOWSTART, PushConfig
 
 JITTER = 0.15
 """Part by which a delay is made shorter or longer, so that what failed together is not tried together (P14)."""
@@ -43,7 +43,8 @@ class Backoff(NamedTuple):
 
 def policy_of(config: PushConfig) -> Policy:
     """Return the policy of a push configuration."""
-    return Policy(config.retry_policy, config.retry_period if config.retry_period > 0 else DEFAULT_PERIOD)
+    period = config.retry_period if config.retry_period > 0 else DEFAULT_PERIOD
+    return Policy(config.retry_policy, min(period, MOST_PERIOD))
 
 
 def succeeded(policy: Policy, state: Backoff) -> Backoff:

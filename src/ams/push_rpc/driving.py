@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
+import grpc
 import structlog
 
 from ams.errors import AmsError
@@ -131,8 +132,12 @@ class Driving:
         return outcome
 
     async def _bring(self, target: Target) -> Outcome:
-        async with self._places:
-            outcome = await self._brought(target)
+        try:
+            async with self._places:
+                outcome = await self._brought(target)
+        except Exception as error:  # one target's fault must not keep the others from being driven (P4)
+            logger.exception("push_server.failed", subscription=target.path, kind=type(error).__name__)
+            outcome = Outcome(grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}")
         self._note(target.path, outcome)
         return outcome
 

@@ -5,7 +5,7 @@ from typing import Generic, NamedTuple, TypeVar
 from google.protobuf.message import Message
 
 from ams.push.target import Target
-from ams.push_config import MATTERMOST, PushConfig
+from ams.push_config import MATTERMOST, MOST_PERIOD, PushConfig
 from ams.push_rpc import push_service_pb2 as pb
 
 SERVICE = "PushService"
@@ -45,7 +45,7 @@ def _push_config(config: PushConfig) -> pb.PushConfig:
         push_endpoint=config.endpoint,
         max_messages=config.max_messages,
         authorization_header=config.header_value,
-        retry_policy=pb.RetryPolicy(type=config.retry_policy, period=config.retry_period),
+        retry_policy=pb.RetryPolicy(type=config.retry_policy, period=min(config.retry_period, MOST_PERIOD)),
         mattermost_url=config.mattermost_url,
         mattermost_username=config.mattermost_username,
         mattermost_channel=config.mattermost_channel,

@@ -283,4 +283,5 @@ def test_secrets_are_not_in_what_is_printed() -> None:
     shown = repr(created(AskedPush(endpoint=URL), lambda: "s3cret"))
 
     assert "s3cret" not in shown
+    assert "s3cret" not in repr(AskedPush(mattermost_url="https://chat.example/hooks/s3cret"))
     assert created(AskedPush(endpoint=URL), lambda: "s3cret").without_secrets().verification_hash == ""

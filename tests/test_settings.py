@@ -108,6 +108,7 @@ def test_secrets_are_never_shown() -> None:
     rows = shown(loaded({"service_token": "s3cret", "token_key": "ab" * 32, "push_worker_token": "w0rker"}))
 
     assert not any(secret in cell for row in rows for cell in row for secret in ("s3cret", "abab", "w0rker"))
+    assert "w0rker" not in repr(Settings(push_worker_token="w0rker"))
 
 
 @pytest.mark.parametrize("servers", ["kafka1.example:9092, kafka2.example:9093", "[::1]:9092", "10.0.0.1:9092"])

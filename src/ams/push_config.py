@@ -58,7 +58,7 @@ class AskedPush:
     retry_policy: str = ""
     retry_period: int = 0
     """Milliseconds."""
-    mattermost_url: str = ""
+    mattermost_url: str = field(default="", repr=False)
     mattermost_username: str = ""
     mattermost_channel: str = ""
     base64_decode: bool | None = None

@@ -1,8 +1,7 @@
 """Secrets of signatures: made, shown once to whoever asked for them, and replaced while receivers follow."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from ams.access.admission import Caller
 from ams.clock import Milliseconds
@@ -21,10 +20,11 @@ BAD_KEEP = f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}"
 NOT_HTTP = "Subscription is not in http push mode"
 
 
-class Rotated(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rotated:
     """A new secret."""
 
-    secret: str
+    secret: str = field(repr=False)
     previous_until: Milliseconds | None
     """When the one before ends; None when there is none any more."""
 

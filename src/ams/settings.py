@@ -58,7 +58,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 
 
 def _setting(default: Any, text: str, *, secret: bool = False, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"help": text, "secret": secret, "choices": choices})
+    return field(default=default, repr=not secret, metadata={"help": text, "secret": secret, "choices": choices})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,8 @@ BEATING = [
           error("IA", "Invalid push lease holder"), (WORKER,)) for each in (None, "", "a b", "h" * 65)],
     *[row("ours push lease", says, beat(held=each),
           error("IA", "A push lease holder may hold 10000 subscriptions"), (WORKER,))
-      for says, each in (("too much is held", ["x"] * 10_001), ("what is held is no id", ["x" * 37]))],
+      for says, each in (("too much is held", ["x"] * 10_001), ("what is held is no id", ["x" * 37]),
+                         ("what is held is no text", ["x\0"]))],
     *[row("ours push lease", f"states that cannot be: {number}", beat(states=each), BAD_STATES, (WORKER,))
       for number, each in enumerate((
           {str(name): {} for name in range(101)},
@@ -106,7 +107,8 @@ WAITING = [
           error("IA", "Invalid Push Wait Arguments"), (WORKER,))
       for each in ([], {"subscriptions": [1]}, {"seconds": "1"})],
     *[row("ours push wait", says, wait(subscriptions=each), error("IA", "A push wait is for 1000 subscriptions"),
-          (WORKER,)) for says, each in (("too many", ["x"] * 1001), ("what is no identity", ["x" * 37]))],
+          (WORKER,)) for says, each in (
+          ("too many", ["x"] * 1001), ("what is no identity", ["x" * 37]), ("what no database takes", ["x\0"]))],
     *[row("ours push wait", f"no time to wait: {each}", wait(seconds=each),
           error("IA", "A push wait is of 0 to 30 seconds"), (WORKER,)) for each in (-1, 31)],
     row("ours push wait", "an administrator delivers nothing", wait("admin"), FORBIDDEN),

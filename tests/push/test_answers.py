@@ -55,3 +55,8 @@ def test_an_excerpt_is_the_beginning_of_the_text() -> None:
 def test_a_success_has_no_text_and_a_refusal_has() -> None:
     assert answer(Reply(201, [], b"thanks", ""), NOW).text == ""
     assert answer(Reply(503, [(b"Retry-After", b"9")], b"busy", ""), NOW) == (503, "busy", 9.0)
+
+
+@pytest.mark.parametrize(("coding", "text"), [(b"gzip", ""), (b"GZIP", ""), (b"identity", "busy"), (b" ", "busy")])
+def test_what_is_compressed_has_no_text(coding: bytes, text: str) -> None:
+    assert answer(Reply(503, [(b"content-ENCODING", coding)], b"busy", ""), NOW).text == text

@@ -133,6 +133,7 @@ def test_no_secret_is_shown() -> None:
     settings = load({}, NEEDED)
 
     assert "secret" not in str(shown(settings))
+    assert "secret" not in repr(settings)
     assert [name for name, *_ in shown(settings)] == [each.name for each in FIELDS]
 
 

@@ -16,7 +16,8 @@ _MAX_HEADER = 64
 
 def answer(reply: Reply, now: float) -> Answer:
     """Return what a reply means; `now` in seconds since the epoch."""
-    return Answer(reply.status, "" if is_success(reply.status) else excerpt(reply.body), _retry_after(reply, now))
+    is_text = not is_success(reply.status) and not _is_encoded(reply)
+    return Answer(reply.status, excerpt(reply.body) if is_text else "", _retry_after(reply, now))
 
 
 def is_success(status: int) -> bool:
@@ -25,8 +26,14 @@ def is_success(status: int) -> bool:
 
 
 def excerpt(body: bytes) -> str:
-    """Return the beginning of a body on one line, without what cannot be shown; compressed bodies show little."""
+    """Return the beginning of a body on one line, without what cannot be shown."""
     return one_line(body[:TEXT_BYTES].decode(errors="ignore"), TEXT_BYTES)
+
+
+def _is_encoded(reply: Reply) -> bool:
+    """Whether a body is compressed: it stays as it is, and what of it could be shown would be no words."""
+    codings = [value.strip().lower() for name, value in reply.headers if name.lower() == b"content-encoding"]
+    return any(each not in (b"", b"identity") for each in codings)
 
 
 def _retry_after(reply: Reply, now: float) -> float | None:

@@ -41,6 +41,10 @@ class Leased:
         """Return what the upstream says."""
         return await self._upstream.backlog(target)
 
+    def forget(self, target: Target) -> None:
+        """Forget what the upstream remembers."""
+        self._upstream.forget(target)
+
     def patience(self, target: Target) -> float | None:
         """Return what the upstream says."""
         return self._upstream.patience(target)

@@ -15,7 +15,8 @@ from ams.push_server.json_config import imported
 
 
 def _setting(default: Any, variable: str, text: str, *, secret: bool = False, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"variable": variable, "help": text, "secret": secret, "choices": choices})
+    told = {"variable": variable, "help": text, "secret": secret, "choices": choices}
+    return field(default=default, repr=not secret, metadata=told)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ MAX_STATE_BYTES = 64 * 1024
 MAX_BODY = 8 * 2**20
 
 _HOLDER = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_ID_LENGTH = 36
+_ID = re.compile(r"[!-~]{1,36}")
 _LAST_MOMENT = 253_402_300_799_999
 """The end of the year 9999, in milliseconds: later ones cannot be written."""
 
@@ -95,7 +95,7 @@ def _checked(body: BeatBody) -> Beat:
     held, states = body.held or [], body.states or {}
     if not _HOLDER.fullmatch(body.holder or ""):
         raise InvalidInput("Invalid push lease holder")
-    if len(held) > MAX_HELD or any(len(each) > _ID_LENGTH for each in held):
+    if len(held) > MAX_HELD or not all(map(is_id, held)):
         raise InvalidInput(f"A push lease holder may hold {MAX_HELD} subscriptions")
     if len(states) > MAX_STATES or not all(_is_good(state) for state in states.values()):
         raise InvalidInput("Invalid push lease states")
@@ -105,6 +105,11 @@ def _checked(body: BeatBody) -> Beat:
         states={SubscriptionId(each): state for each, state in states.items()},
         leaving=body.leaving or False,
     )
+
+
+def is_id(text: str) -> bool:
+    """Whether this may be the identity of a subscription: everything else no database needs to be asked for."""
+    return _ID.fullmatch(text) is not None
 
 
 def _is_good(state: WorkerState) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 from ams.delivering import Deliverer
 from ams.errors import Conflict, InvalidInput
 from ams.http.routes import answers
+from ams.http.routes.push_lease import is_id
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
 from ams.names import SubscriptionId
@@ -15,7 +16,6 @@ from ams.pushing import DISABLED, Pushing
 MAX_SUBSCRIPTIONS = 1000
 """That one request may wait for."""
 MAX_SECONDS = 30
-_ID_LENGTH = 36
 MAX_BODY = 64 * 1024
 
 
@@ -52,7 +52,7 @@ class WaitRoutes:
             raise Conflict(DISABLED)
         body = _wait.read(await call.body())
         subscriptions, seconds = body.subscriptions or [], body.seconds or 0
-        if len(subscriptions) > MAX_SUBSCRIPTIONS or any(len(each) > _ID_LENGTH for each in subscriptions):
+        if len(subscriptions) > MAX_SUBSCRIPTIONS or not all(map(is_id, subscriptions)):
             raise InvalidInput(f"A push wait is for {MAX_SUBSCRIPTIONS} subscriptions")
         if not 0 <= seconds <= MAX_SECONDS:
             raise InvalidInput(f"A push wait is of 0 to {MAX_SECONDS} seconds")

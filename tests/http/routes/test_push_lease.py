@@ -44,6 +44,14 @@ class House:
     def beat(self, holder: str = "h", *held: str, **more: object) -> wire.PushLease:
         return self.worker.call(wire.lease_push(holder, held, **more))  # type: ignore[arg-type]
 
+    def end_leases(self) -> None:
+        """Let all leases end; the database's clock, which nobody moves, is overtaken by making them older."""
+        self.service.clock.advance(round(LEASE_SECONDS * 1000))
+        if shape.is_cluster():
+            older = text("UPDATE push_holders SET until = until - 60000")
+            done = self.service.run.service.registry._database.put(lambda connection: connection.execute(older))
+            asyncio.run_coroutine_threadsafe(done, self.service.loop).result(10)
+
     def status(self, of: Client | None = None) -> wire.PushStatus:
         return (of or self.admin).call(wire.get_push_status("P", "S"))
 
@@ -67,13 +75,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 @pytest.fixture(autouse=True)
 def fresh(house: House) -> None:
-    """Let all leases end; the database's clock, which nobody moves, is overtaken by making them older."""
-    house.service.clock.advance(round(LEASE_SECONDS * 1000))
-    if shape.is_cluster():
-        registry = house.service.run.service.registry
-        older = text("UPDATE push_holders SET until = until - 60000")
-        done = registry._database.put(lambda connection: connection.execute(older))
-        asyncio.run_coroutine_threadsafe(done, house.service.loop).result(10)
+    """Begin without leases."""
+    house.end_leases()
 
 
 def test_a_process_is_told_all_it_needs_to_deliver(house: House) -> None:
@@ -109,7 +112,7 @@ def test_another_process_gets_it_when_the_first_left_or_ended(house: House) -> N
     got = house.beat("other").targets
     assert got is not None
     assert [each.id for each in got] == [house.id]
-    house.service.clock.advance(round(LEASE_SECONDS * 1000))
+    house.end_leases()
     taken = house.beat("third").targets
     assert taken is not None
     assert [each.id for each in taken] == [house.id]

@@ -67,5 +67,12 @@ def test_the_address_of_a_hook_is_a_secret() -> None:
     assert CHAT.detail("POST /hooks/xyzhookidentity") == "POST /hooks/***"
 
 
+@pytest.mark.parametrize("after", ["/", "?x=1", "#x", "/slack"])
+def test_the_identity_of_a_hook_is_hidden_wherever_it_stands_in_its_url(after: str) -> None:
+    chat = Details(target(type=MATTERMOST, mattermost_url=HOOK + after))
+
+    assert chat.detail("no hook xyzhookidentity at chat.example") == "no hook *** at chat.example"
+
+
 def test_other_endpoints_answers_are_not_read_as_mattermosts() -> None:
     assert DETAILS.answer('{"message": "m"}') == '{"message": "m"}'

@@ -1,5 +1,7 @@
 """Details: what is said of a failure. One line, short, and without the secrets of the target, whoever repeats them."""
 
+import re
+
 import msgspec
 
 from ams.push.signing import PREFIX
@@ -13,6 +15,10 @@ _LEAST_PART = 8
 """Characters of a part of a value that is hidden by itself; shorter ones are words."""
 _LEAST_BEGINNING = 4
 """Characters of the beginning of a secret, at the end of a text that was cut, that are hidden too."""
+
+
+_PARTS = re.compile("[/?&=#]")
+"""What stands between the parts of a URL; the first of them is the host."""
 
 
 class Details:
@@ -54,8 +60,8 @@ def _secrets(target: Target) -> list[str]:
     """Return what must not be shown, the longest first: one may be in another."""
     config = target.config
     whole = [config.header_value, config.verification_hash, config.mattermost_url, *target.secrets]
-    # A value as `Bearer X` is also given away by X, the URL of a hook by its last part, a secret by its base64.
-    parts = [*config.header_value.split(), config.mattermost_url.rpartition("/")[2]]
+    # A value as `Bearer X` is also given away by X, the URL of a hook by a part of its path, a secret by its base64.
+    parts = [*config.header_value.split(), *_PARTS.split(config.mattermost_url.partition("://")[2])[1:]]
     parts += [each.removeprefix(PREFIX) for each in target.secrets]
     hidden = {each for each in whole if each} | {each for each in parts if len(each) >= _LEAST_PART}
     return sorted(hidden, key=len, reverse=True)

@@ -11,6 +11,7 @@ from ams.errors import AlreadyExists, InvalidInput, NotFound
 from ams.names import SubscriptionName, TopicName
 from ams.registry.paging import PageRequest
 from ams.registry.records import Topic
+from ams.topics import Topics
 from tests.support.administration import admitted, make_project, make_user
 from tests.support.engines import Engines, open_engines
 
@@ -115,6 +116,26 @@ async def test_a_topic_made_again_meets_its_old_subscriptions(engines: Engines, 
 
     assert new.id != old.id
     assert await engines.topics.subscriptions_of(caller, T) == ["S"]
+
+
+async def test_a_push_server_follows_topics_that_have_subscriptions(engines: Engines, caller: Caller) -> None:
+    """Push contract 15, P31."""
+    followed: list[str] = []
+
+    async def changed() -> None:
+        followed.append("topic" if await engines.registry.topics.find(caller.here.id, T) else "no topic")
+
+    topics = Topics(engines.registry, engines.log, engines.counting, engines.retention, changed=changed)
+    await topics.create(caller, TopicName("other"))
+    await topics.delete(caller, TopicName("other"))
+    assert followed == []
+
+    await topics.create(caller, T)
+    await engines.subscriptions.create(caller, SubscriptionName("S"), "projects/P/topics/T")
+    await topics.delete(caller, T)
+    await topics.create(caller, T)
+
+    assert followed == ["no topic", "topic"]
 
 
 async def test_subscriptions_of_a_topic_come_oldest_first(engines: Engines, caller: Caller) -> None:

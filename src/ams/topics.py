@@ -1,6 +1,6 @@
 """Administration of topics (HTTP contract 8)."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from ams.access.admission import Caller
 from ams.access.roles import PUBLISHER
@@ -18,7 +18,17 @@ from ams.retention import Retention
 class Topics:
     """What can be done with the topics of the caller's project."""
 
-    def __init__(self, registry: Registry, log: Log, counting: Counting, retention: Retention) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        log: Log,
+        counting: Counting,
+        retention: Retention,
+        *,
+        changed: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`changed` lets a push server follow when a topic with subscriptions comes or goes; None: there is none."""
+        self._changed = changed
         self._registry = registry
         self._log = log
         self._counting = counting
@@ -48,11 +58,12 @@ class Topics:
         try:
             topic = await self._registry.topics.create(identity, caller.here.id, name, attached)
             await self._retention.of_new_topic(caller, identity)
-            return topic
         except (AlreadyExists, NotFound):
             # Surely not registered. After any other failure the log is left to the sweep at the next start.
             await self._log.drop(identity)
             raise
+        await self._tell(caller, name)
+        return topic
 
     async def delete(self, caller: Caller, name: TopicName) -> None:
         """Remove a topic and its messages; its subscriptions stay, and what its project counted. Raises `NotFound`."""
@@ -63,6 +74,7 @@ class Topics:
                 raise TopicGone
             # In the block: a publish that waits for its end must not find the log of a topic that is gone.
             await self._log.drop(topic.id)
+        await self._tell(caller, name)
 
     async def subscriptions_of(self, caller: Caller, name: TopicName) -> Sequence[SubscriptionName]:
         """Return the subscriptions of a topic, oldest first; raise `NotFound`."""
@@ -90,6 +102,10 @@ class Topics:
     async def detach_schema(self, caller: Caller, name: TopicName) -> None:
         """Take any message from the next publish on, also when no schema was attached; raise `NotFound`."""
         await self._registry.topics.set_schema(caller.here.id, name, None)
+
+    async def _tell(self, caller: Caller, name: TopicName) -> None:
+        if self._changed is not None and await self._registry.subscriptions.of_topic(caller.here.id, name):
+            await self._changed()
 
     async def _schema(self, caller: Caller, reference: str) -> SchemaName:
         name = schema_reference(reference)

@@ -13,6 +13,7 @@ from ams.push.target import Target
 from ams.push_config import PushConfig
 from ams.push_rpc.channel import Place
 from ams.push_rpc.client import GrpcPushServer
+from ams.push_rpc.driven import DrivenPushServer
 from ams.push_rpc.driving import AT_ONCE, Driving
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
 
@@ -175,3 +176,15 @@ async def test_a_change_is_followed_at_once(drive: Drive) -> None:
     await drive.driving.close()
 
     assert drive.active() == ["a"]
+
+
+async def test_p31_what_has_no_topic_is_not_delivered_until_it_has_one_again() -> None:
+    async with reference_push_server() as server:
+        driven = DrivenPushServer(Place(host="127.0.0.1", port=server.port, tls=False))
+        wanted = Wanted([replace(target("a"), topic_id="first"), target("b")])
+        await driven.start(wanted)
+        for topic_id in ("first", "", "second"):
+            wanted.targets[0] = replace(target("a"), topic_id=topic_id)
+            await driven.settle()
+            assert list(server.active) == ([target("a").path] if topic_id else [])
+        await driven.close()

@@ -16,8 +16,15 @@ class DrivenPushServer(GrpcPushServer):
         self._driving: Driving | None = None
 
     async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]]) -> None:
-        """Begin to keep it in step with `targets`, in the background."""
-        self._driving = Driving(self, targets)
+        """Begin to keep it in step with `targets`, in the background.
+
+        Those whose topic is gone are left out: a push server of another make would pull them for ever (P31).
+        """
+
+        async def with_topic() -> Sequence[Target]:
+            return [each for each in await targets() if each.topic_id]
+
+        self._driving = Driving(self, with_topic)
         await self._driving.start()
 
     async def settle(self) -> None:

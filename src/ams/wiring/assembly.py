@@ -125,7 +125,7 @@ def _table(
     return rows(
         projects=Projects(registry, log, cursors, changed=pushing.settle),
         members=Members(registry),
-        topics=Topics(registry, log, counting, retention),
+        topics=Topics(registry, log, counting, retention, changed=pushing.settle if push.is_driven else None),
         subscriptions=Subscriptions(registry, log, cursors, pushing, deleted=deliverer.wake),
         schemas=schemas,
         users=Users(registry, roles.roles),

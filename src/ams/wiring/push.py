@@ -49,6 +49,11 @@ class Push:
     reach: Reach | None
     """None while push is disabled."""
 
+    @property
+    def is_driven(self) -> bool:
+        """Whether a push server elsewhere is told what to do."""
+        return self.reach is not None and self.reach.driven is not None
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Deliver, or have it delivered, until the block ends."""

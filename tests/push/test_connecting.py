@@ -1,14 +1,20 @@
 """Connecting: names are resolved once and judged, and what goes wrong is said by its step and cause."""
 
 import asyncio
+import ipaddress
+import threading
+import tracemalloc
 from collections.abc import Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from ams.push import streams
 from ams.push.connecting import Connection, Connector, Endpoint
 from ams.push.failing import Progress, Unreachable
 from ams.push.guard import Guard, Refused, Resolver, networks, trust
+from tests.support.receiver import receiver
 from tests.support.receiving import Receiving
 
 
@@ -83,3 +89,30 @@ async def test_a_name_without_an_address_is_told(receiving: Receiving) -> None:
 )  # fmt: skip
 def test_the_host_header_names_the_port_only_if_it_is_another(endpoint: tuple[str, int], authority: str) -> None:
     assert Endpoint(*endpoint).authority == authority
+
+
+def _wait(over: threading.Event) -> None:
+    over.wait(20)
+
+
+async def test_of_a_body_that_is_not_taken_only_a_piece_is_kept_besides(tmp_path: Path) -> None:
+    body, over = bytes(16 * 2**20), threading.Event()
+    with receiver(tmp_path, lambda _: _wait(over)) as silent:
+        plain = await streams.connected(ipaddress.ip_address("127.0.0.1"), silent.port)
+        stream = await streams.secured(plain, trust(silent.ca), "localhost")
+        await stream.write(b"POST / HTTP/1.1\r\n\r\n")
+        tracemalloc.start()
+        try:
+            sending = asyncio.create_task(stream.write(body))
+            await asyncio.wait({sending}, timeout=0.5)
+            _, most = tracemalloc.get_traced_memory()
+            kept = stream._wire.transport.get_write_buffer_size()
+        finally:
+            tracemalloc.stop()
+        assert not sending.done()
+        sending.cancel()
+        await stream.aclose()
+        over.set()
+
+    assert kept <= 256 * 1024
+    assert most < 2**20

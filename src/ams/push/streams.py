@@ -26,6 +26,8 @@ _HIGH_WATER = 32 * 1024
 _RECEIVE_BYTES = 16 * 1024
 """What the kernel keeps of an answer that nobody has read yet: whoever sends without an end fills no memory here, and
 what comes at once takes little time to be deciphered."""
+_SEND_BYTES = 64 * 1024
+"""Written at once: TLS and the transport keep several copies of what the other side has not taken yet."""
 _GOODBYE_SECONDS = 1.0
 """How long the other side has to answer the end of a TLS connection."""
 _INFO = {"ssl_object": "ssl_object", "client_addr": "sockname", "server_addr": "peername", "socket": "socket"}
@@ -165,6 +167,7 @@ class _Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of it
+        self.transport.set_write_buffer_limits(_SEND_BYTES)
 
     def data_received(self, data: bytes) -> None:
         self.received += data
@@ -205,13 +208,15 @@ class _Wire(asyncio.Protocol):
         return data
 
     async def write(self, data: bytes) -> None:
-        """Send; wait until the other side has taken most of it."""
-        if self.ended:
-            raise self._failure or ConnectionResetError()
-        self.transport.write(data)
-        while self._is_full and not self.ended:
-            self._writer = asyncio.get_running_loop().create_future()
-            await self._writer
+        """Send, piece by piece; wait until the other side has taken most of it."""
+        pieces = memoryview(data)
+        for begin in range(0, len(data), _SEND_BYTES):
+            if self.ended:
+                raise self._failure or ConnectionResetError()
+            self.transport.write(pieces[begin : begin + _SEND_BYTES])
+            while self._is_full and not self.ended:
+                self._writer = asyncio.get_running_loop().create_future()
+                await self._writer
 
 
 def _wake(waiting: "asyncio.Future[None] | None") -> None:

@@ -17,6 +17,8 @@ from ams.errors import TopicGone
 from ams.finding import find_subscription
 from ams.log.base import Bounds, Log
 from ams.names import Offset, SubscriptionName, TopicId
+from ams.push.state import RETRYING, STOPPED
+from ams.push_watching import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
 from ams.registry.records import Subscription, Topic
 from ams.registry.registry import Registry
 
@@ -101,6 +103,7 @@ class Doctor:
     counting: Counting
     default_retention: Milliseconds
     clock: Clock
+    watcher: PushWatcher
 
     async def look(self, caller: Caller, name: SubscriptionName) -> Diagnosis:
         """Return what is known of a subscription; raise `NotFound`, or `NotAllowed` outside its access list."""
@@ -109,6 +112,8 @@ class Doctor:
         topic = await self.registry.topics.find(caller.here.id, subscription.topic)
         standing = await self._standing(caller, subscription, topic) if topic else None
         findings = [*_findings(subscription, standing)]
+        if subscription.push is not None:
+            findings += _of_push(await self.watcher.look(caller, name))
         if caller.access_lists and not subscription.authorized and subscription.push is None:
             findings.append(Finding(False, "No consumer is on its access list: only administrators may pull."))
         return Diagnosis(subscription, standing, sorted(findings, key=lambda finding: not finding.wrong))
@@ -143,10 +148,6 @@ class Doctor:
 
 
 def _findings(subscription: Subscription, standing: Standing | None) -> Iterator[Finding]:
-    if subscription.push is not None:
-        if not subscription.push.verified:
-            yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
-        yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
     if standing is None:
         yield Finding(True, f"Its topic {subscription.topic} is gone: make it again, or delete the subscription.")
         return
@@ -158,6 +159,22 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
         yield Finding(True, f"It stands past the end of its topic and will miss the next {count}: move it to the end.")
     if standing.lost:
         yield Finding(True, f"Retention took {_messages(standing.lost)} before they were acknowledged.")
+
+
+def _of_push(status: PushStatus) -> Iterator[Finding]:
+    """Tell what keeps messages from an endpoint; who only consumes is not told what the endpoint said."""
+    told = status.text.rstrip(", ")
+    if status.state == UNVERIFIED:
+        yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
+    elif status.state == INACTIVE:
+        yield Finding(True, "Its messages are to be pushed to an endpoint, and nobody does: no push server is there.")
+    elif status.state == RETRYING:
+        yield Finding(True, f"Its messages do not get through, and are tried again: {told}.")
+    elif status.state == STOPPED:
+        yield Finding(True, f"Its messages are not pushed any more: {told}.")
+    elif status.state == UNKNOWN:
+        yield Finding(False, f"Of how its messages are pushed this is known: {told}.")
+    yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
 
 
 def _of_topic(standing: Standing) -> Iterator[Finding]:
@@ -179,7 +196,7 @@ def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Find
         yield Finding(True, f"{waiting}, and nobody has pulled since the service started.")
     elif subscription.push is None and pulled is not None and pulled > IDLE:
         yield Finding(True, f"{waiting}, and the last pull was {span_text(pulled)} ago.")
-    if standing.hand_out is not None and standing.handed:
+    if subscription.push is None and standing.hand_out is not None and standing.handed:
         yield _of_hand_out(subscription.ack_deadline_seconds, standing.hand_out.ago, standing.handed)
     if standing.waiting_since is not None and standing.waiting_since > NEARLY * standing.retention:
         left = span_text(Milliseconds(max(standing.retention - standing.waiting_since, 0)))

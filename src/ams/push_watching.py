@@ -13,14 +13,15 @@ from ams.leasing import Leasing
 from ams.log.base import Log
 from ams.names import SubscriptionName, subscription_path
 from ams.push.state import Failure, WorkerState, text
-from ams.pushing import Pushing
+from ams.pushing import UNREACHABLE, Pushing
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
 
 NO_PUSH = "Subscription is not in push mode"
 
 UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
-"""What is beside a worker's phases: its endpoint did not show the hash yet; nobody delivers at all; no worker told."""
+"""What is beside a worker's phases: its endpoint did not show the hash yet; nobody delivers at all; no worker told, as
+of a push server over gRPC, of which there is a text only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +58,13 @@ class PushWatcher:
             raise Conflict(NO_PUSH)
         worker = await self.leasing.state(subscription.id) if subscription.push.verified else None
         shown = worker if worker is None or caller.sees_push_secrets else _without_details(worker)
-        return PushStatus(
-            await self._text(caller.here.name, subscription, shown),
-            await self._state(subscription, worker),
-            await self._backlog(caller, subscription),
-            shown,
-        )
+        told = await self._text(caller.here.name, subscription, shown)
+        return PushStatus(told, _state(subscription, worker, told), await self._backlog(caller, subscription), shown)
 
     async def _text(self, project: str, subscription: Subscription, worker: WorkerState | None) -> str:
         if worker is None:
             return await self.pushing.status(project, subscription)
         return text(subscription_path(project, subscription.name), worker)
-
-    async def _state(self, subscription: Subscription, worker: WorkerState | None) -> str:
-        if subscription.push is None or not subscription.push.verified:
-            return UNVERIFIED
-        if worker is not None:
-            return worker.phase
-        return UNKNOWN if await self.leasing.is_held() else INACTIVE
 
     async def _backlog(self, caller: Caller, subscription: Subscription) -> int | None:
         topic = await self.registry.topics.find(caller.here.id, subscription.topic)
@@ -86,6 +76,14 @@ class PushWatcher:
         except TopicGone:  # deleted meanwhile
             return None
         return max(bounds.end - max(position.offset, bounds.oldest), 0)
+
+
+def _state(subscription: Subscription, worker: WorkerState | None, told: str) -> str:
+    if subscription.push is None or not subscription.push.verified:
+        return UNVERIFIED
+    if worker is not None:
+        return worker.phase
+    return INACTIVE if told == UNREACHABLE else UNKNOWN
 
 
 def _without_details(worker: WorkerState) -> WorkerState:

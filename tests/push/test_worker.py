@@ -434,6 +434,25 @@ async def test_a_service_that_is_away_is_asked_again_by_the_policy() -> None:
     assert (failure.what, failure.detail) == (CONSUME, "no connection")
 
 
+async def test_a_service_that_was_away_for_long_is_soon_found_back() -> None:
+    upstream = MemoryUpstream(1)
+    upstream.failing["pull"] = [Away("no connection")] * 12
+    sender = ScriptedSender(Answer(500, ""))
+    async with working(upstream, sender, target(retry_policy=SLOWSTART)) as bench:
+        await bench.idle()
+
+    assert bench.naps.taken == [2, 4, 8, 16, *[30] * 8, 32]
+
+
+async def test_acknowledgements_that_cannot_be_stored_for_long_are_tried_every_ten_minutes() -> None:
+    upstream = MemoryUpstream(1)
+    upstream.failing["acknowledge"] = [Away("disk full")] * 12
+    async with working(upstream, ScriptedSender(), target(retry_policy=SLOWSTART)) as bench:
+        await bench.idle()
+
+    assert bench.naps.taken == [2, 4, 8, 16, 32, 64, 128, 256, 512, *[600] * 3]
+
+
 async def test_an_acknowledgement_that_failed_is_told_and_the_messages_come_again() -> None:
     upstream = MemoryUpstream(1)
     upstream.failing["acknowledge"] = [Away("disk full")]

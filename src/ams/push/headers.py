@@ -3,7 +3,7 @@
     Content-Type            application/json
     User-Agent              ams/<version>
     Authorization           the configuration's value as it is, when there is one
-    webhook-id              which messages these are, the same at each retry: P.S.<first>-<last>, their offsets
+    webhook-id              which messages these are, the same at each retry: P.S.TOPIC.<first>-<last>, their offsets
     webhook-timestamp       seconds since the epoch, of this attempt
     webhook-signature       when there are secrets (`ams.push.signing`)
     ams-delivery-attempt    from 1: how often a delivery that begins with the same message was sent

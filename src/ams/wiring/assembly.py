@@ -122,6 +122,7 @@ def _table(
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     retention = Retention(registry, log)
     pushing, leasing = push.pushing, push.leasing
+    watcher = PushWatcher(registry, log, cursors, pushing, leasing)
     return rows(
         projects=Projects(registry, log, cursors, changed=pushing.settle),
         members=Members(registry),
@@ -135,12 +136,12 @@ def _table(
         push_secrets=PushSecrets(registry, pushing.settle),
         leasing=leasing,
         deliverer=deliverer,
-        watcher=PushWatcher(registry, log, cursors, pushing, leasing),
+        watcher=watcher,
         dead_letters=push.dead_letters,
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=retention,
-        doctor=Doctor(registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock),
+        doctor=Doctor(registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock, watcher),
         service_doctor=ServiceDoctor(
             registry, log, cursors, losses, _remedies(settings, engines), {"registry": lambda: registry.away}
         ),

@@ -40,6 +40,7 @@ def test_a_call_carries_the_token_and_returns_the_answer_read(face: str, stub: S
     [(method, path, headers, body)] = stub.requests
     assert (method, path, body) == ("POST", "/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGk="}]}')
     assert headers["x-api-key"] == TOKEN
+    assert headers["content-type"] == "application/json"  # push contract 12
     assert "idempotency-key" not in headers
 
 

@@ -195,10 +195,37 @@ async def test_the_worker_is_made_once(house: House) -> None:
     assert await worker(house) == made
 
 
-async def test_a_worker_of_another_token_is_left_alone(house: House) -> None:
-    assert not await push_worker(house.engines.registry, "another-token")
+async def test_a_worker_is_given_the_token_that_is_set_now(house: House, pushing: Pushing) -> None:
+    """Else who sets `push_worker_token` after the first start could do nothing with push any more."""
+    await pushing.modify(house.caller, SUB, HOOK)
+    before = await worker(house)
+    registry = house.engines.registry
+
+    assert await push_worker(registry, "another-token")
+
+    assert await Pushing(registry, True, "another-token").worker() == before.id
+    assert await registry.users.principal(TOKEN) is None
+    after = await registry.users.by_token("another-token")
+    assert after is not None
+    assert after.memberships == before.memberships
+
+
+async def test_without_a_token_in_the_settings_a_worker_keeps_its_own(house: House) -> None:
+    before = await worker(house)
+
+    assert await push_worker(house.engines.registry)
+
+    assert (await worker(house)).token == before.token
+
+
+async def test_who_has_the_name_of_the_worker_and_not_its_role_is_left_alone(house: House) -> None:
+    registry = house.engines.registry
+    await registry.users.update((await worker(house)).id, UserDetails(service_roles=("admin_viewer",)), None)
+
+    assert not await push_worker(registry, "another-token")
 
     assert (await worker(house)).name == FIRST_WORKER
+    assert await registry.users.principal("another-token") is None
 
 
 async def test_a_worker_that_is_missing_somewhere_is_put_there_at_the_start(house: House, pushing: Pushing) -> None:

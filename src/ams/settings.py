@@ -141,7 +141,7 @@ class Settings:
         True, "Whether this service delivers by itself; off where `ams push` does, and with a push_server_host."
     )
     push_worker_token: str = _setting(
-        "", "Token of the user who delivers; push_worker_0 is made with it if it is nobody's. Empty = one of its own.",
+        "", "Token of the user who delivers; push_worker_0 is given it if it is nobody's. Empty = one of its own.",
         secret=True,
     )  # fmt: skip
     push_server_host: str = _setting("", "Host of a push server of its own; empty = none.")

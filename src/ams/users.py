@@ -175,14 +175,26 @@ async def first_admin(registry: Registry, keep: Callable[[str], None], forget: C
 async def push_worker(registry: Registry, token: str = "") -> bool:
     """Make the user `push_worker_0` with role push_worker when `token` is nobody's; without one, with a new token.
 
-    Returns whether there is a worker now; there is none when that name is taken by somebody with another token.
+    Where it is there with another token it is given this one: that is what the setting says now. Returns whether there
+    is a worker now; there is none when that name is taken by somebody who is none.
     """
     if token and await registry.users.principal(token) is not None:
         return True
     try:
         await registry.users.create(FIRST_WORKER, UserDetails(service_roles=(PUSH_WORKER,)), {}, None, token=token)
     except AlreadyExists:
+        return await _given(registry, token)
+    return True
+
+
+async def _given(registry: Registry, token: str) -> bool:
+    """Give the worker that is there a token, if there is one to give; False when who bears the name is no worker."""
+    user = await registry.users.by_name(FIRST_WORKER)
+    if user is None or PUSH_WORKER not in user.service_roles:
         return False
+    if token:
+        await registry.users.refresh_token(user.id, token)
+        logger.warning("push.worker_token_changed", user=user.name)
     return True
 
 

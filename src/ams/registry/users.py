@@ -132,9 +132,9 @@ class UserRecords:
         forget = Forget(PRINCIPAL, (user,))
         return await self._database.write(lambda each: each.execute(removal).rowcount, forget, large=True) > 0
 
-    async def refresh_token(self, user: UserId) -> User | None:
-        """Give a user a new token; the old one is dead when this returns. None when the user is gone."""
-        change = update(users).where(users.c.id == user).values(**self._sealed(new_token(), user))
+    async def refresh_token(self, user: UserId, token: str = "") -> User | None:
+        """Give a user `token`, or a new one; the old one is dead when this returns. None when the user is gone."""
+        change = update(users).where(users.c.id == user).values(**self._sealed(token or new_token(), user))
 
         def work(connection: Connection) -> User | None:
             connection.execute(change)

@@ -126,7 +126,7 @@ class ReferenceAms:
             return 200, json.dumps(self.subscriptions[path])
         if verb == "pull":
             assert body == {"maxMessages": body["maxMessages"], "returnImmediately": "true"}
-            return 200, json.dumps({"receivedMessages": self._pulled(path, int(body["maxMessages"]))})
+            return 200, json.dumps({"receivedMessages": self._pulled(path, int(body["maxMessages"]))}, indent=3)
         if verb == "acknowledge":
             [ack] = body["ackIds"]
             self.acked[path] = int(ack.rpartition(":")[2]) + 1

@@ -167,8 +167,10 @@ def _pulled(received: _Received) -> Pulled:
 
 
 def _fragment(message: _Message) -> Fragment:
-    """Join the parts as they came: neither is decoded."""
+    """Join the parts as they came: neither is decoded. Answers of a reference are indented, bodies are not."""
     attributes, data = bytes(message.attributes), bytes(message.data)
+    if b"\n" in attributes:
+        attributes = msgspec.json.format(attributes, indent=-1)
     shown = b" " + data if b"\\" in data else data
     if attributes in (b"{}", b"null"):
         return Fragment(b'"data":' + shown)

@@ -100,7 +100,7 @@ def _headers(token: str) -> dict[str, str]:
     # Checked here because an error from deeper down would quote the token.
     if not token.isascii() or not token.isprintable():
         raise InvalidInput("the token holds characters that no token has")
-    # The type also where there is no body: push servers always sent it, and what stands before a service may look at it.
+    # The type also without a body: push servers always sent it, and what stands before a service may look at it.
     agent = {"user-agent": f"ams-client/{__version__}", "content-type": "application/json"}
     return agent | {"x-api-key": token} if token else agent
 

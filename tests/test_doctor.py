@@ -1,6 +1,7 @@
 """What the doctor says of states that are hard to reach by requests; the others are rows of tests/contract/ours.py."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,13 @@ import pytest
 from ams.clock import Milliseconds
 from ams.doctor import Diagnosis, Doctor
 from ams.errors import InvalidInput, NotFound
+from ams.leasing import Leasing
 from ams.names import Offset, SubscriptionName
+from ams.push.memory_leases import MemoryLeases
+from ams.push.state import RETRYING, STOPPED, Failure, WorkerState
+from ams.push_config import HTTP_ENDPOINT, PushConfig
+from ams.push_watching import PushWatcher
+from ams.pushing import NoPushServer, Pushing, PushServer
 from tests.support.house import SUB, TOPIC, House, open_house
 
 WEEK = Milliseconds(7 * 86_400_000)
@@ -20,10 +27,21 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         yield made
 
 
-async def look(house: House) -> Diagnosis:
+def doctor_of(house: House, worker: WorkerState | None = None, server: PushServer | None = None) -> Doctor:
+    """A doctor of a service in which a worker delivers as told."""
     engines = house.engines
-    doctor = Doctor(engines.registry, engines.log, engines.cursors, engines.counting, WEEK, engines.clock)
-    return await doctor.look(house.caller, SUB)
+    leasing = Leasing(engines.registry, MemoryLeases(engines.clock, settled=False), lambda _: worker)
+    pushing = Pushing(engines.registry, True, server=server or NoPushServer(), leasing=leasing)
+    watcher = PushWatcher(engines.registry, engines.log, engines.cursors, pushing, leasing)
+    return Doctor(engines.registry, engines.log, engines.cursors, engines.counting, WEEK, engines.clock, watcher)
+
+
+async def look(house: House) -> Diagnosis:
+    return await doctor_of(house).look(house.caller, SUB)
+
+
+async def deliver(house: House, config: PushConfig) -> None:
+    await house.engines.registry.subscriptions.change_push(house.caller.here.id, SUB, lambda _: config, None)
 
 
 async def test_a_topic_made_again_is_looked_at_from_its_beginning(house: House) -> None:
@@ -122,8 +140,78 @@ async def test_a_position_past_the_end_of_its_topic_is_told(house: House) -> Non
 
 
 async def test_an_unknown_subscription_is_not_found(house: House) -> None:
-    engines = house.engines
-    doctor = Doctor(engines.registry, engines.log, engines.cursors, engines.counting, WEEK, engines.clock)
-
     with pytest.raises(NotFound, match="^Subscription doesn't exist$"):
-        await doctor.look(house.caller, SubscriptionName("none"))
+        await doctor_of(house).look(house.caller, SubscriptionName("none"))
+
+
+REFUSED = Failure(time=0, what="send", detail="The connection was refused")
+TO_DELIVER = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", verified=True)
+PATH = "/projects/P/subscriptions/s"
+
+
+@pytest.mark.parametrize(
+    ("worker", "first"),
+    [
+        (
+            WorkerState(phase=RETRYING, failure=REFUSED),
+            "Its messages do not get through, and are tried again:"
+            " 1970-01-01T00:00:00 - Could not send message, The connection was refused.",
+        ),
+        (
+            WorkerState(phase=STOPPED, failure=REFUSED),
+            "Its messages are not pushed any more:"
+            " 1970-01-01T00:00:00 - Could not send message, The connection was refused.",
+        ),
+        (None, "Its messages are to be pushed to an endpoint, and nobody does: no push server is there."),
+    ],
+)
+async def test_what_keeps_messages_from_an_endpoint_is_told(
+    house: House, worker: WorkerState | None, first: str
+) -> None:
+    await deliver(house, TO_DELIVER)
+
+    found = await doctor_of(house, worker).look(house.caller, SUB)
+
+    assert found.findings[0] == (True, first)
+
+
+async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(house: House) -> None:
+    """A hand-out is that of whoever delivers: what takes long is told by the delivery."""
+    await deliver(house, TO_DELIVER)
+    await house.publish(2)
+    deliverer = house.deliverer()
+    await deliverer.pull(await deliverer.subscription(house.caller, SUB), 1, wait=False)
+    house.engines.clock.advance(20_000)
+
+    found = await doctor_of(house, WorkerState()).look(house.caller, SUB)
+
+    assert found.healthy
+    assert [each.text for each in found.findings] == [
+        "Its messages are pushed to an endpoint: only push workers and service_admins may pull."
+    ]
+
+
+async def test_what_a_push_server_elsewhere_says_of_itself_is_told_as_it_is(house: House) -> None:
+    class Elsewhere(NoPushServer):
+        async def status(self, path: str) -> str:
+            return f"Subscription {path} is currently active"
+
+    await deliver(house, TO_DELIVER)
+    doctor = doctor_of(house, server=Elsewhere())
+
+    found = await doctor.look(house.caller, SUB)
+    status = await doctor.watcher.look(house.caller, SUB)
+
+    assert found.healthy
+    assert found.findings[0].text == (
+        f"Of how its messages are pushed this is known: Subscription {PATH} is currently active."
+    )
+    assert (status.state, status.text) == ("unknown", f"Subscription {PATH} is currently active")
+
+
+async def test_an_endpoint_that_is_not_verified_is_told(house: House) -> None:
+    await deliver(house, replace(TO_DELIVER, verified=False))
+
+    found = await look(house)
+
+    assert found.findings[0] == (True, "Its push endpoint is not verified: nothing is delivered before it is.")

@@ -111,9 +111,8 @@ class Doctor:
         caller.require_listed(subscription.authorized, CONSUMER)
         topic = await self.registry.topics.find(caller.here.id, subscription.topic)
         standing = await self._standing(caller, subscription, topic) if topic else None
-        findings = [*_findings(subscription, standing)]
-        if subscription.push is not None:
-            findings += _of_push(await self.watcher.look(caller, name))
+        pushed = await self.watcher.look(caller, name) if subscription.push is not None else None
+        findings = [*(_of_push(pushed) if pushed else ()), *_findings(subscription, standing)]
         if caller.access_lists and not subscription.authorized and subscription.push is None:
             findings.append(Finding(False, "No consumer is on its access list: only administrators may pull."))
         return Diagnosis(subscription, standing, sorted(findings, key=lambda finding: not finding.wrong))

@@ -84,7 +84,9 @@ class Cycle:
             return wait
         except UpstreamError as error:
             self._failed(str(error))
-            return self._wait()
+            most = retry.AWAY_MOST if self._stage == CONSUME else retry.UNSTORED_MOST
+            self._backoff, wait = retry.away(self._policy, self._backoff, most, random=self._means.random())
+            return wait
         except Exception as error:  # a defect must end neither the process nor the worker (P4)
             self._log(error)
             self._failed(f"unexpected {type(error).__name__}")

@@ -22,6 +22,10 @@ REFUSED_FIRST, REFUSED_MOST = 60_000, 600_000
 RETRY_AFTER_MOST = 3600.0
 """Seconds: an endpoint that asks for more is asked again after these."""
 
+AWAY_MOST, UNSTORED_MOST = 30_000, 600_000
+"""Milliseconds: the longest wait for a service that gives no messages, so that all goes on when it is back, and for one
+that stores no acknowledgements, as the endpoint gets the same again each time."""
+
 
 class Policy(NamedTuple):
     """A retry policy; made of a configuration by `policy_of`."""
@@ -66,6 +70,12 @@ def failed(policy: Policy, state: Backoff, *, retry_after: float | None, random:
     else:
         delay = _jittered(longest(policy, state), random)
     return state, max(delay, _asked_for(retry_after, random))
+
+
+def away(policy: Policy, state: Backoff, most: int, *, random: float) -> tuple[Backoff, int]:
+    """Return the same after a failure that is not the endpoint's: what it is made to wait for grows to `most` only."""
+    after, wait = failed(policy, state, retry_after=None, random=random)
+    return (after, wait) if wait <= most else (state, _jittered(most, random))
 
 
 def refused(state: Backoff, *, random: float) -> tuple[Backoff, int]:

@@ -1,22 +1,30 @@
-"""The comparator of deliveries: the same HTTP client in a bare loop, one request in flight.
+"""The comparator of deliveries: the HTTP client library in a bare loop, one request in flight.
 
-`python -m bench.push_bare` reads a `Job` on stdin, POSTs its body to the URL again and again on one connection of the
-kind that deliveries go by, and writes a `Done` to stdout.
+`python -m bench.push_bare` reads a `Job` on stdin, POSTs its body to the URL again and again, and writes a `Done` to
+stdout. The library is httpcore with its pool of kept connections, on the event loop that the service has. Deliveries
+speak httpcore's HTTP over streams of their own, without its pool, which is faster: that connection is tried likewise.
 """
 
+import ssl
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
+import httpcore
 import msgspec
 import uvloop
 
-from ams.push.connecting import Connection, Connector, Endpoint
+from ams.push.connecting import Connector, Endpoint
 from ams.push.failing import Progress
 from ams.push.guard import Guard, networks, trust
 
 ALLOWED = "127.0.0.0/8"
 CONNECT_SECONDS = 10.0
+HEADERS = [(b"Content-Type", b"application/json")]
+
+Post = Callable[[], Awaitable[int]]
+"""Sends one request; returns the status of the answer."""
 
 
 class Job(msgspec.Struct):
@@ -30,43 +38,58 @@ class Job(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """What came of it."""
+    """What came of it, in requests a second."""
 
-    requests: int
-    seconds: float
-    cpu: float
-    """Share of one core that this process used."""
-
-    @property
-    def rate(self) -> float:
-        return self.requests / self.seconds
+    library: float
+    """Through the library's pool."""
+    connection: float
+    """On a connection as deliveries have it."""
 
 
 async def run(job: Job) -> Done:
-    """Send until the time is over."""
+    """Send in both ways, each for the whole time."""
+    return Done(await _library(job), await _connection(job))
+
+
+async def _library(job: Job) -> float:
+    context = ssl.create_default_context(cafile=job.ca)
+    async with httpcore.AsyncConnectionPool(context) as pool:
+
+        async def post() -> int:
+            return (await pool.request("POST", job.url, headers=HEADERS, content=job.body.encode())).status
+
+        return await _rate(post, job)
+
+
+async def _connection(job: Job) -> float:
     parts = urlsplit(job.url)
-    endpoint = Endpoint(parts.hostname or "", parts.port or 443)
     connector = Connector(Guard(networks(ALLOWED)), trust(job.ca))
+    endpoint = Endpoint(parts.hostname or "", parts.port or 443)
     connection = await connector.connect(endpoint, Progress(), CONNECT_SECONDS)
     target = f"{parts.path}?{parts.query}"
-    await _send(connection, target, job.body, job.warm_up)
-    began, cpu = time.perf_counter(), time.process_time()
-    requests = await _send(connection, target, job.body, job.seconds)
-    seconds = time.perf_counter() - began
-    used = time.process_time() - cpu
-    await connection.abort()
-    return Done(requests, seconds, used / seconds)
+
+    async def post() -> int:
+        reply = await connection.ask("POST", target, HEADERS, job.body.encode(), keep=0, progress=Progress())
+        return reply.status
+
+    try:
+        return await _rate(post, job)
+    finally:
+        await connection.abort()
 
 
-async def _send(connection: Connection, target: str, text: str, seconds: float) -> int:
-    """Send for so many seconds; return how many requests were answered 200."""
-    until = time.perf_counter() + seconds
-    headers = [(b"Content-Type", b"application/json")]
-    body, requests = text.encode(), 0
+async def _rate(post: Post, job: Job) -> float:
+    """Return the requests a second after warming up; none may be refused."""
+    await _for(post, job.warm_up)
+    began = time.perf_counter()
+    return await _for(post, job.seconds) / (time.perf_counter() - began)
+
+
+async def _for(post: Post, seconds: float) -> int:
+    until, requests = time.perf_counter() + seconds, 0
     while time.perf_counter() < until:
-        reply = await connection.ask("POST", target, headers, body, keep=0, progress=Progress())
-        if reply.status != 200:
-            sys.exit(f"bench.push_bare: answered {reply.status}")
+        if (status := await post()) != 200:
+            sys.exit(f"bench.push_bare: answered {status}")
         requests += 1
     return requests
 

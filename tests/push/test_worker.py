@@ -522,10 +522,20 @@ async def test_a_message_that_is_refused_too_often_is_put_aside_and_those_behind
         state = bench.worker.state()
 
     [(message, verdict)] = bench.upstream.buried
-    assert (message.offset, verdict.reason, verdict.attempts, verdict.status) == (1, "HTTP 422", 3, 422)
+    assert (message.offset, verdict.reason, verdict.attempts, verdict.status) == (1, "bad", 3, 422)
     assert bench.upstream.acknowledged == [0, 2]
     assert (state.dead, state.delivered, state.failure) == (1, 2, None)
     assert bench.notes.dead == 1
+
+
+@pytest.mark.parametrize(("said", "reason"), [("", "HTTP 422"), ("no room for s3cret-value", "no room for ***")])
+async def test_a_dead_letter_says_what_the_endpoint_said_without_secrets(said: str, reason: str) -> None:
+    sender = ScriptedSender(then=lambda _: Answer(422, said))
+    async with working(MemoryUpstream(1), sender, target(header_value="s3cret-value", **DEAD)) as bench:
+        await bench.idle()
+
+    [(_, verdict)] = bench.upstream.buried
+    assert verdict.reason == reason
 
 
 async def test_of_many_messages_the_one_that_is_refused_is_found_and_no_other_is_put_aside() -> None:

@@ -162,9 +162,10 @@ class Cycle:
             self.stopped = True
             self._report.stopped(self._failure(ENDED, answer.status))
             return None
-        self._report.failed(self._failure(self._details.answer(answer.text) or error, answer.status))
+        said = self._details.answer(answer.text) or error
+        self._report.failed(self._failure(said, answer.status))
         if attempts := self._refusals.refused(messages, answer.status):
-            await self._bury(messages[0], Verdict(error, attempts, answer.status))
+            await self._bury(messages[0], Verdict(said, attempts, answer.status))
             return None
         return self._wait(answer.retry_after if answer.status in refusals.ASKS_FOR_TIME else None)
 

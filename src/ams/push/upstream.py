@@ -26,7 +26,7 @@ class Verdict(NamedTuple):
     """Why a message is put aside."""
 
     reason: str
-    """For people; never a payload or a secret."""
+    """For people: what the endpoint answered, without secrets, or its status where it said nothing."""
     attempts: int
     """Deliveries of it that the endpoint refused."""
     status: int

@@ -270,10 +270,25 @@ async def test_waiting_for_others_counts_as_time(receiving: Receiving, sender: H
     hanging = [asyncio.create_task(failure(sender, receiving.url("/hang"), 1.0)) for _ in range(AT_ONCE)]
     await asyncio.sleep(0.3)
 
-    said = await failure(sender, receiving.url("/ok"), 0.2)
+    said = await failure(sender, receiving.url("/hang"), 0.2)
 
     assert said == "No answer within 0.2 seconds, while waiting for others to be done"
     await asyncio.gather(*hanging)
+
+
+async def test_an_endpoint_is_a_whole_url_so_what_hangs_beside_it_costs_it_nothing(
+    receiving: Receiving, sender: HttpSender
+) -> None:
+    """As hooks of many projects at one chat server: neither their places nor their circuits are shared."""
+    bad = [receiving.url(f"/hang/{number}") for number in range(3)]
+    hanging = [asyncio.create_task(failure(sender, url, 1.0)) for url in bad for _ in range(AT_ONCE + FAILURES)]
+    await asyncio.sleep(0.3)
+
+    assert (await post(sender, receiving.url("/ok/beside"), 0.9)).status == 200
+
+    await asyncio.gather(*hanging, return_exceptions=True)
+    assert [sender.circuit(url) for url in bad] == ["open"] * 3
+    assert (await post(sender, receiving.url("/ok/beside"), 5.0)).status == 200
 
 
 async def test_endpoints_that_hang_do_not_delay_others(receiving: Receiving, sender: HttpSender) -> None:
@@ -329,41 +344,44 @@ async def test_an_answer_without_an_end_opens_the_circuit_and_a_refusal_does_not
 ) -> None:
     for _ in range(FAILURES):
         await post(sender, receiving.url("/status/500"))
-    assert sender.circuit(receiving.url()) == "closed"
+    assert sender.circuit(receiving.url("/status/500")) == "closed"
 
     for _ in range(FAILURES):
         await failure(sender, receiving.url("/endless"))
-    assert sender.circuit(receiving.url()) == "open"
+    assert sender.circuit(receiving.url("/endless")) == "open"
 
 
 async def test_any_answer_closes_the_circuit(receiving: Receiving) -> None:
     clock = ManualClock()
+    url = receiving.url(f"/mute/{FAILURES}/a")
     async with sending(receiving, clock=clock) as sender:
         for _ in range(FAILURES):
-            await failure(sender, receiving.url("/nothing"))
+            await failure(sender, url)
+        assert sender.circuit(url) == "open"
         clock.advance(2000)
 
-        assert (await post(sender, receiving.url("/status/500"))).status == 500
+        assert (await post(sender, url)).status == 200
 
-        assert sender.circuit(receiving.url()) == "closed"
+        assert sender.circuit(url) == "closed"
 
 
 async def test_a_probe_that_is_called_off_leaves_it_to_others(receiving: Receiving) -> None:
     clock = ManualClock()
+    url = receiving.url(f"/mute/{FAILURES}/b?hang")
     async with sending(receiving, clock=clock) as sender:
         for _ in range(FAILURES):
-            await failure(sender, receiving.url("/nothing"))
+            await failure(sender, url)
         clock.advance(2000)
-        probe = asyncio.create_task(post(sender, receiving.url("/hang")))
+        probe = asyncio.create_task(post(sender, url))
         await asyncio.sleep(0.1)
         with pytest.raises(CircuitOpen):
-            await post(sender, receiving.url())
+            await post(sender, url)
 
         probe.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await probe
 
-        assert (await post(sender, receiving.url())).status == 200
+        assert (await post(sender, url)).status == 200
 
 
 async def test_a_name_that_changes_to_a_refused_address_is_refused(receiving: Receiving) -> None:

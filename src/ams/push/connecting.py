@@ -26,11 +26,22 @@ TLS_GAP_SECONDS = 0.002
 many endpoints come back, or time out, together; without a gap whoever is on time would wait for all of them."""
 
 
+Place = tuple[str, int]
+"""Host and port."""
+
+
 class Endpoint(NamedTuple):
-    """Where connections go."""
+    """What is asked, and where connections to it go."""
 
     host: str
     port: int
+    target: str = ""
+    """Path and query: an endpoint is a whole URL. What else is at its host may be somebody else's."""
+
+    @property
+    def place(self) -> "Place":
+        """Return where connections to it go; others may be there too."""
+        return self.host, self.port
 
     @property
     def authority(self) -> str:
@@ -154,7 +165,7 @@ class Connector:
 
     async def _addresses(self, endpoint: Endpoint) -> Sequence[Address]:
         try:
-            return await self._guard.addresses(*endpoint)
+            return await self._guard.addresses(endpoint.host, endpoint.port)
         except OSError as error:
             raise Unreachable(f"{endpoint.host} has no address: {error.strerror or error}") from error
         except UnicodeError as error:  # what can be no name, as an empty label

@@ -1,13 +1,15 @@
-"""Endpoints: places, idle connections and the circuit of each, so that one that hangs costs the others nothing.
+"""Endpoints: places and the circuit of each, so that one that hangs costs the others nothing; and idle connections.
 
-Nothing here is shared by all but the count of idle connections, and nobody waits for that.
+An endpoint is a whole URL, as one host may have endpoints of many owners. Connections that nobody uses serve all
+endpoints of a host and port. Their count is all that is shared by all, and nobody waits for that.
 """
 
 import asyncio
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ams.push.circuit import OPEN, Circuit, name
-from ams.push.connecting import Connection, Endpoint
+from ams.push.connecting import Connection, Endpoint, Place
 
 AT_ONCE = 8
 """Requests to one endpoint."""
@@ -31,8 +33,6 @@ class Standing:
     circuit: Circuit = field(default_factory=Circuit)
     users: int = 0
     """Requests that go on or wait."""
-    idle: list[Connection] = field(default_factory=list)
-    """The one used last is last."""
 
 
 class Endpoints:
@@ -43,7 +43,9 @@ class Endpoints:
         self._max_idle = max_idle
         self._standings: dict[Endpoint, Standing] = {}
         self._idle: dict[Connection, None] = {}
-        """Of all endpoints, longest idle first."""
+        """Of all places, longest idle first."""
+        self._idle_at: defaultdict[Place, list[Connection]] = defaultdict(list)
+        """The one used last is last."""
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -60,25 +62,25 @@ class Endpoints:
             standing = self._standings[endpoint] = Standing()
         return standing
 
-    def take(self, standing: Standing) -> Connection | None:
-        """Return an idle connection that still stands; None: there is none."""
-        while standing.idle:
-            connection = standing.idle.pop()
-            del self._idle[connection]
+    def take(self, endpoint: Endpoint) -> Connection | None:
+        """Return an idle connection to where an endpoint is that still stands; None: there is none."""
+        while idle := self._idle_at.get(endpoint.place):
+            connection = idle[-1]
+            self._remove(connection)
             if connection.is_kept:
                 return connection
             connection.close()
         return None
 
     def keep(self, connection: Connection) -> None:
-        """Keep a connection for the next request to its endpoint, for a while."""
+        """Keep a connection for the next request to where it goes, for a while."""
         if self._is_closed:
             connection.close()
             return
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle[connection] = None
-        self._standings[connection.endpoint].idle.append(connection)
+        self._idle_at[connection.endpoint.place].append(connection)
         if len(self._idle) > self._max_idle:
             self._drop(next(iter(self._idle)))
         if self._sweep is None:
@@ -105,14 +107,20 @@ class Endpoints:
             self._drop(connection)
 
     def _drop(self, connection: Connection) -> None:
-        del self._idle[connection]
-        self._standings[connection.endpoint].idle.remove(connection)
+        self._remove(connection)
         connection.close()
 
+    def _remove(self, connection: Connection) -> None:
+        del self._idle[connection]
+        place = connection.endpoint.place
+        self._idle_at[place].remove(connection)
+        if not self._idle_at[place]:
+            del self._idle_at[place]
+
     def _forget(self, now: float) -> None:
-        """Forget endpoints with no requests and no connections, unless their circuit is open."""
+        """Forget endpoints with no requests, unless their circuit is open."""
         self._standings = {
             endpoint: each
             for endpoint, each in self._standings.items()
-            if each.users or each.idle or name(each.circuit, now) == OPEN
+            if each.users or name(each.circuit, now) == OPEN
         }

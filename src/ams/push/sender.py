@@ -31,7 +31,6 @@ class _Delivery(NamedTuple):
     """A request to one endpoint."""
 
     endpoint: Endpoint
-    target: str
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
     until: float
@@ -57,9 +56,9 @@ class HttpSender:
 
     async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> Answer:
         """POST a body; see `Sender`. Raises `SendFailed`, and `CircuitOpen` without asking."""
-        endpoint, target = _place(url)
+        endpoint = _place(url)
         until = asyncio.get_running_loop().time() + seconds
-        delivery = _Delivery(endpoint, target, _encoded(headers), body, until)
+        delivery = _Delivery(endpoint, _encoded(headers), body, until)
         standing = self._endpoints.of(endpoint, self._now())
         self._check(standing)
         progress = Progress()
@@ -79,7 +78,7 @@ class HttpSender:
     def circuit(self, url: str) -> str:
         """Return how the circuit of an endpoint stands."""
         try:
-            standing = self._endpoints.get(_place(url)[0])
+            standing = self._endpoints.get(_place(url))
         except SendFailed:
             return CLOSED
         return circuit.name(standing.circuit, self._now()) if standing else CLOSED
@@ -114,7 +113,7 @@ class HttpSender:
         return reply
 
     async def _asked(self, standing: Standing, delivery: _Delivery, progress: Progress) -> Reply:
-        kept = self._endpoints.take(standing)
+        kept = self._endpoints.take(delivery.endpoint)
         if kept is not None:
             try:
                 return await self._on(kept, delivery, progress)
@@ -127,7 +126,7 @@ class HttpSender:
     async def _on(self, connection: Connection, delivery: _Delivery, progress: Progress) -> Reply:
         try:
             reply = await connection.ask(
-                "POST", delivery.target, delivery.headers, delivery.body, keep=TEXT_BYTES, progress=progress
+                "POST", delivery.endpoint.target, delivery.headers, delivery.body, keep=TEXT_BYTES, progress=progress
             )
         except BaseException:
             await connection.abort()
@@ -148,13 +147,13 @@ class HttpSender:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _place(url: str) -> tuple[Endpoint, str]:
-    """Return where a URL leads to, and what is asked for there; raise `SendFailed` for what is no https URL."""
+def _place(url: str) -> Endpoint:
+    """Return where a URL leads to; raise `SendFailed` for what is no https URL."""
     if not is_https(url):
         raise SendFailed(NO_HTTPS)
     parts = urlsplit(url)
     path = parts.path or "/"
-    return Endpoint(*authority(url)), f"{path}?{parts.query}" if parts.query else path
+    return Endpoint(*authority(url), f"{path}?{parts.query}" if parts.query else path)
 
 
 def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:

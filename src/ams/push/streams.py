@@ -82,12 +82,14 @@ class Stream(httpcore.AsyncNetworkStream):
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send bytes, at the latest when something is read; raise `httpcore.WriteError`. Times are the caller's."""
-        unsent, self._unsent = self._unsent + buffer, b""
-        if len(unsent) < _TOGETHER:
-            self._unsent = unsent
+        if len(self._unsent) + len(buffer) < _TOGETHER:
+            self._unsent += buffer
             return
+        unsent, self._unsent = self._unsent, b""
         try:
-            await self._wire.write(unsent)
+            if unsent:
+                await self._wire.write(unsent)
+            await self._wire.write(buffer)
         except OSError as error:
             raise httpcore.WriteError(of_socket(error)) from error
 

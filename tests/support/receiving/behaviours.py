@@ -10,6 +10,7 @@
 /endless  /huge                   a body in chunks without an end; 10 GB, announced
 /long/BYTES                       200 with a body of that size
 /garbage  /half  /nothing         no HTTP; half a status line; the connection closed without a word
+/mute/N                           as /nothing N times for each target, with `?hang` then once as /hang, then 200
 /big-head  /interim  /upgrade     megabytes of head; answers of status 1xx for ever; 101
 /redirect                         307 to /ok
 /close  /stale                    closes after the answer and says so; closes a moment after it and does not say so
@@ -65,6 +66,15 @@ def _fail(conversation: Conversation, request: Received, words: Words) -> None:
     failures = conversation.memory.failures
     failures[request.target] += 1
     conversation.answer(503 if failures[request.target] <= int(words[0]) else 200, b"fail")
+
+
+def _mute(conversation: Conversation, request: Received, words: Words) -> None:
+    asked = conversation.memory.failures
+    asked[request.target] += 1
+    if asked[request.target] <= int(words[0]):
+        conversation.close()
+    elif not request.target.endswith("?hang") or asked[request.target] > int(words[0]) + 1:
+        conversation.answer(200)
 
 
 def _refuse(conversation: Conversation, request: Received, words: Words) -> None:
@@ -163,6 +173,7 @@ BEHAVIOURS: dict[str, Doing] = {
     "gone": _always(410, b"gone"),
     "status": _status,
     "fail": _fail,
+    "mute": _mute,
     "refuse": _refuse,
     "slow": _slow,
     "hang": _hang,

@@ -16,9 +16,7 @@ from ams.cursors.base import Cursors, Place
 from ams.dead_letters import DeadLetters, NotNext
 from ams.delivering import Deliverer
 from ams.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
-from ams.finding import topic_of
 from ams.leasing import Leasing
-from ams.log.base import Log
 from ams.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.push.holding import Holding, Told, Unanswered
 from ams.push.leases import Beat
@@ -44,12 +42,8 @@ logger = structlog.get_logger("ams.push")
 class EnginesUpstream:
     """The engines of this process as the upstream of its workers (`ams.push.upstream`)."""
 
-    def __init__(
-        self, registry: Registry, log: Log, cursors: Cursors, deliverer: Deliverer, dead_letters: DeadLetters
-    ) -> None:
+    def __init__(self, registry: Registry, deliverer: Deliverer, dead_letters: DeadLetters) -> None:
         self._registry = registry
-        self._log = log
-        self._cursors = cursors
         self._deliverer = deliverer
         self._dead_letters = dead_letters
 
@@ -80,15 +74,6 @@ class EnginesUpstream:
                 await self._dead_letters.bury(subscription, project, Offset(message.offset), verdict)
             except NotNext as error:
                 raise NotTaken(error.message) from error
-
-    async def backlog(self, target: Target) -> int | None:
-        """Return how many messages are not acknowledged."""
-        with _told_upstream():
-            subscription = await self._subscription(target)
-            topic = await topic_of(self._registry, subscription)
-            position = await self._cursors.position(subscription.id, topic.id)
-            bounds = await self._log.bounds(topic.id)
-            return bounds.end - max(position.offset, bounds.oldest)
 
     def forget(self, target: Target) -> None:
         """Do nothing: the engines remember all by themselves."""

@@ -101,10 +101,6 @@ class MemoryUpstream:
         self.buried.append((message, verdict))
         self.positions[target.path] = message.offset + 1
 
-    async def backlog(self, target: Target) -> int | None:
-        """Return what is left."""
-        return len(self.messages.get(target.path, ())) - self.position(target.path)
-
     def forget(self, target: Target) -> None:
         """Note it."""
         self.forgotten.append(target.path)

@@ -19,7 +19,7 @@ from ams.push.flow import MAX_BYTES
 from ams.push.sending import Answer, CircuitOpen, SendFailed
 from ams.push.state import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, text
 from ams.push.target import Target
-from ams.push.upstream import Away, Gone, Pulled, Refused, UpstreamError
+from ams.push.upstream import Away, Gone, Pulled, Refused
 from ams.push.worker import Worker
 from ams.push_config import EXPONENTIAL, MATTERMOST, SLOWSTART
 from tests.push.keepers import LATE, OK, PATH, MemoryUpstream, Naps, Notes, ScriptedSender, Sent, pulled, target, until
@@ -691,32 +691,6 @@ async def test_a_worker_that_never_began_is_drained_too() -> None:
 
 
 # Its state
-
-
-async def test_how_many_messages_are_left_is_told_when_somebody_asks() -> None:
-    sender = ScriptedSender()
-    sender.open.clear()
-    async with working(MemoryUpstream(7), sender) as bench:
-        await until(lambda: sender.in_flight)
-        before = bench.worker.state().backlog
-        await bench.worker.refresh()
-
-        assert before is None
-        assert bench.worker.state().backlog == 7
-        sender.open.set()
-        await bench.idle()
-        assert bench.worker.state().backlog is None
-
-
-async def test_how_many_messages_are_left_is_not_told_when_it_cannot_be_known() -> None:
-    class Unable(MemoryUpstream):
-        async def backlog(self, target: Target) -> int | None:
-            raise UpstreamError("not now")
-
-    async with working(Unable(7), ScriptedSender()) as bench:
-        await bench.worker.refresh()
-
-        assert bench.worker.state().backlog is None
 
 
 async def test_bodies_are_sent_to_the_endpoint_as_it_is_configured() -> None:

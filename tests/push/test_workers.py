@@ -289,18 +289,6 @@ async def test_subscriptions_without_an_identity_are_told_of_by_path_only() -> N
         assert [state.delivered for state in bench.workers.states().values()] == [1]
 
 
-async def test_how_one_goes_is_told_with_its_backlog_when_it_is_looked_up() -> None:
-    async with working(3, closed()) as bench:
-        bench.workers.follow([ONE])
-        await until(lambda: bench.sender.in_flight)
-
-        state = await bench.workers.looked_up(PATH)
-
-        assert state is not None
-        assert state.backlog == 3
-        assert await bench.workers.looked_up(OTHER) is None
-
-
 async def test_one_that_fails_costs_the_others_nothing() -> None:
     bad = replace(TWO, config=replace(TWO.config, endpoint="https://bad.example/"))
     sender = ScriptedSender(then=lambda sent: Answer(500 if "bad" in sent.url else 200, ""))

@@ -196,14 +196,6 @@ async def test_a_service_that_is_not_there_is_away() -> None:
             await upstream.bury(target(path), Pulled(0, "0", "", b'"data":""'), Verdict("HTTP 422", 3, 422))  # type: ignore[arg-type]
 
 
-async def test_a_service_that_does_not_tell_where_a_subscription_stands_has_no_backlog(service: ReferenceAms) -> None:
-    path = service.add("s")
-    service.faults[":offsets"] = [error(403, "forbidden", "FORBIDDEN"), (200, '{"max": 9, "min": 2, "current": 0}')]
-    async with pulling(service) as upstream:
-        assert await upstream.backlog(target(path)) is None
-        assert await upstream.backlog(target(path)) == 7
-
-
 def test_patience_is_the_deadline_and_never_nothing() -> None:
     upstream = HttpUpstream(None, Polling(random.Random(1)))  # type: ignore[arg-type]  # asks nobody
 

@@ -37,10 +37,6 @@ class Leased:
         self._require()
         await self._upstream.bury(target, message, verdict)
 
-    async def backlog(self, target: Target) -> int | None:
-        """Return what the upstream says."""
-        return await self._upstream.backlog(target)
-
     def forget(self, target: Target) -> None:
         """Forget what the upstream remembers."""
         self._upstream.forget(target)

@@ -54,7 +54,7 @@ class Report:
 
     __slots__ = (
         "_attempts", "_dead", "_delivered", "_deliveries", "_failed", "_failure", "_last_failure", "_last_success",
-        "_late", "_next_attempt", "_observer", "_path", "_stopped", "_undecodable", "backlog", "changed",
+        "_late", "_next_attempt", "_observer", "_path", "_stopped", "_undecodable", "changed",
     )  # fmt: skip
 
     def __init__(self, path: str, observer: Observer) -> None:
@@ -67,8 +67,6 @@ class Report:
         self._next_attempt: int | None = None
         self._stopped = False
         self._delivered = self._deliveries = self._failed = self._dead = self._undecodable = self._late = 0
-        self.backlog: int | None = None
-        """Messages not acknowledged, as of the last look; None when some were acknowledged since."""
         self.changed = True
         """Whether anything happened since somebody set this to False."""
 
@@ -92,7 +90,6 @@ class Report:
         self._delivered += messages
         self._undecodable += undecodable
         self._last_success = now
-        self.backlog = None
         self.cleared()
         self._observer.delivered(self._path, messages)
         self.changed = True
@@ -100,7 +97,6 @@ class Report:
     def buried(self) -> None:
         """Note that a message was put aside: nothing is wrong any more."""
         self._dead += 1
-        self.backlog = None
         self._failure = None  # told of as dead, not as recovered
         self._observer.buried(self._path)
         self.changed = True
@@ -145,7 +141,6 @@ class Report:
             next_attempt=self._next_attempt,
             circuit=circuit,
             batch=batch,
-            backlog=self.backlog,
             delivered=self._delivered,
             deliveries=self._deliveries,
             failed=self._failed,

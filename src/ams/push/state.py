@@ -62,8 +62,6 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`closed`, `open` or `half-open` (`ams.push.circuit`)."""
     batch: int = 1
     """Most messages that one delivery has now (`ams.push.flow`)."""
-    backlog: int | None = None
-    """Messages not acknowledged, as of the last look; None: not known."""
     delivered: int = 0
     """Messages acknowledged, since this worker began; the next ones likewise."""
     deliveries: int = 0

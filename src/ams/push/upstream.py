@@ -72,10 +72,6 @@ class Upstream(Protocol):
         """Put a message into the target's dead letter topic, once however often this is asked, and acknowledge it."""
         ...
 
-    async def backlog(self, target: Target) -> int | None:
-        """Return how many messages are not acknowledged; None where the service does not tell."""
-        ...
-
     def forget(self, target: Target) -> None:
         """Forget what is remembered of a target that is not delivered here any more."""
         ...

@@ -12,7 +12,6 @@ from ams.push.cycle import Cycle, Means
 from ams.push.report import Report
 from ams.push.state import SEND, Failure, WorkerState
 from ams.push.target import Target
-from ams.push.upstream import UpstreamError
 from ams.push_config import MATTERMOST
 
 
@@ -63,16 +62,6 @@ class Worker:
         config = self.target.config
         circuit = self._means.sender.circuit(config.mattermost_url if config.type == MATTERMOST else config.endpoint)
         return self._report.state(circuit, self._cycle.batch if self._cycle else 1)
-
-    async def refresh(self) -> None:
-        """Look how many messages are not acknowledged; when that cannot be told now, the state does not tell it."""
-        try:
-            backlog = await self._means.upstream.backlog(self.target)
-        except UpstreamError:
-            backlog = None
-        if backlog != self._report.backlog:
-            self._report.backlog = backlog
-            self._report.changed = True
 
     async def _run(self, after: float) -> None:
         cycle = self._cycle

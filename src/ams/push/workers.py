@@ -110,13 +110,6 @@ class Workers:
         """Return the same of a subscription by its identity."""
         return self.state(self._paths.get(subscription, ""))
 
-    async def looked_up(self, path: str) -> WorkerState | None:
-        """Return the same with the backlog as of now."""
-        worker = self._present(path)
-        if worker is not None:
-            await worker.refresh()
-        return self.state(path)
-
     def states(self) -> Mapping[str, WorkerState]:
         """Return how all deliveries go, by path."""
         return {path: self.state(path) or WorkerState() for path in self._wanted}

@@ -110,16 +110,6 @@ class HttpUpstream:
             self._raise(target, error)
         self._acknowledged(target, message)
 
-    async def backlog(self, target: Target) -> int | None:
-        """Return how many messages are not acknowledged; None where the worker may not know, as at a reference."""
-        try:
-            offsets = await self._client.call(wire.get_offsets(*named(target.path)))
-        except client_errors.ClientError as error:
-            if isinstance(error, client_errors.NotAllowed | client_errors.NotAuthenticated | client_errors.NotAms):
-                return None
-            self._raise(target, error)
-        return max(0, offsets.max - max(offsets.current, offsets.min))
-
     def patience(self, target: Target) -> float | None:
         """Return the acknowledgement deadline; a service cuts to whole seconds, so 0 leaves nearly one."""
         return float(max(target.ack_deadline_seconds, 1))

@@ -85,7 +85,7 @@ def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: 
     is_alone = settings.registry == "sqlite"
     tally, workers = Tally(settings.metrics_labels), None
     if reach is not None and reach.driven is None and settings.push_inside:
-        upstream = EnginesUpstream(registry, engines.log, cursors, deliverer, dead_letters)
+        upstream = EnginesUpstream(registry, deliverer, dead_letters)
         workers = Workers(upstream, reach.sender, engines.clock, random.random, observer=tally)
     own = new_uuid()
     alone = RememberedLeases(engines.clock, own, registry.other_holders)

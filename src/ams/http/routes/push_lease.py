@@ -2,11 +2,13 @@
 
 import hashlib
 import re
+import uuid
 from collections.abc import Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from ams.access.admission import Caller
 from ams.errors import Conflict, InvalidInput
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
@@ -84,10 +86,17 @@ class LeaseRoutes:
         if not self._pushing.enabled:
             raise Conflict(DISABLED)
         body = _beat.read(await call.body())
-        targets = await answers.each(await self._leasing.beat(_checked(body)), _target)
+        beat = _checked(body)
+        beat = beat._replace(holder=_of_user(call.caller, beat.holder))
+        targets = await answers.each(await self._leasing.beat(beat), _target)
         version = hashlib.blake2b(answers.encode(targets), digest_size=16).hexdigest()
         told = UNSET if version == body.version else targets
         return answers.encode(Lease(LEASE_SECONDS, BEAT_SECONDS, version, told))
+
+
+def _of_user(caller: Caller, holder: str) -> str:
+    """Return what a holder is called here: nobody beats in the name of another user's."""
+    return str(uuid.uuid5(uuid.UUID(caller.user), holder))
 
 
 def _checked(body: BeatBody) -> Beat:

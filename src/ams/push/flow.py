@@ -6,7 +6,7 @@ A message that is refused is found by this too: halving ends with bodies of one 
 FIRST = 100
 """Messages of the first delivery, where the configuration allows them: enough that a request's own cost does not count,
 few enough that an endpoint nobody knows yet is not given much to do at once."""
-MAX_BYTES = 1024 * 1024
+MAX_BYTES = 256 * 1024
 """Of the messages of one delivery, but for a single one that is larger: this bounds the memory of a worker."""
 SLOW_SECONDS = 5.0
 """An answer that took longer, or longer than a third of its time, asks for less."""

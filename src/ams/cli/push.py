@@ -56,7 +56,7 @@ def run(settings: PushSettings) -> None:
 
     try:
         from ams.push_server.program import serve
-    except ImportError as error:
-        raise Unusable(f"ams push needs {error.name}, which is missing: install argo-messaging[push]") from None
+    except ImportError:
+        raise Unusable("ams push needs libraries that are missing: install argo-messaging[push]") from None
     configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
     uvloop.run(serve(settings))

@@ -12,7 +12,7 @@ from ams.errors import RegistryUnavailable
 from ams.push.target import Target
 from ams.push_config import PushConfig
 from ams.push_rpc.channel import Place
-from ams.push_rpc.client import GrpcPushServer
+from ams.push_rpc.client import GrpcPushServer, Outcome
 from ams.push_rpc.driven import DrivenPushServer
 from ams.push_rpc.driving import AT_ONCE, Driving
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
@@ -154,6 +154,24 @@ async def test_a_registry_that_does_not_answer_changes_nothing(drive: Drive) -> 
 
     assert not await drive.driving.round()
     assert drive.active() == ["a"]
+
+
+async def test_a_push_server_that_is_away_is_not_asked_about_each_subscription() -> None:
+    class Away(GrpcPushServer):
+        asked = 0
+
+        async def look(self, path: str) -> Outcome:
+            self.asked += 1
+            return Outcome(grpc.StatusCode.UNAVAILABLE, "nobody is there")
+
+    server = Away(Place(host="127.0.0.1", port=1, tls=False))
+    driving = Driving(server, Wanted([target(f"s{number}") for number in range(100)]))
+
+    for _ in range(2):
+        assert not await driving.round()
+    assert server.asked <= 2 * AT_ONCE
+    assert all(each.is_away for each in driving.results.values())
+    assert len(driving.results) == 100
 
 
 async def test_no_more_than_a_few_calls_are_under_way_at_once(drive: Drive) -> None:

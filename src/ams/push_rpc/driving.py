@@ -23,7 +23,9 @@ AT_ONCE = 8
 SECONDS = 60.0
 """From one round to the next, a tenth more or less."""
 _FIRST_RETRY = 1.0
-"""Seconds after a round in which somebody did not answer; doubles up to `SECONDS`."""
+"""Seconds after a round in which it did not answer; doubles up to `_LAST_RETRY`, so that it is found soon when it is
+back."""
+_LAST_RETRY = 10.0
 
 logger = structlog.get_logger("ams.push_rpc")
 
@@ -59,6 +61,8 @@ class Driving:
         self._changed = asyncio.Event()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._turn = asyncio.Lock()
+        self._away: Outcome | None = None
+        """What was answered for it in this round by nobody: then it is asked nothing more."""
         self._asked: set[asyncio.Task[bool]] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -96,7 +100,7 @@ class Driving:
         while True:
             self._changed.clear()
             is_whole = await self.round()
-            pause = self._seconds if is_whole else min(retry, self._seconds)
+            pause = self._seconds if is_whole else min(retry, _LAST_RETRY, self._seconds)
             retry = _FIRST_RETRY if is_whole else retry * 2
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), pause * random.uniform(0.9, 1.1))  # noqa: S311
@@ -118,6 +122,7 @@ class Driving:
         for path in [path for path in self._results if path not in wanted and path not in self._given]:
             del self._results[path]
         gone = [path for path in self._given if path not in wanted]
+        self._away = None
         outcomes = await asyncio.gather(*map(self._stop, gone), *map(self._bring, wanted.values()))
         return not any(outcome.is_away for outcome in outcomes)
 
@@ -143,7 +148,12 @@ class Driving:
 
     async def _brought(self, target: Target) -> Outcome:
         """Make the push server deliver this target, and not another one of the same name."""
+        if self._away is not None:
+            return self._away
         seen = await self._server.look(target.path)
+        if seen.is_away:
+            self._away = seen
+            return seen
         if seen.is_ok and self._given.get(target.path) == target:
             return seen
         if seen.is_ok:

@@ -12,6 +12,9 @@ class Course:
     began: float = 0.0
     struck: float = 0.0
     """When the last part was broken."""
+    gone: float = 0.0
+    """When a node that is killed was surely dead: it is stopped first, and what comes to it until then is on its way to
+    it."""
     helped: float = float("inf")
     """When somebody began to put it right."""
     ended: float | None = None
@@ -20,6 +23,10 @@ class Course:
     def begin(self) -> None:
         """Note that it comes now."""
         self.began = self.struck = time.monotonic()
+
+    def lose(self) -> None:
+        """Note that the node is dead now."""
+        self.gone = time.monotonic()
 
     def strike(self) -> None:
         """Note that another part is broken now."""

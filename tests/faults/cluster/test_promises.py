@@ -34,6 +34,13 @@ def test_a_killed_node_excuses_only_publishes_that_were_on_their_way(one: Call, 
     assert (list(broken(Promise.IN_FLIGHT, [one], FAULT)) == []) is excused
 
 
+def test_what_came_to_a_node_that_is_being_killed_was_on_its_way() -> None:
+    dying = Course("jobs", began=10, gone=10.5)
+
+    assert list(broken(Promise.IN_FLIGHT, [call("publish", 10.3, 10.6)], dying)) == []
+    assert len(list(broken(Promise.IN_FLIGHT, [call("publish", 10.6, 10.8)], dying))) == 1
+
+
 def test_what_failed_before_the_fault_came_is_never_excused() -> None:
     assert list(broken(Promise.SOME, [call("pull", 11, 12)], FAULT)) == []
     assert len(list(broken(Promise.SOME, [call("pull", 8, 9)], FAULT))) == 1

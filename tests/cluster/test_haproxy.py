@@ -147,6 +147,8 @@ REPEATED = [
     ("GET", "/v1/projects/p/topics", {}),
     ("POST", "/v1/projects/p/subscriptions/s:pull", {}),
     ("POST", "/v1/projects/p/subscriptions/s:acknowledge", {}),
+    ("POST", "/v1/projects/p/subscriptions/s:modifyOffset", {}),
+    ("POST", "/v1/projects/p/subscriptions/s:seek", {}),
     ("POST", "/v1/projects/p/topics/t:publish", {"Idempotency-Key": "k"}),
 ]
 

@@ -24,7 +24,7 @@ class Promise(Enum):
 
 
 def was_in_flight(call: Call, course: Course) -> bool:
-    """Tell whether a call is a publish, not the library's, that was on its way when the fault came, or the node died."""
+    """Tell whether a call is a publish, not the library's, that was on its way when the node died."""
     came = max(course.began, course.gone)
     return call.what == "publish" and call.started < came + MOMENT and call.ended > course.began
 

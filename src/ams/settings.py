@@ -272,9 +272,17 @@ def _from_environment(environment: Mapping[str, str], warn: Callable[[str], None
 
 
 def _value(name: str, value: object, source: str) -> Any:
-    setting = next(each for each in FIELDS if each.name == name)
+    return read_value(next(each for each in FIELDS if each.name == name), value, source, _read)
+
+
+Typed = Callable[["dataclasses.Field[Any]", object], Any]
+"""Reads a value as a field wants it; raises `ValueError`, `TypeError` or `KeyError`."""
+
+
+def read_value(setting: "dataclasses.Field[Any]", value: object, source: str, typed: Typed) -> Any:
+    """Read the value of a field of a table of settings; raise `BadSettings`, which names the `source`."""
     try:
-        read = _read(setting, value)
+        read = typed(setting, value)
     except (ValueError, TypeError, KeyError):
         shown = "***" if setting.metadata["secret"] else repr(value)
         raise BadSettings(f"{source}: {shown} is not a good value; {setting.metadata['help']}") from None
@@ -290,7 +298,7 @@ def _read(setting: "dataclasses.Field[Any]", value: object) -> Any:
     if setting.name in DURATIONS:
         return Seconds(float(_measure(value, _DURATION)))
     if setting.type is bool:
-        return value if isinstance(value, bool) else _truth(str(value))
+        return value if isinstance(value, bool) else truth(str(value))
     if setting.type is int:
         number = int(str(value))
         if number < 0:
@@ -313,7 +321,8 @@ def _measure(value: object, units: Mapping[str, float]) -> float:
     return float(found[1]) * units[found[2].lower()]
 
 
-def _truth(text: str) -> bool:
+def truth(text: str) -> bool:
+    """Read whether something is switched on, as settings are written; raises `KeyError`."""
     return {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}[
         text.strip().lower()
     ]

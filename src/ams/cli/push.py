@@ -1,10 +1,9 @@
 """`ams push`: deliver messages to push endpoints, as a program of its own."""
 
-from typing import Any
-
 import click
 
-from ams.push_server.settings import FIELDS, PushSettings, flag, load
+from ams.cli.setting_options import option
+from ams.push_server.settings import FIELDS, PushSettings, load
 from ams.settings import environment
 
 
@@ -15,7 +14,7 @@ def push_command() -> click.Command:
             ["--config"], metavar="FILE", help="TOML file with settings, or the JSON of the reference (*.json)."
         )
     ]
-    options += [_option(each) for each in FIELDS]
+    options += [option(each, each.metadata["variable"]) for each in FIELDS]
     return click.Command(
         "push",
         callback=_push,
@@ -23,22 +22,6 @@ def push_command() -> click.Command:
         help="Deliver messages to push endpoints: a push server for a service elsewhere. Prints one line"
         " 'ready HOST:PORT' when it answers gRPC; SIGTERM stops it, deliveries in flight end first.\n\n"
         "Each option is a setting: it may also come from the environment variable named beside it or from a file.",
-    )
-
-
-def _option(setting: Any) -> click.Option:
-    is_switch = isinstance(setting.default, bool)
-    names = [flag(setting.name), setting.name]
-    if is_switch:
-        names[0] += f"/--no-{setting.name.replace('_', '-')}"
-    default = f", default {setting.default}" if setting.default not in ("", ()) else ""
-    return click.Option(
-        names,
-        default=None,
-        is_flag=is_switch,
-        type=None if is_switch else str,
-        metavar=None if is_switch else "VALUE",
-        help=f"{setting.metadata['help']} [{setting.metadata['variable']}{default}]",
     )
 
 

@@ -1,11 +1,11 @@
 """`ams serve`: run the service."""
 
 import sys
-from typing import Any
 
 import click
 
-from ams.settings import FIELDS, Settings, environment, flag, load, variable
+from ams.cli.setting_options import option
+from ams.settings import FIELDS, Settings, environment, load, variable
 
 
 def serve_command() -> click.Command:
@@ -13,29 +13,13 @@ def serve_command() -> click.Command:
     options: list[click.Parameter] = [
         click.Option(["--config"], metavar="FILE", help="TOML file with settings (or AMS_CONFIG).")
     ]
-    options += [_option(each) for each in FIELDS]
+    options += [option(each, variable(each.name)) for each in FIELDS]
     return click.Command(
         "serve",
         callback=_serve,
         params=options,
         help="Run the service. Prints one line beginning 'ready ' with the base URL; SIGTERM stops it.\n\n"
         "Each option is a setting: it may also come from the environment variable named beside it or from a TOML file.",
-    )
-
-
-def _option(setting: Any) -> click.Option:
-    is_switch = setting.type is bool
-    names = [flag(setting.name), setting.name]
-    if is_switch:
-        names[0] += f"/--no-{setting.name.replace('_', '-')}"
-    default = "" if setting.metadata["secret"] or setting.default == "" else f", default {setting.default}"
-    return click.Option(
-        names,
-        default=None,
-        is_flag=is_switch,
-        type=None if is_switch else str,
-        metavar=None if is_switch else "VALUE",
-        help=f"{setting.metadata['help']} [{variable(setting.name)}{default}]",
     )
 
 

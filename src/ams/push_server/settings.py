@@ -12,6 +12,7 @@ from typing import Any
 
 from ams.errors import BadSettings
 from ams.push_server.json_config import imported
+from ams.settings import flag, read_value, truth
 
 
 def _setting(default: Any, variable: str, text: str, *, secret: bool = False, choices: tuple[str, ...] = ()) -> Any:
@@ -64,12 +65,6 @@ class PushSettings:
 
 
 FIELDS = dataclasses.fields(PushSettings)
-_TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-
-
-def flag(name: str) -> str:
-    """Return the command-line flag of a setting."""
-    return "--" + name.replace("_", "-")
 
 
 def load(flags: Mapping[str, object], environment: Mapping[str, str], config: str | None = None) -> PushSettings:
@@ -80,13 +75,15 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str], config: st
     values = _from_file(config) if config else {}
     named = {each.metadata["variable"]: each for each in FIELDS}
     values |= {
-        each.name: _read(each, environment[variable], variable)
+        each.name: read_value(each, environment[variable], variable, _typed)
         for variable, each in named.items()
         if environment.get(variable)
     }
     given = {each.name: flags.get(each.name) for each in FIELDS}
     values |= {
-        each.name: _read(each, given[each.name], flag(each.name)) for each in FIELDS if given[each.name] is not None
+        each.name: read_value(each, given[each.name], flag(each.name), _typed)
+        for each in FIELDS
+        if given[each.name] is not None
     }
     settings = _with_token(PushSettings(**values))
     _check(settings)
@@ -120,24 +117,12 @@ def _from_file(path: str) -> dict[str, Any]:
     known = {each.name: each for each in FIELDS}
     if unknown := sorted(set(table) - set(known)):
         raise BadSettings(f"settings file {path}: unknown key {unknown[0]!r}; `ams push --help` lists what there is")
-    return {name: _read(known[name], value, f"{name} in {path}") for name, value in table.items()}
-
-
-def _read(setting: "dataclasses.Field[Any]", value: object, source: str) -> Any:
-    try:
-        read = _typed(setting, value)
-    except (ValueError, TypeError, KeyError):
-        said = "***" if setting.metadata["secret"] else repr(value)
-        raise BadSettings(f"{source}: {said} is not a good value; {setting.metadata['help']}") from None
-    choices = setting.metadata["choices"]
-    if choices and read not in choices:
-        raise BadSettings(f"{source}: {value!r} is none of {', '.join(choices)}")
-    return read
+    return {name: read_value(known[name], value, f"{name} in {path}", _typed) for name, value in table.items()}
 
 
 def _typed(setting: "dataclasses.Field[Any]", value: object) -> Any:
     if isinstance(setting.default, bool):
-        return value if isinstance(value, bool) else _TRUTH[str(value).strip().lower()]
+        return value if isinstance(value, bool) else truth(str(value))
     if isinstance(setting.default, int):
         return _port(value)
     if isinstance(setting.default, tuple):

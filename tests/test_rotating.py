@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from ams.database.database import Database, sqlite_url
 from ams.errors import Damaged, Unusable
 from ams.files import Disk
 from ams.folder import Folder
-from ams.registry.database import Database, sqlite_url
 from ams.registry.registry import Registry
+from ams.registry.schema import REGISTRY
 from ams.registry.tables import users
 from ams.rotating import rotate_key
 from ams.settings import Bytes, Settings
@@ -130,7 +131,7 @@ async def test_a_key_that_is_a_setting_is_changed_in_one_transaction(tmp_path: P
 async def test_a_token_that_cannot_be_read_changes_nothing(data: Path) -> None:
     before = (data / "token.key").read_text()
     url = sqlite_url(str(data / "registry.db"))
-    database = Database(url)
+    database = Database(url, REGISTRY)
     await database.write(lambda connection: connection.execute(users.update().values(token_sealed=b"x" * 40)))
     await database.close()
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from ams.database.database import Database, sqlite_url
 from ams.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded, Unusable
 from ams.messages import Message, message
 from ams.names import SchemaName
-from ams.registry.database import Database, sqlite_url
 from ams.registry.records import Schema
+from ams.registry.schema import REGISTRY
 from ams.registry.tables import schema_revisions
 from ams.schemas import MAX_DRY_RUN, MAX_REASONS, SchemaDetails, Schemas
 from ams.validators import Validators
@@ -155,7 +156,7 @@ async def test_12_2_a_stored_schema_that_cannot_be_used_stops_publishing(
 ) -> None:
     await schemas.create(house.caller, X, OBJECTS)
     await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
-    database = Database(sqlite_url(str(tmp_path / "registry.db")))
+    database = Database(sqlite_url(str(tmp_path / "registry.db")), REGISTRY)
     spoilt = update(schema_revisions).values(payload='{"type": "unknown"}')
     await database.write(lambda connection: connection.execute(spoilt))
     await database.close()

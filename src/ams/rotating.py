@@ -3,10 +3,10 @@
 import os
 from typing import NamedTuple
 
+from ams.database.database import sqlite_url
 from ams.errors import BadSettings, Unusable
 from ams.files import Disk, Files, write_whole
 from ams.folder import Folder, is_ours
-from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
 from ams.registry.rotation import NEXT, settle
 from ams.registry.secrets import KEY_BYTES, key_file, key_text, parse_key

@@ -7,10 +7,10 @@ from pathlib import Path
 from sqlalchemy import text
 
 from ams.clock import ManualClock
+from ams.database.database import sqlite_url
 from ams.names import SubscriptionId, SubscriptionName, TopicName
 from ams.push.leases import Leases
 from ams.push.memory_leases import MemoryLeases
-from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
 from tests.support.administration import KEY, make_project
 

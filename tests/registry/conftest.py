@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from ams.clock import ManualClock
-from ams.registry.database import sqlite_url
+from ams.database.database import sqlite_url
 from ams.registry.registry import Registry
 from tests.support.administration import KEY, open_registry_at
 

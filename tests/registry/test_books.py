@@ -4,12 +4,12 @@ import pytest
 from sqlalchemy import update
 
 from ams.clock import ManualClock, Milliseconds
+from ams.database.database import is_postgresql
 from ams.errors import TopicGone
 from ams.log.base import Appended
 from ams.log.kafka.books import Claim
 from ams.names import Offset, TopicId, TopicName, new_topic_id, topic_id_text
 from ams.registry.books import RECENT, BookRecords
-from ams.registry.database import is_postgresql
 from ams.registry.registry import Registry
 from ams.registry.tables import publish_claims
 from tests.support.administration import make_project

@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ams.clock import ManualClock, Milliseconds
+from ams.database.database import sqlite_url
 from ams.errors import Conflict, Damaged, SubscriptionGone
 from ams.names import SubscriptionId, SubscriptionName, TopicName, UserId, new_uuid
 from ams.push.signing import new_secret
 from ams.push_config import AskedPush, PushConfig, created
-from ams.registry.database import sqlite_url
 from ams.registry.records import Project
 from ams.registry.registry import Registry
 from ams.registry.secrets import Secrets

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from ams.clock import ManualClock
+from ams.database.database import sqlite_url
 from ams.errors import Unusable
 from ams.names import ProjectName, TopicName, new_topic_id
-from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
 from tests.support.administration import KEY, make_project, make_user, open_registry, open_registry_at
 
@@ -70,7 +70,7 @@ def test_a_start_does_not_load_the_migration_library(tmp_path: Path) -> None:
     """It alone would take a third of the second a start may take."""
     script = f"""
 import asyncio, sys
-from ams.registry.database import sqlite_url
+from ams.database.database import sqlite_url
 from ams.registry.registry import Registry
 
 async def start():

@@ -9,11 +9,11 @@ import psycopg
 from psycopg.rows import TupleRow
 from sqlalchemy import Engine, insert
 
+from ams.database import preparing
+from ams.database.postgresql.connection import engine_to
 from ams.postgresql import conninfo
-from ams.registry import preparing
-from ams.registry.postgresql.connection import engine_to
+from ams.registry.schema import REGISTRY, SHARED
 from ams.registry.secrets import Secrets
-from ams.registry.shared_tables import SHARED
 from ams.registry.tables import METADATA, keys
 from tests.support.parts import template_database
 
@@ -48,7 +48,7 @@ def _registry(key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
     def fill(url: str) -> None:
         engine = engine_to(conninfo(url), 1)
         with engine.execution_options(begin="BEGIN").begin() as connection:
-            preparing.create(connection)
+            preparing.create(connection, REGISTRY)
             connection.execute(insert(keys).values(fingerprint=Secrets(key).fingerprint))
         engine.dispose()
 

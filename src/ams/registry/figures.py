@@ -22,8 +22,8 @@ from sqlalchemy import (
 )
 
 from ams.clock import DAY, day_number
+from ams.database.database import Database
 from ams.names import ProjectId, TopicName, UserName
-from ams.registry.database import Database
 from ams.registry.given import among
 from ams.registry.tables import (
     memberships,

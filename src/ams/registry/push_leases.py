@@ -12,12 +12,12 @@ import msgspec
 from sqlalchemy import Connection, TextClause, delete, insert, select, text
 
 from ams.clock import Clock
+from ams.database.database import Database
 from ams.errors import RegistryUnavailable
 from ams.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, Beat
 from ams.push.sharing import Standing, Subscriptions, share
 from ams.push.state import WorkerState
-from ams.registry.database import Database
 from ams.registry.given import ByRows, among
 from ams.registry.tables import push_holders, push_leases
 

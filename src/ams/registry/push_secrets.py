@@ -11,11 +11,11 @@ import structlog
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from ams.clock import Clock, Milliseconds
+from ams.database.database import Database
 from ams.errors import Damaged, SubscriptionGone
 from ams.names import SubscriptionId
 from ams.push_config import PushConfig
 from ams.registry import push
-from ams.registry.database import Database
 from ams.registry.secrets import Secrets
 from ams.registry.tables import push_secrets, subscriptions
 

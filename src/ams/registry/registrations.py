@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select, update
 
 from ams.clock import Clock
+from ams.database.database import Database
 from ams.errors import AlreadyExists
 from ams.names import RegistrationId, UserId, UserName, new_uuid
-from ams.registry.database import Database
 from ams.registry.records import Applicant, Registration, User, UserDetails
 from ams.registry.secrets import new_token
 from ams.registry.tables import registrations, users

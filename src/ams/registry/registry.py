@@ -6,19 +6,21 @@ from typing import Self, TypeVar
 from sqlalchemy import Connection, insert, select
 
 from ams.clock import Clock, SystemClock
+from ams.database import preparing
+from ams.database.database import Database, is_postgresql, reason
 from ams.errors import AmsError, RegistryUnavailable, Unusable
 from ams.export_format import Line
 from ams.names import SubscriptionId
-from ams.registry import preparing, rotation
+from ams.registry import rotation
 from ams.registry.books import BookRecords
 from ams.registry.contents import Contents, Standing
-from ams.registry.database import Database, is_postgresql, reason
 from ams.registry.figures import FigureRecords
 from ams.registry.filling import Filling, Loaded, Name
 from ams.registry.projects import ProjectRecords
 from ams.registry.push_leases import OtherHolders, StoredLeases
 from ams.registry.push_secrets import PushSecretRecords
 from ams.registry.registrations import RegistrationRecords
+from ams.registry.schema import REGISTRY
 from ams.registry.schemas import SchemaRecords
 from ams.registry.secrets import Secrets
 from ams.registry.subscriptions import SubscriptionRecords
@@ -71,7 +73,7 @@ class Registry:
         `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
         """
         secrets = Secrets(key)
-        database = Database(url, on_full, password=password)
+        database = Database(url, REGISTRY, on_full, password=password)
         try:
             await database.prepare(lambda connection: _prepare(connection, secrets.fingerprint))
             await database.listen()
@@ -148,7 +150,7 @@ def _not_opened(url: str, error: RegistryUnavailable) -> AmsError:
 
 
 def _prepare(connection: Connection, fingerprint: str) -> None:
-    preparing.prepare(connection)
+    preparing.prepare(connection, REGISTRY)
     known = connection.scalar(select(keys.c.fingerprint))
     if known is None:
         connection.execute(insert(keys).values(fingerprint=fingerprint))

@@ -13,9 +13,10 @@ import os
 
 from sqlalchemy import Connection, bindparam, select, update
 
+from ams.database.database import Database, reason
 from ams.errors import RegistryUnavailable, Unusable
 from ams.files import Disk, Files
-from ams.registry.database import Database, reason
+from ams.registry.schema import REGISTRY
 from ams.registry.secrets import Secrets, key_file
 from ams.registry.tables import keys, push_secrets, users
 
@@ -73,7 +74,7 @@ async def settle(url: str, path: str, files: Files | None = None) -> None:
 
 
 async def _fingerprint(url: str) -> str | None:
-    database = Database(url)
+    database = Database(url, REGISTRY)
     try:
         return await database.read(lambda connection: connection.scalar(select(keys.c.fingerprint)))
     except RegistryUnavailable as error:

@@ -6,9 +6,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
 from ams.clock import Clock
+from ams.database.database import Database
+from ams.database.invalidation import SCHEMA, Forget
 from ams.names import ProjectId, SchemaId, SchemaName, new_uuid
-from ams.registry.database import Database
-from ams.registry.invalidation import SCHEMA, Forget
 from ams.registry.records import Schema, SchemaContent
 from ams.registry.tables import schema_revisions, schemas
 

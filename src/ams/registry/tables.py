@@ -2,7 +2,7 @@
 
 `number` gives the order of creation: lists are cut and continued by it. `id` is the identity everything else refers
 to. Uniqueness and cascades are the database's work (HTTP contract 17.3, U11 and U12), so no race can pass by them.
-A change here needs a migration; `tests/registry/test_preparing.py` compares the two.
+A change here needs a migration; `tests/database/test_preparing.py` compares the two.
 """
 
 from sqlalchemy import (
@@ -20,12 +20,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-NAMING = {
-    "pk": "%(table_name)s_key",
-    "fk": "%(table_name)s_%(column_0_name)s_exists",
-    "uq": "%(table_name)s_%(column_0_name)s_unique",
-    "ix": "%(table_name)s_by_%(column_0_name)s",
-}
+from ams.database.schema import NAMING
+
 METADATA = MetaData(naming_convention=NAMING)
 
 TAKEN = {

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from ams.clock import Clock
+from ams.database.cache import Cache
+from ams.database.database import Database, Work
+from ams.database.invalidation import PRINCIPAL, Forget
 from ams.names import ProjectId, UserId, UserName, new_uuid
 from ams.registry import user_rows
-from ams.registry.cache import Cache
-from ams.registry.database import Database, Work
-from ams.registry.invalidation import PRINCIPAL, Forget
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Principal, User, UserDetails
 from ams.registry.secrets import Secrets, new_token

@@ -10,13 +10,13 @@ import structlog
 from ams.clock import Clock
 from ams.cursors.base import Cursors
 from ams.cursors.sqlite import SqliteCursors
+from ams.database.database import sqlite_url
 from ams.errors import Unusable
 from ams.files import Files
 from ams.folder import Folder
 from ams.log.base import Log
 from ams.log.embedded import EmbeddedLog
 from ams.names import Offset, TopicId, topic_id_text
-from ams.registry.database import sqlite_url
 from ams.registry.registry import Registry
 from ams.registry.rotation import settle
 from ams.registry.secrets import key_file, parse_key

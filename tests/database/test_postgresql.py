@@ -9,13 +9,14 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, text
 
+from ams.database import preparing
+from ams.database.database import Database
+from ams.database.postgresql.store import PostgresStore
 from ams.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
 from ams.names import ProjectName, SchemaName, SubscriptionId, SubscriptionName, TopicName, UserName, new_topic_id
-from ams.registry import preparing
-from ams.registry.database import Database
-from ams.registry.postgresql.store import PostgresStore
 from ams.registry.records import SchemaContent, UserDetails
 from ams.registry.registry import Registry
+from ams.registry.schema import REGISTRY
 from ams.rotating import rotate_shared_key
 from cluster.ports import free_port
 from tests.support.administration import KEY, make_project, make_user, open_registry_at
@@ -259,8 +260,8 @@ async def test_nodes_that_start_together_make_the_tables_once(postgres_url: str)
 
 
 async def test_nodes_that_start_together_migrate_once(postgres_url: str) -> None:
-    database = Database(postgres_url)
-    await database.prepare(lambda connection: preparing.migrate(connection, "0001"))
+    database = Database(postgres_url, REGISTRY)
+    await database.prepare(lambda connection: preparing.migrate(connection, REGISTRY, "0001"))
     await database.close()
 
     opened = await asyncio.gather(*(Registry.open(postgres_url, KEY) for _ in range(3)))
@@ -311,7 +312,7 @@ async def test_a_url_that_cannot_be_read_is_told_without_showing_it() -> None:
 
 
 async def test_what_is_large_may_take_longer_than_a_call(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.registry.postgresql.connection._LIMITS", ("100", "100", "100"))
+    monkeypatch.setattr("ams.database.postgresql.connection._LIMITS", ("100", "100", "100"))
 
     def write(connection: Connection) -> None:
         connection.execute(text("SELECT pg_sleep(0.3)"))
@@ -321,7 +322,7 @@ async def test_what_is_large_may_take_longer_than_a_call(url: str, monkeypatch: 
         time.sleep(0.3)
         return connection.scalar(text("SELECT 1"))
 
-    database = Database(url)
+    database = Database(url, REGISTRY)
     try:
         await database.write(write, large=True)
         assert await database.read(read) == 1
@@ -332,14 +333,14 @@ async def test_what_is_large_may_take_longer_than_a_call(url: str, monkeypatch: 
 async def test_work_at_length_may_take_longer_than_a_call_and_do_nothing_meanwhile(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ams.registry.postgresql.connection._LIMITS", ("100", "100", "100"))
+    monkeypatch.setattr("ams.database.postgresql.connection._LIMITS", ("100", "100", "100"))
 
     def work(connection: Connection) -> int | None:
         connection.execute(text("SELECT pg_sleep(0.3)"))
         time.sleep(0.3)
         return connection.scalar(text("SELECT 1"))
 
-    database = Database(url)
+    database = Database(url, REGISTRY)
     try:
         assert await database.at_length(work) == 1
     finally:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.registry.cache import Cache
+from ams.database.cache import Cache
 
 
 def answer(value: str | None) -> Callable[[], Awaitable[str | None]]:

@@ -7,12 +7,11 @@ and give its number to another.
 
 from typing import Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, insert, select, text
+from sqlalchemy import Connection, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
+from ams.database.failures import driver_error
 from ams.names import new_uuid
-from ams.registry.failures import driver_error
-from ams.registry.shared_tables import outcomes
 
 T = TypeVar("T")
 
@@ -20,7 +19,7 @@ _NUMBER = text("SELECT CAST(pg_current_xact_id() AS text)")
 _STATE = text("SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8))")
 _NEVER_HEARD_OF = "22023"
 """SQLSTATE for the number of a transaction that is to come."""
-_PRUNE = text("DELETE FROM outcomes WHERE made_at < now() - interval '1 hour'")
+_AN_HOUR = text("interval '1 hour'")
 
 
 class Asked(NamedTuple, Generic[T]):
@@ -32,7 +31,7 @@ class Asked(NamedTuple, Generic[T]):
     """What its work returned."""
 
 
-def mark(connection: Connection, result: T) -> Asked[T]:
+def mark(connection: Connection, outcomes: Table, result: T) -> Asked[T]:
     """Leave a mark: the last thing a transaction does."""
     asked = Asked(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
     connection.execute(insert(outcomes).values(id=asked.mark))
@@ -49,11 +48,11 @@ def is_under_way(connection: Connection, asked: Asked[T]) -> bool:
         raise
 
 
-def is_committed(connection: Connection, asked: Asked[T]) -> bool:
+def is_committed(connection: Connection, outcomes: Table, asked: Asked[T]) -> bool:
     """Whether a transaction was committed that is not under way any more."""
     return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
 
 
-def prune(connection: Connection) -> None:
+def prune(connection: Connection, outcomes: Table) -> None:
     """Remove marks that are so old that nobody can be in doubt about their transactions."""
-    connection.execute(_PRUNE)
+    connection.execute(delete(outcomes).where(outcomes.c.made_at < func.now() - _AN_HOUR))

@@ -12,9 +12,9 @@ from psycopg.rows import TupleRow
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import ExceptionContext
 
+from ams.database.failures import driver_error
+from ams.database.postgresql.texts import take_any_text
 from ams.postgresql import STATEMENT_SECONDS, is_passing, keeps_connection
-from ams.registry.failures import driver_error
-from ams.registry.postgresql.texts import take_any_text
 
 T = TypeVar("T")
 

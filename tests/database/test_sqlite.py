@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, func, insert, select
 
+from ams.database import preparing
+from ams.database.database import Database, sqlite_url
 from ams.errors import RegistryUnavailable, Unusable
-from ams.registry import preparing
-from ams.registry.database import Database, sqlite_url
+from ams.registry.schema import REGISTRY
 from ams.registry.tables import projects
 
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    opened = Database(sqlite_url(str(tmp_path / "registry.db")))
-    await opened.write(preparing.prepare)
+    opened = Database(sqlite_url(str(tmp_path / "registry.db")), REGISTRY)
+    await opened.write(lambda connection: preparing.prepare(connection, REGISTRY))
     yield opened
     await opened.close()
 
@@ -57,7 +58,7 @@ class FullDisk:
     def __init__(self, path: Path, *, helps: bool) -> None:
         self.asked = 0
         self.pages = 60
-        self.database = Database(sqlite_url(str(path / "registry.db")), self._make_room)
+        self.database = Database(sqlite_url(str(path / "registry.db")), REGISTRY, self._make_room)
         self._helps = helps
 
     def _make_room(self) -> bool:
@@ -78,7 +79,7 @@ class FullDisk:
 
 async def test_a_full_disk_is_given_room_and_tried_once_more(tmp_path: Path) -> None:
     disk = FullDisk(tmp_path, helps=True)
-    await disk.database.write(preparing.prepare)
+    await disk.database.write(lambda connection: preparing.prepare(connection, REGISTRY))
 
     await disk.database.write(disk.fill)
 
@@ -89,7 +90,7 @@ async def test_a_full_disk_is_given_room_and_tried_once_more(tmp_path: Path) -> 
 
 async def test_a_full_disk_without_room_is_unavailability_and_stores_nothing(tmp_path: Path) -> None:
     disk = FullDisk(tmp_path, helps=False)
-    await disk.database.write(preparing.prepare)
+    await disk.database.write(lambda connection: preparing.prepare(connection, REGISTRY))
 
     with pytest.raises(RegistryUnavailable):
         await disk.database.write(disk.fill)
@@ -101,4 +102,4 @@ async def test_a_full_disk_without_room_is_unavailability_and_stores_nothing(tmp
 
 def test_a_place_where_no_file_can_be_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="cannot be opened: No such file or directory"):
-        Database(sqlite_url(str(tmp_path / "nowhere" / "registry.db")))
+        Database(sqlite_url(str(tmp_path / "nowhere" / "registry.db")), REGISTRY)

@@ -16,7 +16,7 @@ from ams.names import ProjectName, TopicId, TopicName, new_topic_id
 from ams.registry.registry import Registry
 from cluster.link import Link
 from cluster.postgres import Postgres
-from tests.registry.test_postgresql import believed
+from tests.database.test_postgresql import believed
 from tests.support.administration import make_project, make_user, open_registry_at
 
 pytestmark = [pytest.mark.faults, pytest.mark.postgres]

@@ -1,7 +1,7 @@
 """The database: transactions as functions of a connection, and who is told of what they changed.
 
-Work runs in a thread as one transaction: on SQLite (`ams.registry.sqlite`) or on PostgreSQL
-(`ams.registry.postgresql`), where it may run several times until it is whole. A driver's exceptions never leave those.
+Work runs in a thread as one transaction: on SQLite (`ams.database.sqlite`) or on PostgreSQL
+(`ams.database.postgresql`), where it may run several times until it is whole. A driver's exceptions never leave those.
 """
 
 import asyncio
@@ -10,10 +10,11 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection
 
+from ams.database.failures import reason
+from ams.database.invalidation import Forget, Invalidations
+from ams.database.schema import Schema
+from ams.database.sqlite import SqliteStore
 from ams.errors import Unusable
-from ams.registry.failures import reason
-from ams.registry.invalidation import Forget, Invalidations
-from ams.registry.sqlite import SqliteStore
 
 __all__ = ["Database", "Store", "Work", "reason", "sqlite_url"]
 
@@ -70,10 +71,12 @@ class Database:
     more. Raises `Unusable` for a URL that cannot be used.
     """
 
-    def __init__(self, url: str, on_full: Callable[[], bool] = lambda: False, *, password: str = "") -> None:
+    def __init__(
+        self, url: str, schema: Schema, on_full: Callable[[], bool] = lambda: False, *, password: str = ""
+    ) -> None:
         self.invalidations = Invalidations()
         """Where caches of what is in the database are made."""
-        self._store = _store(url, on_full, password, self.invalidations)
+        self._store = _store(url, schema, on_full, password, self.invalidations)
         self._writing: set[asyncio.Future[Any]] = set()
 
     async def prepare(self, work: Work[T]) -> T:
@@ -154,13 +157,13 @@ def is_postgresql(url: str) -> bool:
     return url.startswith(("postgresql://", "postgres://"))
 
 
-def _store(url: str, on_full: Callable[[], bool], password: str, invalidations: Invalidations) -> Store:
+def _store(url: str, schema: Schema, on_full: Callable[[], bool], password: str, invalidations: Invalidations) -> Store:
     if not is_postgresql(url):
-        return SqliteStore(url, on_full)
+        return SqliteStore(url, schema, on_full)
     try:
-        from ams.registry.postgresql import PostgresStore
+        from ams.database.postgresql import PostgresStore
     except ModuleNotFoundError as error:
         if error.name != "psycopg":
             raise
         raise Unusable("registry names PostgreSQL, whose driver is missing: install argo-messaging[postgres]") from None
-    return PostgresStore(url, password, invalidations)
+    return PostgresStore(url, schema, password, invalidations)

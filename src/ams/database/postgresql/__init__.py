@@ -1,5 +1,5 @@
 """The registry in PostgreSQL, which several nodes share. Loaded only where it is used: it needs the driver."""
 
-from ams.registry.postgresql.store import PostgresStore
+from ams.database.postgresql.store import PostgresStore
 
 __all__ = ["PostgresStore"]

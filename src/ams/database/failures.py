@@ -5,8 +5,8 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import DBAPIError
 
+from ams.database.schema import Schema
 from ams.errors import AlreadyExists, AmsError, NotFound, RegistryUnavailable
-from ams.registry.tables import TAKEN
 
 logger = structlog.get_logger("ams.registry")
 
@@ -30,9 +30,9 @@ def unavailable(error: BaseException) -> RegistryUnavailable:
     return failure
 
 
-def broken_rule(error: BaseException, *, foreign: bool, constraint: str) -> AmsError:
+def broken_rule(error: BaseException, schema: Schema, *, foreign: bool, constraint: str) -> AmsError:
     """Say what a row means to a client that was refused by a constraint of this name, or for what it refers to."""
     if foreign:
-        return NotFound("project doesn't exist")
-    taken = TAKEN.get(constraint)
+        return NotFound(schema.absent)
+    taken = schema.taken.get(constraint)
     return AlreadyExists(taken) if taken else unavailable(error)

@@ -13,9 +13,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from ams.database.failures import unavailable
 from ams.errors import RegistryUnavailable
 from ams.postgresql import CALL_SECONDS
-from ams.registry.failures import unavailable
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine
 
+from ams.database import preparing
 from ams.errors import Unusable
-from ams.registry import preparing
-from ams.registry.shared_tables import SHARED
+from ams.registry.schema import REGISTRY, SHARED
 from ams.registry.tables import METADATA
 from tests.registry.conftest import ENGINES
 
@@ -76,18 +76,18 @@ CATALOGUES = """
 
 
 def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, dialect: str) -> None:
-    preparing.migrate(connection)
+    preparing.migrate(connection, REGISTRY)
     migrated = described(connection)
     connection.rollback()
     with empty_database(dialect) as new:
-        preparing.create(new)
+        preparing.create(new, REGISTRY)
         created = described(new)
 
     assert migrated == created
 
 
 def test_migrations_leave_nothing_to_do(connection: Connection) -> None:
-    preparing.migrate(connection)
+    preparing.migrate(connection, REGISTRY)
 
     tables = [METADATA, SHARED] if connection.dialect.name == "postgresql" else [METADATA]
     assert compare_metadata(MigrationContext.configure(connection), tables) == []
@@ -97,14 +97,14 @@ def test_the_head_is_the_newest_migration() -> None:
     config = Config()
     config.set_main_option("script_location", "ams.registry:migrations")
 
-    assert ScriptDirectory.from_config(config).get_current_head() == preparing.HEAD
+    assert ScriptDirectory.from_config(config).get_current_head() == REGISTRY.head
 
 
 def test_preparing_twice_changes_nothing(connection: Connection) -> None:
-    preparing.prepare(connection)
+    preparing.prepare(connection, REGISTRY)
     before = described(connection)
 
-    preparing.prepare(connection)
+    preparing.prepare(connection, REGISTRY)
 
     assert described(connection) == before
 
@@ -112,29 +112,29 @@ def test_preparing_twice_changes_nothing(connection: Connection) -> None:
 def test_a_database_of_an_older_version_is_migrated(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
 
-    preparing.prepare(connection)
+    preparing.prepare(connection, REGISTRY)
 
     assert set(METADATA.tables) <= set(described(connection))
-    assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == preparing.HEAD
+    assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == REGISTRY.head
 
 
 def test_a_database_of_a_newer_version_is_refused(connection: Connection) -> None:
-    preparing.create(connection)
+    preparing.create(connection, REGISTRY)
     connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
 
     with pytest.raises(Unusable, match="newer version"):
-        preparing.prepare(connection)
+        preparing.prepare(connection, REGISTRY)
 
 
 def test_somebody_elses_database_is_refused(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE TABLE letters (text TEXT)")
 
     with pytest.raises(Unusable, match="belongs to something else"):
-        preparing.prepare(connection)
+        preparing.prepare(connection, REGISTRY)
 
 
 def test_the_migrations_lie_inside_the_package() -> None:
-    folder = Path(sys.modules["ams.registry.preparing"].__file__ or "").parent / "migrations"
+    folder = Path(sys.modules["ams.registry.schema"].__file__ or "").parent / "migrations"
 
     assert (folder / "env.py").is_file()
     assert list((folder / "versions").glob("v*.py"))

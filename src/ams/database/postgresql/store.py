@@ -17,15 +17,16 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
+from ams.database.failures import broken_rule, driver_error, unavailable
+from ams.database.invalidation import Forget, Invalidations
+from ams.database.postgresql import outcomes
+from ams.database.postgresql.connection import READING_SECONDS, engine_to, more_time, without_limits
+from ams.database.postgresql.listening import Listener
+from ams.database.postgresql.outcomes import Asked
+from ams.database.postgresql.patience import Passing, Patience
+from ams.database.schema import Schema
 from ams.errors import RegistryUnavailable, Unusable
 from ams.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection
-from ams.registry.failures import broken_rule, driver_error, unavailable
-from ams.registry.invalidation import Forget, Invalidations
-from ams.registry.postgresql import outcomes
-from ams.registry.postgresql.connection import READING_SECONDS, engine_to, more_time, without_limits
-from ams.registry.postgresql.listening import CHANNEL, SERVING, Listener
-from ams.registry.postgresql.outcomes import Asked
-from ams.registry.postgresql.patience import Passing, Patience
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -54,7 +55,7 @@ _IN_TURN = "BEGIN"
 _MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
 _TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
 """Whoever stands still in its turn loses it within a second: others wait for theirs."""
-_ALONE = text(f"SELECT pg_try_advisory_xact_lock({SERVING})")
+_ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
@@ -75,14 +76,15 @@ class Write(Generic[T]):
 class PostgresStore:
     """Runs work against a server, or against whichever of several takes writes."""
 
-    def __init__(self, url: str, password: str, invalidations: Invalidations) -> None:
+    def __init__(self, url: str, schema: Schema, password: str, invalidations: Invalidations) -> None:
+        self._schema = schema
         try:
             to = conninfo(url, password)
         except ValueError as error:
-            raise Unusable(f"registry is {error}") from None
+            raise Unusable(f"{schema.what} is {error}") from None
         self._engine = engine_to(to, READERS + WRITERS + PUTTERS)
         self._patience = Patience()
-        self._listener = Listener(to, invalidations)
+        self._listener = Listener(to, schema, invalidations)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="registry-writer")
         self._putters = ThreadPoolExecutor(PUTTERS, thread_name_prefix="registry-putter")
@@ -97,7 +99,7 @@ class PostgresStore:
 
         def after_others(connection: Connection) -> T:
             if connection.scalar(_ENCODING) != "UTF8":
-                raise Unusable("the registry's database must have the encoding UTF8")
+                raise Unusable(f"the {self._schema.what}'s database must have the encoding UTF8")
             if not waits:
                 _take_turn(connection)
             with without_limits(connection):
@@ -132,15 +134,16 @@ class PostgresStore:
 
     async def alone(self, work: Work[T]) -> T:
         """Run work and commit it, once, while no other node serves; raise `Unusable` while one does."""
+        served = {"serving": self._schema.serving}
         await self._listener.close()
         for _ in range(ASKED_ALONE):  # whose connection is closed, ours too, is noticed in a moment
-            if await self.put(lambda connection: connection.scalar(_ALONE)):
+            if await self.put(lambda connection: connection.scalar(_ALONE, served)):
                 break
             await asyncio.sleep(0.1)
 
         def checked(connection: Connection) -> T:
-            if not connection.scalar(_ALONE):
-                raise Unusable("other services use this registry; stop them first")
+            if not connection.scalar(_ALONE, served):
+                raise Unusable(f"other services use this {self._schema.what}; stop them first")
             return work(connection)
 
         return await self.write(checked, ())
@@ -186,19 +189,19 @@ class PostgresStore:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _run(self, work: Work[T], begin: str) -> T:
-        with _meanings(), self._connected(begin) as connection, connection.begin():
+        with _meanings(self._schema), self._connected(begin) as connection, connection.begin():
             return work(connection)
 
     def _commit(self, write: Write[T]) -> T:
-        if write.asked is not None and self._run(lambda connection: _has_ended(connection, write), _AUTOCOMMIT):
+        if write.asked is not None and self._run(lambda connection: self._has_ended(connection, write), _AUTOCOMMIT):
             return write.asked.result
         write.asked = None
-        with _meanings(write), self._connected(_WRITE) as connection, connection.begin() as transaction:
+        with _meanings(self._schema, write), self._connected(_WRITE) as connection, connection.begin() as transaction:
             with more_time(connection, LARGE_SECONDS) if write.large else contextlib.nullcontext():
                 result = write.work(connection)
             for forget in write.forgets:
-                connection.execute(_NOTIFY, {"channel": CHANNEL, "payload": forget.text()})
-            write.asked = outcomes.mark(connection, result)
+                connection.execute(_NOTIFY, {"channel": self._schema.channel, "payload": forget.text()})
+            write.asked = outcomes.mark(connection, self._schema.outcomes, result)
             transaction.commit()
         self._prune_at_times()
         return result
@@ -206,11 +209,18 @@ class PostgresStore:
     def _connected(self, begin: str) -> Connection:
         return self._engine.connect().execution_options(begin=begin)
 
+    def _has_ended(self, connection: Connection, write: Write[T]) -> bool:
+        """Say whether the attempt that was asked to commit did; raise `Passing` while that is open."""
+        assert write.asked is not None
+        if outcomes.is_under_way(connection, write.asked):
+            raise Passing(away=False, since=time.monotonic())
+        return outcomes.is_committed(connection, self._schema.outcomes, write.asked)
+
     def _prune_at_times(self) -> None:
         self._writes += 1
         if self._writes % WRITES_BETWEEN_PRUNINGS == 0:
             with contextlib.suppress(Passing, RegistryUnavailable):
-                self._run(outcomes.prune, _AUTOCOMMIT)
+                self._run(lambda connection: outcomes.prune(connection, self._schema.outcomes), _AUTOCOMMIT)
 
 
 def _take_turn(connection: Connection) -> None:
@@ -223,16 +233,8 @@ def _take_turn(connection: Connection) -> None:
         raise RegistryUnavailable from _OTHERS_TURN
 
 
-def _has_ended(connection: Connection, write: Write[T]) -> bool:
-    """Say whether the attempt that was asked to commit did; raise `Passing` while that is open."""
-    assert write.asked is not None
-    if outcomes.is_under_way(connection, write.asked):
-        raise Passing(away=False, since=time.monotonic())
-    return outcomes.is_committed(connection, write.asked)
-
-
 @contextlib.contextmanager
-def _meanings(write: Write[T] | None = None) -> Iterator[None]:
+def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
     """Turn what the driver raises into what it means, or into `Passing` when another attempt may do.
 
     A broken rule is believed when a second attempt of a write breaks it too: the first may have met a row of a
@@ -251,7 +253,7 @@ def _meanings(write: Write[T] | None = None) -> Iterator[None]:
             write.refused = True
             raise Passing(away=False, since=began) from error
         name = cause.diag.constraint_name or ""
-        raise broken_rule(error, foreign=cause.sqlstate == _FOREIGN, constraint=name) from error
+        raise broken_rule(error, schema, foreign=cause.sqlstate == _FOREIGN, constraint=name) from error
     except SQLAlchemyError as error:
         raise unavailable(error) from error
 

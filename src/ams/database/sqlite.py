@@ -14,11 +14,11 @@ import structlog
 from sqlalchemy import Connection, Engine, Index, UniqueConstraint, create_engine, event, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from ams.database.failures import broken_rule, driver_error, unavailable
+from ams.database.invalidation import Forget
+from ams.database.schema import Schema
 from ams.errors import AmsError, RegistryUnavailable, Unusable
 from ams.files import make_private
-from ams.registry.failures import broken_rule, driver_error, unavailable
-from ams.registry.invalidation import Forget
-from ams.registry.tables import METADATA
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -36,7 +36,9 @@ class SqliteStore:
     more.
     """
 
-    def __init__(self, url: str, on_full: Callable[[], bool]) -> None:
+    def __init__(self, url: str, schema: Schema, on_full: Callable[[], bool]) -> None:
+        self._schema = schema
+        self._unique = _unique_columns(schema)
         self._engine = _engine(url)
         self._on_full = on_full
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
@@ -96,9 +98,15 @@ class SqliteStore:
             with self._engine.connect().execution_options(begin=begin) as connection, connection.begin():
                 return work(connection)
         except IntegrityError as error:
-            raise _meaning(error) from error
+            raise self._meaning(error) from error
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise unavailable(error) from error
+
+    def _meaning(self, error: IntegrityError) -> AmsError:
+        """Say what a refused row means to a client: SQLite names no constraint, but its columns."""
+        text = str(error.orig)
+        constraint = self._unique.get(text.removeprefix("UNIQUE constraint failed: "), "")
+        return broken_rule(error, self._schema, foreign=text.startswith("FOREIGN KEY"), constraint=constraint)
 
 
 def _engine(url: str) -> Engine:
@@ -133,24 +141,14 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
 
-def _meaning(error: IntegrityError) -> AmsError:
-    """Say what a refused row means to a client: SQLite names no constraint, but its columns."""
-    text = str(error.orig)
-    constraint = _UNIQUE.get(text.removeprefix("UNIQUE constraint failed: "), "")
-    return broken_rule(error, foreign=text.startswith("FOREIGN KEY"), constraint=constraint)
-
-
-def _unique_columns() -> dict[str, str]:
+def _unique_columns(schema: Schema) -> dict[str, str]:
     """Map what SQLite says of a broken unique constraint or index, its columns, to the name of that."""
     return {
         ", ".join(f"{table.name}.{column.name}" for column in rule.columns): str(rule.name)
-        for table in METADATA.tables.values()
+        for table in schema.tables.tables.values()
         for rule in (*table.constraints, *table.indexes)
         if isinstance(rule, UniqueConstraint) or (isinstance(rule, Index) and rule.unique)
     }
-
-
-_UNIQUE = _unique_columns()
 
 
 def _is_full(error: BaseException | None) -> bool:

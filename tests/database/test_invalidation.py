@@ -1,8 +1,8 @@
 import asyncio
 import time
 
-from ams.registry.cache import Cache
-from ams.registry.invalidation import TOPIC, Forget, Invalidations
+from ams.database.cache import Cache
+from ams.database.invalidation import TOPIC, Forget, Invalidations
 
 
 async def value() -> str:

@@ -3,8 +3,8 @@ import time
 
 import pytest
 
+from ams.database.postgresql.patience import Passing, Patience
 from ams.errors import NotFound, RegistryUnavailable
-from ams.registry.postgresql.patience import Passing, Patience
 
 SECONDS = 0.3
 

@@ -1,8 +1,8 @@
-"""Forgetting what changed: in this process, and in every other one that keeps the same registry in memory.
+"""Forgetting what changed: in this process, and in every other one that keeps the same tables in memory.
 
 Whoever writes names what has to be forgotten as small values. They go out with the transaction where several nodes
-share a database (`ams.registry.listening`), and are applied here by one hub, whoever wrote. What a cache holds is
-believed only while the node surely hears of every change: that is its trust.
+share a database (`ams.database.postgresql.listening`), and are applied here by one hub, whoever wrote. What a cache
+holds is believed only while the node surely hears of every change: that is its trust.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from ams.registry.cache import Cache, Trust
+from ams.database.cache import Cache, Trust
 
 PRINCIPAL = "principal"
 """Whom the tokens of a user stand for; key: the user's identity."""

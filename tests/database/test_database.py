@@ -4,17 +4,18 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
+from ams.database import preparing
+from ams.database.database import Database
+from ams.database.invalidation import Forget
 from ams.errors import AlreadyExists, NotFound, RegistryUnavailable
-from ams.registry import preparing
-from ams.registry.database import Database
-from ams.registry.invalidation import Forget
+from ams.registry.schema import REGISTRY
 from ams.registry.tables import projects, topics
 
 
 @pytest.fixture
 async def database(url: str) -> AsyncIterator[Database]:
-    opened = Database(url)
-    await opened.prepare(preparing.prepare)
+    opened = Database(url, REGISTRY)
+    await opened.prepare(lambda connection: preparing.prepare(connection, REGISTRY))
     yield opened
     await opened.close()
 

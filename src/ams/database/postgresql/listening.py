@@ -13,12 +13,10 @@ import psycopg
 import structlog
 from psycopg.rows import TupleRow
 
+from ams.database.invalidation import Forget, Invalidations
+from ams.database.schema import Schema
 from ams.postgresql import connect, limited, reason
-from ams.registry.invalidation import Forget, Invalidations
 
-CHANNEL = "ams_registry"
-SERVING = 0x616D735F73657276
-"""Key of the lock that each node shares while it listens: "ams_serv" in ASCII."""
 PROBE_SECONDS = 0.3
 """Between two probes."""
 TRUST_SECONDS = 1.0
@@ -34,8 +32,9 @@ logger = structlog.get_logger("ams.registry")
 class Listener:
     """Applies what other nodes say is to be forgotten."""
 
-    def __init__(self, to: str, invalidations: Invalidations) -> None:
+    def __init__(self, to: str, schema: Schema, invalidations: Invalidations) -> None:
         self._to = to
+        self._schema = schema
         self._invalidations = invalidations
         self._listening: asyncio.Task[None] | None = None
         self._pause = FIRST_PAUSE
@@ -70,8 +69,8 @@ class Listener:
         connection = await connect(self._to)
         try:
             with limited(connection, SILENCE_SECONDS):
-                await connection.execute("SELECT pg_advisory_lock_shared(%s)", (SERVING,))
-                await connection.execute(f"LISTEN {CHANNEL}")
+                await connection.execute("SELECT pg_advisory_lock_shared(%s)", (self._schema.serving,))
+                await connection.execute(f"LISTEN {self._schema.channel}")
             self._invalidations.forget_all()  # what was said before is not known
             logger.info("registry.listening")
             self._pause = FIRST_PAUSE

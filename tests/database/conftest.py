@@ -1,0 +1,3 @@
+from tests.registry.conftest import clock, registry, url
+
+__all__ = ["clock", "registry", "url"]

@@ -158,7 +158,7 @@ async def test_a_folder_in_use_or_without_a_registry_is_refused(data: Path, tmp_
 async def test_many_tokens_are_all_encrypted_anew(data: Path) -> None:
     from ams.names import UserName
     from ams.registry.records import UserDetails
-    from ams.registry.secrets import parse_key
+    from ams.secrets import parse_key
 
     async def opened() -> Registry:
         key = await asyncio.to_thread((data / "token.key").read_text)

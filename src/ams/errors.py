@@ -2,9 +2,11 @@
 
     AmsError
     ├── InvalidInput          the request says something that cannot be (400)
-    │   └── BadRequest        the request could not be read at all (400, another status word)
+    │   ├── BadRequest        the request could not be read at all (400, another status word)
+    │   └── Unprocessable     fields that could be read say what cannot be (400; 422 of the certificate service)
     ├── NotAuthenticated      no token, an unknown one, or a user without any role here (401)
     ├── NotAllowed            a known user whose roles do not allow this (403)
+    │   └── CertificateRefused  a certificate that is not to be believed (403)
     ├── NotFound              the resource does not exist (404)
     │   ├── TopicGone
     │   └── SubscriptionGone
@@ -19,7 +21,9 @@
     ├── Unavailable           an engine cannot do its work now; try again (500)
     │   ├── LogUnavailable
     │   ├── CursorsUnavailable
-    │   └── RegistryUnavailable
+    │   ├── RegistryUnavailable
+    │   └── ServiceFailed     another service does not do its part (502)
+    │       └── ServiceTimeout  nor says so in time (504)
     ├── Damaged               stored bytes are not what was written; never served (500)
     └── Unusable              a folder, setting or certificate the service cannot start with
         ├── BadDocument       a file of declarations that says what cannot be
@@ -49,6 +53,10 @@ class BadRequest(InvalidInput):
     """The request could not be read at all (contract 16, `BAD_REQUEST`)."""
 
 
+class Unprocessable(InvalidInput):
+    """The fields of a request could be read, and one says what cannot be (authn contract 4)."""
+
+
 class NotAuthenticated(AmsError):
     """No token, an unknown token, or a user without any role for this request."""
 
@@ -61,6 +69,10 @@ class NotAllowed(AmsError):
 
     def __init__(self, message: str = "Access to this resource is forbidden") -> None:
         super().__init__(message)
+
+
+class CertificateRefused(NotAllowed):
+    """A client's certificate is not to be believed; the message says why (authn contract 9.3)."""
 
 
 class NotFound(AmsError):
@@ -149,6 +161,14 @@ class RegistryUnavailable(Unavailable):
 
     def __init__(self, message: str = "Internal error while querying datastore") -> None:
         super().__init__(message)
+
+
+class ServiceFailed(Unavailable):
+    """Another service this one asks did not do its part; its own words are not passed on (authn contract 15, A17)."""
+
+
+class ServiceTimeout(ServiceFailed):
+    """Another service this one asks did not answer in time."""
 
 
 class Damaged(AmsError):

@@ -20,7 +20,7 @@ from ams.push.state import text
 from ams.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
-from ams.registry.secrets import new_token
+from ams.secrets import new_token
 
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"

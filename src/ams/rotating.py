@@ -9,7 +9,7 @@ from ams.files import Disk, Files, write_whole
 from ams.folder import Folder, is_ours
 from ams.registry.registry import Registry
 from ams.registry.rotation import NEXT, settle
-from ams.registry.secrets import KEY_BYTES, key_file, key_text, parse_key
+from ams.secrets import KEY_BYTES, key_file, key_text, parse_key
 
 
 class Rotated(NamedTuple):

@@ -13,7 +13,7 @@ from ams.pushing import FIRST_WORKER
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Grant, Project, User, UserDetails
 from ams.registry.registry import Registry
-from ams.registry.secrets import new_token
+from ams.secrets import new_token
 
 FIRST_ADMIN = UserName("admin")
 

@@ -14,7 +14,7 @@ from ams.push.signing import new_secret
 from ams.push_config import AskedPush, PushConfig, created
 from ams.registry.records import Project
 from ams.registry.registry import Registry
-from ams.registry.secrets import Secrets
+from ams.secrets import Secrets
 from tests.support.administration import make_project, open_registry_at
 
 HOUR = Milliseconds(3_600_000)

@@ -13,8 +13,8 @@ from ams.database import preparing
 from ams.database.postgresql.connection import engine_to
 from ams.postgresql import conninfo
 from ams.registry.schema import REGISTRY, SHARED
-from ams.registry.secrets import Secrets
 from ams.registry.tables import METADATA, keys
+from ams.secrets import Secrets
 from tests.support.parts import template_database
 
 _KEPT = {"keys", "alembic_version"}

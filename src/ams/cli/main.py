@@ -34,6 +34,10 @@ SERVICE_COMMANDS = {
     "push": Entry("ams.cli.push:push_command", "Deliver to push endpoints, for a service elsewhere."),
 }
 """Commands whose options are the settings: each target makes a command that reads its own arguments."""
+SUBCOMMANDS = {
+    ("authn", "serve"): Entry("ams.cli.authn.serve:serve_command", "Run the certificate service."),
+}
+"""Such commands of two words; the first is a group of `COMMANDS`, which shows them."""
 
 COMMANDS = {
     "check": Entry("ams.cli.check:check", "Verify a data folder and say what it holds."),
@@ -57,6 +61,7 @@ COMMANDS = {
     "ack": Entry("ams.cli.pull:ack", "Acknowledge pulled messages."),
     "tail": Entry("ams.cli.tail:tail", "Follow a topic."),
     "dead": Entry("ams.cli.dead:app", "Dead letters: messages that an endpoint refused too often."),
+    "authn": Entry("ams.cli.authn:app", "The certificate service, and who logs in with what."),
     "doctor": Entry("ams.cli.doctor:doctor", "Say why nothing arrives."),
     "metrics": Entry("ams.cli.metrics:app", "Counters of projects, topics and subscriptions, and usage."),
     "status": Entry("ams.cli.service:status", "Show how the service is."),
@@ -84,15 +89,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: list[str]) -> int:
     """Run the command; return its exit code, which one that says nothing ends with 0."""
     arguments = _spelled_out(arguments)
-    name, *rest = arguments or [""]
-    if name in SERVICE_COMMANDS:
-        command = _imported(SERVICE_COMMANDS[name])()
+    own = _with_own_arguments(arguments)
+    if own is not None:
+        words, entry = own
+        command = _imported(entry)()
         command.epilog = EXIT_CODES
-        ended = command.main(args=rest, prog_name=f"ams {name}", standalone_mode=False)
+        name = " ".join(["ams", *arguments[:words]])
+        ended = command.main(args=arguments[words:], prog_name=name, standalone_mode=False)
     else:
         app = program(arguments or completed_words(os.environ))
         ended = app(args=arguments, prog_name="ams", standalone_mode=False)
     return ended if isinstance(ended, int) else 0
+
+
+def _with_own_arguments(arguments: list[str]) -> tuple[int, Entry] | None:
+    """Return the command that reads its own arguments, and of how many words it is; None for another."""
+    entry = SUBCOMMANDS.get(tuple(arguments[:2]))  # type: ignore[call-overload]  # a tuple of fewer is in none
+    if entry is not None:
+        return 2, entry
+    return (1, SERVICE_COMMANDS[arguments[0]]) if arguments and arguments[0] in SERVICE_COMMANDS else None
 
 
 def _spelled_out(arguments: list[str]) -> list[str]:

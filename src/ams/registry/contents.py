@@ -24,7 +24,6 @@ from ams.export_format import (
 from ams.names import SubscriptionId
 from ams.push_config import PushConfig
 from ams.registry import push
-from ams.registry.secrets import Secrets
 from ams.registry.tables import (
     daily_messages,
     memberships,
@@ -43,6 +42,7 @@ from ams.registry.tables import (
     topics,
     users,
 )
+from ams.secrets import Secrets
 
 _AT_ONCE = {"yield_per": 1000}
 """Rows a database hands over at a time: of what is exported nothing large is in memory."""

@@ -28,7 +28,6 @@ from ams.export_format import (
 from ams.names import SubscriptionId, TopicId, UserId, new_uuid, topic_id, topic_id_text
 from ams.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.registry import push
-from ams.registry.secrets import Secrets, new_token
 from ams.registry.tables import (
     daily_messages,
     memberships,
@@ -48,6 +47,7 @@ from ams.registry.tables import (
     topics,
     users,
 )
+from ams.secrets import Secrets, new_token
 
 Name = tuple[str, str]
 """Of something in a project: the project's and its own."""

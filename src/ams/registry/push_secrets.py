@@ -16,8 +16,8 @@ from ams.errors import Damaged, SubscriptionGone
 from ams.names import SubscriptionId
 from ams.push_config import PushConfig
 from ams.registry import push
-from ams.registry.secrets import Secrets
 from ams.registry.tables import push_secrets, subscriptions
+from ams.secrets import Secrets
 
 logger = structlog.get_logger("ams.registry")
 

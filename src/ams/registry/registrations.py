@@ -11,9 +11,9 @@ from ams.database.database import Database
 from ams.errors import AlreadyExists
 from ams.names import RegistrationId, UserId, UserName, new_uuid
 from ams.registry.records import Applicant, Registration, User, UserDetails
-from ams.registry.secrets import new_token
 from ams.registry.tables import registrations, users
 from ams.registry.users import UserRecords
+from ams.secrets import new_token
 
 FILTERS = ("status", "activation_token", "name", "email", "organization")
 """Columns a list may be cut by."""

@@ -22,12 +22,12 @@ from ams.registry.push_secrets import PushSecretRecords
 from ams.registry.registrations import RegistrationRecords
 from ams.registry.schema import REGISTRY
 from ams.registry.schemas import SchemaRecords
-from ams.registry.secrets import Secrets
 from ams.registry.subscriptions import SubscriptionRecords
 from ams.registry.tables import keys
 from ams.registry.tallies import TallyRecords
 from ams.registry.topics import TopicRecords
 from ams.registry.users import UserRecords
+from ams.secrets import Secrets
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from ams.database.database import Database, reason
 from ams.errors import RegistryUnavailable, Unusable
 from ams.files import Disk, Files
 from ams.registry.schema import REGISTRY
-from ams.registry.secrets import Secrets, key_file
 from ams.registry.tables import keys, push_secrets, users
+from ams.secrets import Secrets, key_file
 
 NEXT = ".next"
 """Ending of the file of a key that is going to be used."""

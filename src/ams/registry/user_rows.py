@@ -13,7 +13,6 @@ from ams.errors import Damaged
 from ams.names import ProjectId, UserId
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import Membership, Principal, User
-from ams.registry.secrets import Secrets
 from ams.registry.tables import (
     memberships,
     projects,
@@ -23,6 +22,7 @@ from ams.registry.tables import (
     topics,
     users,
 )
+from ams.secrets import Secrets
 
 logger = structlog.get_logger("ams.registry")
 

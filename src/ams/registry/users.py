@@ -14,8 +14,8 @@ from ams.names import ProjectId, UserId, UserName, new_uuid
 from ams.registry import user_rows
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Principal, User, UserDetails
-from ams.registry.secrets import Secrets, new_token
 from ams.registry.tables import memberships, users
+from ams.secrets import Secrets, new_token
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from ams.log.embedded import EmbeddedLog
 from ams.names import Offset, TopicId, topic_id_text
 from ams.registry.registry import Registry
 from ams.registry.rotation import settle
-from ams.registry.secrets import key_file, parse_key
+from ams.secrets import key_file, parse_key
 from ams.settings import Settings
 from ams.wiring.options import kafka_options, log_options
 from ams.wiring.patience import Tell, patiently

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ams.errors import Damaged, Unusable
 from ams.names import UserId
-from ams.registry.secrets import Secrets, key_file, new_token, parse_key
+from ams.secrets import Secrets, key_file, new_token, parse_key
 
 ONE = Secrets(b"1" * 32)
 OTHER = Secrets(b"2" * 32)

@@ -1,0 +1,50 @@
+"""Failed logins by address: counted, and beyond a limit refused before anything is looked at."""
+
+import math
+from collections import OrderedDict
+
+from ams.clock import Clock
+from ams.errors import RateLimited
+
+MINUTE = 60_000
+"""Milliseconds."""
+REMEMBERED = 100_000
+"""Most addresses of which anything is remembered; those that failed longest ago are forgotten first."""
+
+
+class Attempts:
+    """Failures of each address, of which so many a minute are borne; 0 bears all.
+
+    An allowance as of a bucket: it is full at first, each failure takes one, and a minute fills it again.
+    """
+
+    def __init__(self, per_minute: int, clock: Clock) -> None:
+        self._limit = per_minute
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Allowance and when it was so, by address."""
+        self.failures = 0
+        """All there were."""
+
+    def check(self, address: str) -> None:
+        """Raise `RateLimited` for an address that has failed too often."""
+        if self._limit and self._allowance(address) < 1:
+            raise RateLimited("Too many failed logins")
+
+    def failed(self, address: str) -> None:
+        """Count a failure of an address."""
+        self.failures += 1
+        if not self._limit:
+            return
+        left = max(self._allowance(address) - 1, 0.0)
+        self._left[address] = (left, self._now())
+        self._left.move_to_end(address)
+        if len(self._left) > REMEMBERED:
+            self._left.popitem(last=False)
+
+    def _allowance(self, address: str) -> float:
+        left, since = self._left.get(address, (math.inf, 0.0))
+        return min(float(self._limit), left + (self._now() - since) * self._limit / MINUTE)
+
+    def _now(self) -> float:
+        return self._clock.monotonic()

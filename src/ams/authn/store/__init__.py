@@ -1,0 +1,1 @@
+"""What the certificate service keeps: tables and records, on the engines of `ams.database`."""

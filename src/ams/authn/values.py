@@ -1,0 +1,100 @@
+"""What the certificate service knows: service types, auth methods, bindings, keys; and who asks.
+
+Times are milliseconds since the epoch; `None` where the contract leaves a time out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NewType
+
+from cryptography import x509
+
+from ams.clock import Milliseconds
+
+ServiceTypeId = NewType("ServiceTypeId", str)
+BindingId = NewType("BindingId", str)
+
+X509 = "x509"
+"""The auth type of logins by certificate."""
+API_KEY, HEADERS = "api-key", "headers"
+"""How a service is asked for a user's token (contract 6)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceType:
+    """A kind of service and the hosts it runs on (contract 5)."""
+
+    uuid: ServiceTypeId
+    name: str
+    hosts: tuple[str, ...]
+    auth_types: tuple[str, ...]
+    auth_method: str
+    """`api-key` or `headers`."""
+    type: str
+    """`ams`, `web-api` or `custom`: picks path and field of the settings."""
+    verify_client_host: bool = False
+    """Ours: whether a client's address must be one of its certificate's names (A12)."""
+    created_on: Milliseconds
+    updated_on: Milliseconds | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthMethod:
+    """How one host of a service type is asked for a user (contract 6). Its secrets are never shown in `repr`."""
+
+    uuid: str
+    service_uuid: ServiceTypeId
+    host: str
+    port: int
+    type: str
+    """`api-key` or `headers`, as the service type's `auth_method`."""
+    access_key: str = field(default="", repr=False)
+    """Of `api-key`."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of `headers`; sent with each request to the service."""
+    created_on: Milliseconds
+    updated_on: Milliseconds | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A certificate's subject on one host of a service type, and the user it stands for there (contract 7)."""
+
+    uuid: BindingId
+    name: str
+    service_uuid: ServiceTypeId
+    host: str
+    auth_identifier: str
+    """The subject in normal form (`ams.distinguished_names`); any text is taken."""
+    unique_key: str
+    """The user's id at the service, such as the UUID of an AMS user."""
+    auth_type: str
+    issuer: str = ""
+    """Ours: the normal form of the only issuer that is believed; empty = any trusted CA (A8)."""
+    subject_sha256: str = ""
+    """Ours: hex SHA-256 of the whole subject (DER), kept at the first login; empty = none yet (A8)."""
+    created_on: Milliseconds
+    updated_on: Milliseconds | None = None
+    last_auth: Milliseconds | None = None
+    """The last login, to the minute (A5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """What a client showed, or a trusted proxy says it showed; the client has proved to hold the leaf's key."""
+
+    leaf: x509.Certificate
+    chain: tuple[x509.Certificate, ...] = ()
+    """What came with it, in whatever order, and is not to be believed for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who asks."""
+
+    address: str
+    """IP address of the client, in its usual form; that which a trusted proxy tells."""
+    presented: Presented | None = None
+    """None without a certificate."""
+    unreadable: str = ""
+    """Why a certificate that was shown cannot be read at all; `presented` is None then."""

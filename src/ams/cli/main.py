@@ -104,7 +104,7 @@ def _run(arguments: list[str]) -> int:
 
 def _with_own_arguments(arguments: list[str]) -> tuple[int, Entry] | None:
     """Return the command that reads its own arguments, and of how many words it is; None for another."""
-    entry = SUBCOMMANDS.get(tuple(arguments[:2]))  # type: ignore[call-overload]  # a tuple of fewer is in none
+    entry = SUBCOMMANDS.get(tuple(arguments[:2]))  # type: ignore[arg-type]  # fewer words are in none
     if entry is not None:
         return 2, entry
     return (1, SERVICE_COMMANDS[arguments[0]]) if arguments and arguments[0] in SERVICE_COMMANDS else None

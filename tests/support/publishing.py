@@ -1,0 +1,92 @@
+"""An HTTP server of a CA: lists of withdrawn certificates at paths, and an OCSP responder. On the loopback."""
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+Answer = Callable[[bytes], bytes]
+"""Makes the answer to a body."""
+
+
+class Publishing:
+    """What the server has, and how often it was asked."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.asked: Counter[str] = Counter()
+        self.statuses: dict[str, int] = {}
+        """Of paths that answer something else than 200."""
+        self.held = threading.Event()
+        """Answers wait for it."""
+        self.held.set()
+        self._answers: dict[str, Answer] = {}
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def puts(self, path: str, data: bytes) -> str:
+        """Publish data at a path; return its URL."""
+        return self.answers(path, lambda _: data)
+
+    def answers(self, path: str, answer: Answer) -> str:
+        """Answer what is sent to a path; return its URL."""
+        self._answers[path] = answer
+        return self.url(path)
+
+    def forget(self) -> None:
+        """Have nothing, as at the start."""
+        self._answers.clear()
+        self.asked.clear()
+        self.statuses.clear()
+        self.held.set()
+
+    def reply(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Return status and body for a request."""
+        self.asked[path] += 1
+        self.held.wait(20)
+        answer = self._answers.get(path)
+        if answer is None:
+            return 404, b"nothing here"
+        return self.statuses.get(path, 200), answer(body)
+
+
+@contextlib.contextmanager
+def published() -> Iterator[Publishing]:
+    """Run a server while the block runs."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._reply(b"")
+
+        def do_POST(self) -> None:
+            self._reply(self.rfile.read(int(self.headers["Content-Length"])))
+
+        def _reply(self, body: bytes) -> None:
+            status, data = publishing.reply(self.path, body)
+            self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", data.decode())
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    publishing = Publishing(server.server_address[1])
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield publishing
+    finally:
+        publishing.held.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

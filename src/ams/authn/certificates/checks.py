@@ -1,0 +1,222 @@
+"""Checks: whether a certificate is to be believed now; all of contract 9, with what section 15 wants instead.
+
+The order is: what can be read, dates, proxy certificates, chain, usage, host, revocation. What passed is remembered for
+a minute, so that a client who logs in again costs a look into a table.
+"""
+
+import hashlib
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+from cryptography.hazmat.primitives import hashes
+
+from ams.authn.certificates import refusals
+from ams.authn.certificates.chain import check_dates, verified_chain
+from ams.authn.certificates.hosts import HostCheck
+from ams.authn.certificates.proxies import check_no_proxy
+from ams.authn.certificates.reading import Facts, read
+from ams.authn.certificates.refusals import Refusal
+from ams.authn.certificates.revocation.fetched import FetchedLists
+from ams.authn.certificates.revocation.fetching import Fetcher
+from ams.authn.certificates.revocation.responders import Responders
+from ams.authn.certificates.revocation.status import REFUSE, Revocation
+from ams.authn.certificates.trust import Trust, TrustFolder
+from ams.authn.certificates.usage import check_usage
+from ams.authn.values import Presented
+from ams.clock import Clock, Milliseconds
+from ams.errors import AmsError, CertificateRefused, Unavailable
+from ams.push.guard import Guard
+
+logger = structlog.get_logger("ams.authn.certificates")
+
+REMEMBER = 60_000
+"""Milliseconds that a certificate is believed without being looked at again, at most."""
+REMEMBERED = 10_000
+"""Certificates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOptions:
+    """What is checked, and how."""
+
+    folder: str = ""
+    """Authorities, and lists that fetch-crl keeps there; empty: nobody is trusted."""
+    data_folder: str = ""
+    """Where fetched lists are kept over a restart; empty: nowhere."""
+    policy: str = REFUSE
+    """`refuse` or `warn`: what is done when nobody can say whether a certificate was withdrawn."""
+    ocsp: bool = True
+    trust_unknown_cas: bool = False
+    """Believe certificates of anybody, for development."""
+    verify_certificate: bool = True
+    """Without it: chain, dates and usage only (contract 9.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListFigures:
+    """A list that certificates are looked up in."""
+
+    source: str
+    """Path or URL."""
+    entries: int
+    age_seconds: float
+    ends_in_seconds: float | None
+    """Below 0 for one that is out of date; None: it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFigures:
+    """What there is to measure."""
+
+    lists: Sequence[ListFigures]
+    authorities: int
+    fetches: int
+    """Of lists and OCSP answers, with those that failed."""
+    failed_fetches: int
+    checks: int
+    remembered: int
+    """Checks that were answered from memory."""
+    refused: Mapping[str, int]
+    """By `refusals.KINDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Passed:
+    until: int
+    state: tuple[int, int]
+
+
+class CertificateChecks:
+    """Says whether certificates are to be believed. `close` it."""
+
+    def __init__(self, options: CheckOptions, guard: Guard, clock: Clock, *, hosts: HostCheck | None = None) -> None:
+        self._options = options
+        self._clock = clock
+        self._folder = TrustFolder(options.folder, clock)
+        self._fetcher = Fetcher(guard)
+        self._fetched = FetchedLists(self._fetcher, clock, options.data_folder)
+        self._responders = Responders(self._fetcher, clock)
+        asked = self._responders if options.ocsp else None
+        self._revocation = Revocation(self._fetched, asked, options.policy, clock)
+        self._hosts = hosts or HostCheck()
+        self._passed: OrderedDict[bytes, _Passed] = OrderedDict()
+        self._refused: Counter[str] = Counter()
+        self._checks = self._from_memory = 0
+
+    async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None:
+        """Return for a certificate that is to be believed.
+
+        Raises `CertificateRefused` for one that is not, and `Unavailable` when its CA's lists cannot be had (contract
+        9.3); nothing else, whatever a client sends.
+        """
+        self._checks += 1
+        try:
+            await self._check(presented, address if verify_host else "")
+        except CertificateRefused as error:
+            self._refused[error.kind if isinstance(error, Refusal) else refusals.CHAIN] += 1
+            raise
+        except Unavailable:
+            self._refused[refusals.DOUBT] += 1
+            raise
+        except AmsError:
+            raise
+        except Exception as error:  # a certificate that no reader was ready for
+            logger.exception("certificate.check_failed")
+            self._refused[refusals.UNREADABLE] += 1
+            raise Refusal(refusals.UNREADABLE, "Your certificate cannot be read") from error
+
+    def reload(self) -> None:
+        """Read the folder of authorities again, now."""
+        self._folder.reload()
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        await self._fetched.close()
+        await self._responders.close()
+
+    def figures(self) -> CheckFigures:
+        """Return what there is to measure."""
+        now = self._clock.wall()
+        trust = self._folder.trust
+        lists = [*(each for known in trust.lists.values() for each in known), *self._fetched.lists()]
+        return CheckFigures(
+            [
+                ListFigures(
+                    each.source,
+                    len(each),
+                    (now - each.this_update) / 1000,
+                    None if each.next_update is None else (each.next_update - now) / 1000,
+                )
+                for each in lists
+            ],
+            len(trust.authorities),
+            self._fetcher.fetches,
+            self._fetcher.failures,
+            self._checks,
+            self._from_memory,
+            {kind: self._refused[kind] for kind in refusals.KINDS},
+        )
+
+    async def _check(self, presented: Presented, address: str) -> None:
+        trust = await self._folder.current()
+        key = _key(presented, address)
+        if self._is_remembered(key):
+            self._from_memory += 1
+            return
+        until = await self._looked_at(presented, trust, address)
+        now = self._clock.wall()
+        # A folder that changed meanwhile counts as changed since.
+        self._passed[key] = _Passed(min(now + REMEMBER, until), (trust.generation, self._fetched.changes))
+        self._passed.move_to_end(key)
+        if len(self._passed) > REMEMBERED:
+            self._passed.popitem(last=False)
+
+    def _is_remembered(self, key: bytes) -> bool:
+        passed = self._passed.get(key)
+        return passed is not None and self._clock.wall() < passed.until and passed.state == self._state()
+
+    def _state(self) -> tuple[int, int]:
+        """Return what changes when a certificate may be judged in another way."""
+        return self._folder.trust.generation, self._fetched.changes
+
+    async def _looked_at(self, presented: Presented, trust: Trust, address: str) -> int:
+        """Look at a certificate; return until when it is good, in milliseconds since the epoch."""
+        leaf = read(presented.leaf)
+        now = self._clock.wall()
+        options = self._options
+        if options.trust_unknown_cas and not options.verify_certificate:
+            return now
+        check_dates(leaf, now)
+        chain = self._chain(leaf, presented, trust, now)
+        if not options.verify_certificate:
+            return _end(chain)
+        if address:
+            await self._hosts.check(leaf, address)
+        if len(chain) == 1:  # one that was put into the folder itself, or of whoever in development
+            return _end(chain)
+        return min(_end(chain), await self._revocation.check(chain, trust))
+
+    def _chain(self, leaf: Facts, presented: Presented, trust: Trust, now: Milliseconds) -> list[Facts]:
+        """Return the chain of a certificate that may be used; in development that alone if it has none."""
+        if self._options.trust_unknown_cas:
+            try:
+                return verified_chain(leaf, presented.chain, trust, now)
+            except CertificateRefused:
+                return [leaf]
+        check_no_proxy(leaf)
+        chain = verified_chain(leaf, presented.chain, trust, now)
+        check_usage(leaf)
+        return chain
+
+
+def _end(chain: Sequence[Facts]) -> int:
+    return min(each.not_after for each in chain)
+
+
+def _key(presented: Presented, address: str) -> bytes:
+    digest = hashlib.sha256(address.encode() + b"\0")
+    for each in (presented.leaf, *presented.chain):
+        digest.update(each.fingerprint(hashes.SHA256()))
+    return digest.digest()

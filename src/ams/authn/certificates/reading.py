@@ -1,0 +1,89 @@
+"""Reading certificates: a client makes its own as it likes, so whatever is read may not be there, or not be sensible.
+
+A library reads fields when they are asked for, so that an odd one is met anywhere. Here they are read at one place,
+all of them, and what cannot be read is one refusal (contract 15, A19).
+"""
+
+import contextlib
+import datetime
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cryptography import x509
+
+from ams.authn.certificates import refusals
+from ams.authn.certificates.refusals import Refusal
+from ams.clock import Milliseconds
+
+Kind = TypeVar("Kind", bound=x509.ExtensionType)
+
+_WARNINGS = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A certificate whose fields were read."""
+
+    certificate: x509.Certificate
+    subject: x509.Name
+    issuer: x509.Name
+    serial: int
+    not_before: Milliseconds
+    not_after: Milliseconds
+    extensions: x509.Extensions
+
+    def extension(self, kind: type[Kind]) -> Kind | None:
+        """Return an extension's value, or None."""
+        found = next((each.value for each in self.extensions if isinstance(each.value, kind)), None)
+        return found if isinstance(found, kind) else None
+
+    @property
+    def is_ca(self) -> bool:
+        """Whether it says that it is a CA's."""
+        basic = self.extension(x509.BasicConstraints)
+        return basic is not None and basic.ca
+
+
+def read(certificate: x509.Certificate) -> Facts:
+    """Read a certificate; raise `Refusal` when something in it cannot be read."""
+    with quietly():
+        try:
+            facts = Facts(
+                certificate,
+                certificate.subject,
+                certificate.issuer,
+                certificate.serial_number,
+                milliseconds(certificate.not_valid_before_utc),
+                milliseconds(certificate.not_valid_after_utc),
+                certificate.extensions,
+            )
+        except Exception as error:  # a parser's: of many kinds, and what a client sends decides which
+            raise Refusal(refusals.UNREADABLE, "Your certificate cannot be read") from error
+    if not all(_is_text(each.value) for each in facts.subject):
+        raise Refusal(refusals.UNREADABLE, "Your certificate has a subject that cannot be read")
+    return facts
+
+
+def subject_of(certificate: x509.Certificate) -> x509.Name:
+    """Return the subject; raise `Refusal` when it cannot be read."""
+    return read(certificate).subject
+
+
+def milliseconds(moment: datetime.datetime) -> Milliseconds:
+    """Return a moment of a certificate or a list."""
+    return Milliseconds(int(moment.timestamp()) * 1000)
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Read without the library's warnings of what is unusual: no reader of the log could do anything about it."""
+    with _WARNINGS, warnings.catch_warnings(action="ignore"):
+        yield
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value can be written down: control characters are no part of a name, and databases take no NUL."""
+    return isinstance(value, str) and not any(letter < " " or letter == "\x7f" for letter in value)

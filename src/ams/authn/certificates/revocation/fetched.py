@@ -1,0 +1,221 @@
+"""Lists by URL: fetched once, verified, kept until they end, and fetched again before that (contract 15, A10).
+
+Only lists that the certificate's own CA has signed are kept, so that a forged answer takes no place of a good one; nor
+does an older list, which anybody on the way could send again. A good list is also kept as a file, so that a start needs
+no fetch.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import structlog
+from cryptography.hazmat.primitives import hashes
+
+from ams.authn.certificates.reading import Facts
+from ams.authn.certificates.revocation import doubts
+from ams.authn.certificates.revocation.doubts import Doubt
+from ams.authn.certificates.revocation.fetching import Fetcher, NotFetched, TooMuch
+from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
+from ams.clock import Clock, Milliseconds
+from ams.files import Disk, write_whole
+
+logger = structlog.get_logger("ams.authn.certificates")
+
+FOLDER = "authn-crls"
+"""In the data folder."""
+MINUTE, HOUR = 60_000, 3_600_000
+FAILED_AGAIN = 30_000
+"""Milliseconds before what could not be fetched is tried again by a login."""
+REFRESH_AFTER = 6 * HOUR
+"""Milliseconds after which a list is fetched again in any case; fetch-crl does it as often."""
+REFRESH_FAILED = 5 * MINUTE
+WITHOUT_END = HOUR
+"""Milliseconds that a list is good for which does not say how long it is."""
+UNUSED = 24 * HOUR
+"""Milliseconds after which a list nobody asked for is forgotten."""
+MOST_BYTES = 64 * 1024 * 1024
+"""Of all lists that are kept, as published; those that nobody asked for longest go first. One is kept always."""
+MOST_LISTS = 1000
+UPKEEP_SECONDS = 30.0
+
+Key = tuple[str, bytes]
+"""URL, and the fingerprint of the CA whose list is wanted there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of a URL."""
+
+    url: str
+    issuer: Facts
+    list: RevocationList | None
+    """The newest list that its CA has signed."""
+    doubt: Doubt | None
+    """Why there was none the last time."""
+    again_at: int
+    """When a login has it fetched again; milliseconds since the epoch, as the next two."""
+    refresh_at: int
+    used_at: int
+
+
+class FetchedLists:
+    """Lists by URL. `data_folder` may be empty: then nothing is kept over a restart."""
+
+    def __init__(self, fetcher: Fetcher, clock: Clock, data_folder: str = "") -> None:
+        self._fetcher = fetcher
+        self._clock = clock
+        self._folder = os.path.join(data_folder, FOLDER) if data_folder else ""
+        self._known: OrderedDict[Key, Found] = OrderedDict()
+        self._going_on: dict[Key, asyncio.Task[Found]] = {}
+        self._upkeep: asyncio.Task[None] | None = None
+        self.changes = 0
+        """How often a list was replaced by another."""
+
+    async def get(self, url: str, issuer: Facts) -> Found:
+        """Return what is known of a URL, fetched if need be."""
+        key = (url, issuer.certificate.fingerprint(hashes.SHA256()))
+        found = self._known.get(key)
+        now = self._clock.wall()
+        if found is None or now >= found.again_at:
+            return await asyncio.shield(self._fetch(key, issuer))
+        self._known[key] = replace(found, used_at=now)
+        self._known.move_to_end(key)
+        return found
+
+    async def refresh_due(self) -> None:
+        """Fetch what will end soon, or is old; forget what nobody asks for."""
+        now = self._clock.wall()
+        for key, found in list(self._known.items()):
+            if now - found.used_at > UNUSED:
+                await self._forget(key)
+            elif now >= found.refresh_at:
+                await self._fetch(key, found.issuer)
+
+    def lists(self) -> Iterator[RevocationList]:
+        """Yield the lists that are kept."""
+        return (found.list for found in self._known.values() if found.list is not None)
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        tasks = [*self._going_on.values(), *([self._upkeep] if self._upkeep else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _fetch(self, key: Key, issuer: Facts) -> "asyncio.Task[Found]":
+        """Fetch once for all who want it."""
+        task = self._going_on.get(key)
+        if task is None:
+            task = self._going_on[key] = asyncio.create_task(self._fetched(key, issuer))
+            task.add_done_callback(lambda _: self._going_on.pop(key, None))
+        if self._upkeep is None:
+            self._upkeep = asyncio.create_task(self._keep_up())
+        return task
+
+    async def _fetched(self, key: Key, issuer: Facts) -> Found:
+        before = self._known.get(key)
+        kept = before.list if before else await asyncio.to_thread(self._from_file, key, issuer)
+        if before is None and kept is not None and kept.is_current(self._clock.wall()):
+            return self._note(key, issuer, kept, None)
+        try:
+            data = await self._fetcher.get(key[0])
+            fresh = await asyncio.to_thread(_verified, data, key[0], issuer)
+        except TooMuch:
+            return self._note(key, issuer, kept, doubts.too_long(key[0]))
+        except NotFetched as error:
+            logger.warning("crl.not_fetched", url=key[0], reason=str(error))
+            return self._note(key, issuer, kept, doubts.unreachable(key[0]))
+        except Doubt as doubt:
+            logger.warning("crl.not_believed", url=key[0], reason=str(doubt))
+            return self._note(key, issuer, kept, doubt)
+        if kept is not None and kept.this_update >= fresh.this_update:
+            return self._note(key, issuer, kept, None)
+        await asyncio.to_thread(self._to_file, key, data)
+        return self._note(key, issuer, fresh, None)
+
+    def _note(self, key: Key, issuer: Facts, kept: RevocationList | None, doubt: Doubt | None) -> Found:
+        now = self._clock.wall()
+        before = self._known.get(key)
+        if kept is not (before.list if before else None):
+            self.changes += 1
+        again_at, refresh_at = now + FAILED_AGAIN, now + REFRESH_FAILED
+        if kept is not None and kept.is_current(now):
+            again_at = kept.next_update or now + WITHOUT_END
+            if doubt is None:
+                refresh_at = _refresh_at(now, again_at)
+        used_at = before.used_at if before and now < before.again_at else now
+        found = self._known[key] = Found(key[0], issuer, kept, doubt, again_at, refresh_at, used_at)
+        self._make_room(key)
+        return found
+
+    def _make_room(self, newest: Key) -> None:
+        while len(self._known) > 1 and (len(self._known) > MOST_LISTS or self._bytes() > MOST_BYTES):
+            oldest = next(key for key in self._known if key != newest)
+            del self._known[oldest]
+
+    def _bytes(self) -> int:
+        return sum(each.size for each in self.lists())
+
+    async def _forget(self, key: Key) -> None:
+        self._known.pop(key, None)
+        if self._folder:
+            await asyncio.to_thread(self._remove_file, key)
+
+    async def _keep_up(self) -> None:
+        while True:
+            await asyncio.sleep(UPKEEP_SECONDS)
+            try:
+                await self.refresh_due()
+            except Exception:  # the next time is soon
+                logger.exception("crl.upkeep_failed")
+
+    def _path(self, key: Key) -> str:
+        return os.path.join(self._folder, hashlib.sha256(key[0].encode() + b"\0" + key[1]).hexdigest() + ".crl")
+
+    def _from_file(self, key: Key, issuer: Facts) -> RevocationList | None:
+        if not self._folder:
+            return None
+        try:
+            with open(self._path(key), "rb") as file:
+                return _verified(file.read(), key[0], issuer)
+        except (OSError, Doubt):  # there is none, or a crash has torn it
+            return None
+
+    def _to_file(self, key: Key, data: bytes) -> None:
+        if not self._folder:
+            return
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            write_whole(Disk(), self._path(key), data)
+        except OSError as error:
+            logger.warning("crl.not_kept", url=key[0], reason=error.strerror)
+
+    def _remove_file(self, key: Key) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._path(key))
+
+
+def _refresh_at(now: int, end: int) -> int:
+    """Return when to fetch again: some time before the end, so that one failure is no harm."""
+    return min(now + REFRESH_AFTER, end - max((end - now) // 10, min(REFRESH_FAILED, (end - now) // 2)))
+
+
+def _verified(data: bytes, url: str, issuer: Facts) -> RevocationList:
+    """Read a list, and see that its CA has signed it; raise `Doubt`."""
+    try:
+        found = RevocationList.read(data, url)
+    except UnreadableList as error:
+        raise doubts.unparsable(url) from error
+    if not found.is_signed_by(issuer):
+        raise doubts.foreign(url)
+    return found
+
+
+def ends_at(found: RevocationList, now: Milliseconds) -> int:
+    """Return until when a current list may be believed."""
+    return found.next_update if found.next_update is not None else now + WITHOUT_END

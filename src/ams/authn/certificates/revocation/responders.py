@@ -1,0 +1,193 @@
+"""OCSP responders: a CA asked about one certificate, when it publishes no list (contract 15, A11; RFC 6960)."""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import structlog
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import ocsp
+from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
+
+from ams.authn.certificates.reading import Facts, milliseconds, read
+from ams.authn.certificates.revocation import doubts
+from ams.authn.certificates.revocation.fetching import Fetcher, NotFetched
+from ams.authn.certificates.revocation.lists import EARLY
+from ams.clock import Clock
+
+logger = structlog.get_logger("ams.authn.certificates")
+
+REMEMBERED = 10_000
+"""Answers."""
+WITHOUT_END = 5 * 60_000
+"""Milliseconds that an answer is good for which does not say how long it is."""
+_MOST_AGE = 24 * 3_600_000
+"""Milliseconds since such an answer was true, at most."""
+_TYPE = "application/ocsp-request"
+
+GOOD, REVOKED, UNKNOWN = "good", "revoked", "unknown"
+_STATUSES = {
+    ocsp.OCSPCertStatus.GOOD: GOOD,
+    ocsp.OCSPCertStatus.REVOKED: REVOKED,
+    ocsp.OCSPCertStatus.UNKNOWN: UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a responder said."""
+
+    status: str
+    """`good`, `revoked` or `unknown`."""
+    until: int
+    """Milliseconds since the epoch."""
+
+
+class _NotBelieved(Exception):
+    """An answer that is none; the text says why, for a log."""
+
+
+def responder_urls(certificate: Facts) -> list[str]:
+    """Return where a certificate's CA can be asked about it, by http or https."""
+    access = certificate.extension(x509.AuthorityInformationAccess)
+    return [
+        str(each.access_location.value)
+        for each in access or ()
+        if each.access_method == AuthorityInformationAccessOID.OCSP
+        and isinstance(each.access_location, x509.UniformResourceIdentifier)
+        and each.access_location.value.lower().startswith(("http://", "https://"))
+    ]
+
+
+class Responders:
+    """Asks responders, and remembers what they said for as long as it is good."""
+
+    def __init__(self, fetcher: Fetcher, clock: Clock) -> None:
+        self._fetcher = fetcher
+        self._clock = clock
+        self._answers: OrderedDict[tuple[bytes, int], Answer] = OrderedDict()
+        self._going_on: dict[tuple[bytes, int], asyncio.Task[Answer]] = {}
+
+    async def ask(self, certificate: Facts, issuer: Facts) -> Answer:
+        """Return what one of the certificate's responders says; raise `Doubt` when none says anything to believe."""
+        key = (issuer.certificate.fingerprint(hashes.SHA256()), certificate.serial)
+        answer = self._answers.get(key)
+        if answer is not None and self._clock.wall() < answer.until:
+            return answer
+        task = self._going_on.get(key)
+        if task is None:
+            task = self._going_on[key] = asyncio.create_task(self._asked(certificate, issuer))
+            task.add_done_callback(lambda _: self._going_on.pop(key, None))
+        answer = self._answers[key] = await asyncio.shield(task)
+        if len(self._answers) > REMEMBERED:
+            self._answers.popitem(last=False)
+        return answer
+
+    async def close(self) -> None:
+        """Stop asking."""
+        tasks = list(self._going_on.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _asked(self, certificate: Facts, issuer: Facts) -> Answer:
+        urls = responder_urls(certificate)
+        question = ocsp.OCSPRequestBuilder().add_certificate(
+            certificate.certificate,
+            issuer.certificate,
+            hashes.SHA1(),  # noqa: S303  # names the CA, and proves nothing; many responders know no other
+        )
+        asked = question.build()
+        body = asked.public_bytes(Encoding.DER)
+        for url in urls:
+            try:
+                data = await self._fetcher.post(url, body, _TYPE)
+                return self._read(data, asked, issuer)
+            except (NotFetched, _NotBelieved) as error:
+                logger.warning("ocsp.no_answer", url=url, reason=str(error))
+        raise doubts.silent(urls[0])
+
+    def _read(self, data: bytes, asked: ocsp.OCSPRequest, issuer: Facts) -> Answer:
+        try:
+            return _read(data, asked, issuer, self._clock.wall())
+        except _NotBelieved:
+            raise
+        except Exception as error:  # a parser's, of many kinds
+            raise _NotBelieved(f"it cannot be read: {error}") from error
+
+
+def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> Answer:
+    response = ocsp.load_der_ocsp_response(data)
+    if response.response_status is not ocsp.OCSPResponseStatus.SUCCESSFUL:
+        raise _NotBelieved(f"it says {response.response_status.name}")
+    _check_signed(response, issuer, now)
+    for each in response.responses:
+        if _is_about(each, asked):
+            return Answer(_STATUSES[each.certificate_status], _until(each, now))
+    raise _NotBelieved("it is about another certificate")
+
+
+def _is_about(single: ocsp.OCSPSingleResponse, asked: ocsp.OCSPRequest) -> bool:
+    return (
+        single.serial_number == asked.serial_number
+        and single.hash_algorithm.name == asked.hash_algorithm.name
+        and single.issuer_key_hash == asked.issuer_key_hash
+        and single.issuer_name_hash == asked.issuer_name_hash
+    )
+
+
+def _until(single: ocsp.OCSPSingleResponse, now: int) -> int:
+    since = milliseconds(single.this_update_utc)
+    if since > now + EARLY:
+        raise _NotBelieved("it is of the future")
+    if single.next_update_utc is None:
+        if since < now - _MOST_AGE:
+            raise _NotBelieved("it is out of date")
+        return now + WITHOUT_END
+    until = milliseconds(single.next_update_utc)
+    if until <= now:
+        raise _NotBelieved("it is out of date")
+    return until
+
+
+def _check_signed(response: ocsp.OCSPResponse, issuer: Facts, now: int) -> None:
+    """See that the CA has signed an answer, or one it has charged with that (RFC 6960, 4.2.2.2)."""
+    if _has_signed(issuer.certificate, response):
+        return
+    for each in response.certificates:
+        if _is_charged(each, issuer, now) and _has_signed(each, response):
+            return
+    raise _NotBelieved("it is not signed by the CA, nor by one that may answer for it")
+
+
+def _is_charged(certificate: x509.Certificate, issuer: Facts, now: int) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer.certificate)
+    except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    facts = read(certificate)
+    usage = facts.extension(x509.ExtendedKeyUsage)
+    return (
+        usage is not None and ExtendedKeyUsageOID.OCSP_SIGNING in usage and facts.not_before <= now <= facts.not_after
+    )
+
+
+def _has_signed(signer: x509.Certificate, response: ocsp.OCSPResponse) -> bool:
+    key, signature, body = signer.public_key(), response.signature, response.tbs_response_bytes
+    algorithm = response.signature_hash_algorithm
+    try:
+        if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey):
+            key.verify(signature, body)
+        elif isinstance(key, rsa.RSAPublicKey) and algorithm is not None:
+            key.verify(signature, body, padding.PKCS1v15(), algorithm)
+        elif isinstance(key, ec.EllipticCurvePublicKey) and algorithm is not None:
+            key.verify(signature, body, ec.ECDSA(algorithm))
+        else:
+            return False
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError):
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""A CA with one below it, a folder that trusts it, and a server with its lists, for all tests of the room."""
+
+import ipaddress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from ams.authn.certificates.checks import CertificateChecks, CheckOptions
+from ams.authn.certificates.hosts import HostCheck
+from ams.authn.values import Presented
+from ams.clock import ManualClock
+from ams.push.guard import Guard
+from tests.support.authorities import NOW, Authority, Credentials
+from tests.support.publishing import Publishing, published
+
+LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
+
+
+@dataclass(frozen=True)
+class World:
+    """Who signs and who has signed; made once, as keys and signatures take their time."""
+
+    root: Authority
+    below: Authority
+    """A CA below the root, with a list of its own in the certificate of the root's."""
+    jane: Credentials
+    """Signed by the root, with a list at `/root.crl`."""
+
+
+@dataclass
+class Site:
+    """A folder of authorities, and checks that read it."""
+
+    folder: Path
+    clock: ManualClock
+    stack: AsyncExitStack
+    hosts: HostCheck | None = None
+    guard: Guard = field(default_factory=lambda: Guard(LOOPBACK))
+
+    def trusts(self, *authorities: x509.Certificate, name: str = "ca.pem") -> None:
+        pems = [each.public_bytes(Encoding.PEM) for each in authorities]
+        (self.folder / name).write_bytes(b"".join(pems))
+
+    def has_list(self, data: bytes, name: str = "ca.r0") -> None:
+        (self.folder / name).write_bytes(data)
+
+    def checks(self, **options: object) -> CertificateChecks:
+        chosen = CheckOptions(folder=str(self.folder), **options)  # type: ignore[arg-type]
+        checks = CertificateChecks(chosen, self.guard, self.clock, hosts=self.hosts)
+        self.stack.push_async_callback(checks.close)
+        return checks
+
+    async def check(self, leaf: Credentials | x509.Certificate, *chain: x509.Certificate, **options: object) -> None:
+        await self.checks(**options).check(presented(leaf, *chain), "127.0.0.1", verify_host=self.hosts is not None)
+
+
+def presented(leaf: Credentials | x509.Certificate, *chain: x509.Certificate) -> Presented:
+    return Presented(leaf.certificate if isinstance(leaf, Credentials) else leaf, chain)
+
+
+@pytest.fixture(scope="session")
+def running_publishing() -> Iterator[Publishing]:
+    with published() as publishing:
+        yield publishing
+
+
+@pytest.fixture
+def publishing(running_publishing: Publishing) -> Publishing:
+    """A server of lists, shared by tests, that has nothing yet."""
+    running_publishing.forget()
+    return running_publishing
+
+
+@pytest.fixture(scope="session")
+def world(running_publishing: Publishing) -> World:
+    root = Authority.make("Test Root")
+    below = Authority.make("Test CA", issuer=root, crl_urls=[running_publishing.url("/root.crl")])
+    return World(root, below, root.signs("Jane", crl_urls=[running_publishing.url("/root.crl")]))
+
+
+@pytest.fixture
+async def site(tmp_path: Path, world: World) -> AsyncIterator[Site]:
+    """A site that trusts the root."""
+    folder = tmp_path / "authorities"
+    folder.mkdir()
+    async with AsyncExitStack() as stack:
+        made = Site(folder, ManualClock(int(NOW.timestamp()) * 1000), stack)
+        made.trusts(world.root.certificate)
+        yield made

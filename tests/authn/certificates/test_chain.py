@@ -1,0 +1,190 @@
+"""Chains, dates, usage and proxy certificates: what is said of each certificate that is not believed."""
+
+from collections.abc import Callable
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from ams.errors import CertificateRefused
+from tests.authn.certificates.conftest import Site, World
+from tests.support.authorities import (
+    CLIENT,
+    DAY,
+    NO_CA,
+    NOW,
+    SERVER,
+    Authority,
+    Credentials,
+    key_usage,
+    name_of,
+)
+
+UNTRUSTED = "Your certificate is not of a CA that is trusted here"
+
+
+async def refused(site: Site, leaf: Credentials | x509.Certificate, *chain: x509.Certificate) -> str:
+    with pytest.raises(CertificateRefused) as caught:
+        await site.check(leaf, *chain, verify_certificate=False)
+    return caught.value.message
+
+
+async def test_a_certificate_of_a_trusted_ca_is_believed(site: Site, world: World) -> None:
+    await site.check(world.jane, verify_certificate=False)
+
+
+async def test_a_chain_is_found_among_what_a_client_shows_in_any_order(site: Site, world: World) -> None:
+    leaf = world.below.signs()
+
+    await site.check(leaf, world.root.certificate, world.below.certificate, verify_certificate=False)
+    assert await refused(site, leaf) == UNTRUSTED
+
+
+async def test_a_certificate_of_the_folder_ends_a_chain_though_another_has_signed_it(site: Site, world: World) -> None:
+    site.trusts(world.below.certificate)
+
+    await site.check(world.below.signs(), verify_certificate=False)
+    assert await refused(site, world.jane) == UNTRUSTED
+
+
+@pytest.mark.parametrize("verify", [False, True])
+async def test_an_expired_certificate_hears_the_contracts_text(site: Site, world: World, verify: bool) -> None:
+    leaf = world.root.signs(not_after=NOW - DAY)
+
+    with pytest.raises(CertificateRefused, match="^Your certificate has expired$"):
+        await site.check(leaf, verify_certificate=verify)
+
+
+async def test_a_certificate_of_tomorrow_hears_the_contracts_text(site: Site, world: World) -> None:
+    assert await refused(site, world.root.signs(not_before=NOW + DAY)) == "Your certificate is not active yet"
+
+
+async def test_an_expired_ca_is_named(site: Site, world: World) -> None:
+    old = Authority.make("Old CA", issuer=world.root, not_after=NOW - DAY)
+
+    said = await refused(site, old.signs(), old.certificate)
+    assert said == "Your certificate is of a CA whose own has expired: CN=Old CA"
+
+
+def unknown(_: World) -> Credentials:
+    return Authority.make("Stranger").signs()
+
+
+def self_signed(_: World) -> Credentials:
+    return Authority.make("Stranger", usage=["digital_signature"])
+
+
+def namesake(_: World) -> Credentials:
+    return Authority.make("Test Root").signs()
+
+
+def not_understood(world: World) -> Credentials:
+    odd = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00")
+    return world.root.signs(extensions=[(odd, True)])
+
+
+def for_servers(world: World) -> Credentials:
+    return world.root.signs(extensions=[NO_CA, SERVER])
+
+
+def for_encryption(world: World) -> Credentials:
+    return world.root.signs(extensions=[NO_CA, key_usage("key_encipherment")])
+
+
+def a_ca(world: World) -> Credentials:
+    return Authority.make("Another CA", issuer=world.root)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (unknown, UNTRUSTED),
+        (self_signed, "Your certificate is self-signed, and not trusted here"),
+        (namesake, "Your certificate is not signed by the CA it names"),
+        (not_understood, "Your certificate has a critical extension that is not understood here"),
+        (for_servers, "Your certificate is not for clients: its extended key usage does not say so"),
+        (for_encryption, "Your certificate is not for clients: its key usage allows no signature"),
+        (a_ca, "Your certificate is one of a CA, which cannot log in"),
+    ],
+)
+async def test_each_certificate_that_is_not_believed_is_told_why(
+    site: Site, world: World, made: Callable[[World], Credentials], said: str
+) -> None:
+    assert await refused(site, made(world)) == said
+
+
+async def test_a_ca_below_one_that_allows_none_is_refused(site: Site, world: World) -> None:
+    short = Authority.make("Short CA", issuer=world.root, path_length=0)
+    low = Authority.make("Low CA", issuer=short)
+
+    said = await refused(site, low.signs(), low.certificate, short.certificate)
+    assert said == "Your certificate is of a CA below one that allows no such CA"
+
+
+async def test_nobody_but_a_ca_signs_certificates(site: Site, world: World) -> None:
+    user = world.root.signs("Jane", extensions=[NO_CA, key_usage("digital_signature")])
+    forger = Authority(user.certificate, user.key)
+
+    assert (await refused(site, forger.signs("Mallory"), user.certificate)).startswith("Your certificate ")
+
+
+@pytest.mark.parametrize(
+    "extensions",
+    [
+        [NO_CA, CLIENT],
+        [(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE]), False)],
+        [key_usage("key_agreement")],
+        [],
+    ],
+)
+async def test_certificates_that_are_for_clients_are_believed(
+    site: Site, world: World, extensions: list[tuple[x509.ExtensionType, bool]]
+) -> None:
+    await site.check(world.root.signs(extensions=extensions), verify_certificate=False)
+
+
+@pytest.mark.parametrize("oid", ["1.3.6.1.5.5.7.1.14", "1.3.6.1.4.1.3536.1.222"])
+async def test_a_proxy_certificate_is_refused_with_what_to_use_instead(site: Site, world: World, oid: str) -> None:
+    user = Authority(world.jane.certificate, world.jane.key)
+    info = (x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), bytes.fromhex("300c300a06082b06010505071501")), True)
+    proxy = user.signs([("CN", "Jane"), ("CN", "4711")], extensions=[info])
+
+    said = await refused(site, proxy, world.jane.certificate)
+    assert said == (
+        "Your certificate is a proxy certificate, which cannot log in. Use the host or user certificate itself"
+    )
+
+
+@pytest.mark.parametrize("name", ["proxy", "limited proxy"])
+async def test_a_proxy_certificate_of_the_oldest_kind_is_refused_too(site: Site, world: World, name: str) -> None:
+    user = Authority(world.jane.certificate, world.jane.key)
+
+    said = await refused(site, user.signs([("CN", "Jane"), ("CN", name)]), world.jane.certificate)
+    assert "is a proxy certificate" in said
+
+
+async def test_somebody_who_is_called_proxy_is_none(site: Site, world: World) -> None:
+    await site.check(world.root.signs([("O", "Acme"), ("CN", "proxy")]), verify_certificate=False)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+async def test_in_development_a_certificate_of_anybody_is_believed(site: Site, verify: bool) -> None:
+    await site.check(Authority.make("Stranger").signs(), trust_unknown_cas=True, verify_certificate=verify)
+
+
+async def test_in_development_dates_count_only_where_certificates_are_verified(site: Site) -> None:
+    old = Authority.make("Stranger").signs(not_after=NOW - DAY)
+
+    await site.check(old, trust_unknown_cas=True, verify_certificate=False)
+    with pytest.raises(CertificateRefused, match="has expired"):
+        await site.check(old, trust_unknown_cas=True, verify_certificate=True)
+
+
+async def test_a_hundred_thousand_bytes_of_extensions_are_read(site: Site, world: World) -> None:
+    big = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x04\x83\x01\x86\xa0" + bytes(100_000))
+
+    await site.check(world.root.signs(extensions=[NO_CA, (big, False)]), verify_certificate=False)
+
+
+async def test_an_empty_subject_is_believed_as_it_is_signed(site: Site, world: World) -> None:
+    await site.check(world.root.signs(name_of([])), verify_certificate=False)

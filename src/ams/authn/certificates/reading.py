@@ -6,6 +6,7 @@ all of them, and what cannot be read is one refusal (contract 15, A19).
 
 import contextlib
 import datetime
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from ams.clock import Milliseconds
 
 Kind = TypeVar("Kind", bound=x509.ExtensionType)
 
+_UNWRITABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _WARNINGS = threading.Lock()
 
 
@@ -86,4 +88,4 @@ def quietly() -> Iterator[None]:
 
 def _is_text(value: object) -> bool:
     """Whether a value can be written down: control characters are no part of a name, and databases take no NUL."""
-    return isinstance(value, str) and not any(letter < " " or letter == "\x7f" for letter in value)
+    return isinstance(value, str) and _UNWRITABLE.search(value) is None

@@ -1,0 +1,137 @@
+"""All checks together: what is remembered, what is measured, and that nothing a client sends raises anything else."""
+
+import asyncio
+import datetime
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ams.authn.certificates.checks import CertificateChecks, CheckOptions
+from ams.authn.certificates.reading import quietly
+from ams.authn.certificates.refusals import KINDS
+from ams.authn.values import Presented
+from ams.clock import SystemClock
+from ams.distinguished_names import of_certificate
+from ams.errors import CertificateRefused, Unavailable
+from ams.push.guard import Guard
+from tests.authn.certificates.conftest import Site, World, presented
+from tests.support.authorities import CLIENT, NO_CA, NOW, Authority, distribution_points, key_usage
+from tests.support.publishing import Publishing
+
+
+async def test_what_passed_is_remembered_for_a_minute(site: Site, world: World) -> None:
+    site.has_list(world.root.crl())
+    checks = site.checks()
+    for _ in range(3):
+        await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
+    assert checks.figures().remembered == 2
+
+    site.clock.advance(60_000)
+    await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
+    assert checks.figures().remembered == 2
+
+
+async def test_nothing_is_remembered_beyond_the_end_of_a_certificate_or_its_list(site: Site, world: World) -> None:
+    seconds = datetime.timedelta(seconds=10)
+    site.has_list(world.root.crl(next_update=NOW + 2 * seconds))
+    checks = site.checks()
+    brief = presented(world.root.signs(not_after=NOW + seconds))
+    jane = presented(world.jane)
+    await checks.check(brief, "127.0.0.1", verify_host=False)
+    await checks.check(jane, "127.0.0.1", verify_host=False)
+
+    site.clock.advance(11_000)
+    await checks.check(jane, "127.0.0.1", verify_host=False)
+    with pytest.raises(CertificateRefused, match="has expired"):
+        await checks.check(brief, "127.0.0.1", verify_host=False)
+    site.clock.advance(10_000)
+    with pytest.raises(Unavailable):
+        await checks.check(jane, "127.0.0.1", verify_host=False)
+
+
+async def test_another_chain_is_another_question(site: Site, world: World, publishing: Publishing) -> None:
+    publishing.puts("/root.crl", world.root.crl())
+    leaf = world.below.signs(crl_urls=[publishing.puts("/below.crl", world.below.crl())])
+    checks = site.checks()
+
+    await checks.check(presented(leaf, world.below.certificate), "127.0.0.1", verify_host=False)
+    with pytest.raises(CertificateRefused):
+        await checks.check(presented(leaf), "127.0.0.1", verify_host=False)
+
+
+async def test_refusals_are_counted_by_kind(site: Site, world: World, publishing: Publishing) -> None:
+    checks = site.checks()
+    for leaf in (Authority.make("Stranger").signs(), world.root.signs(), world.jane):
+        with pytest.raises((CertificateRefused, Unavailable)):
+            await checks.check(presented(leaf), "127.0.0.1", verify_host=False)
+
+    figures = checks.figures()
+    assert (figures.checks, figures.fetches, figures.failed_fetches) == (3, 1, 1)
+    assert set(figures.refused) == set(KINDS)
+    assert {kind: count for kind, count in figures.refused.items() if count} == {"chain": 1, "no_list": 1, "doubt": 1}
+
+
+async def test_a_login_does_not_wait_for_ever_and_closing_ends_all(
+    site: Site, world: World, publishing: Publishing
+) -> None:
+    publishing.puts("/root.crl", world.root.crl())
+    publishing.held.clear()
+    checks = site.checks()
+    checks._fetcher._seconds = 0.05
+
+    with pytest.raises(Unavailable, match="Could not access CRL"):
+        await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
+    publishing.held.set()
+
+
+AUTHORITY = Authority.make("Test Root")
+FULL = AUTHORITY.signs(
+    [("C", "GR"), ("O", "Acme"), ("CN", "Jane"), ("E", "a@b.c"), ("DC", "org")],
+    extensions=[NO_CA, CLIENT, key_usage("digital_signature"), distribution_points("http://127.0.0.1:1/x.crl")],
+    hosts=["a.example.org", "127.0.0.1"],
+    ocsp_urls=["http://127.0.0.1:1/ocsp"],
+).certificate
+BODY = FULL.tbs_certificate_bytes
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a19_changed_bytes_of_a_signed_certificate_raise_nothing_but_refusals(
+    site_of_all: CheckOptions, changes: list[tuple[int, int]]
+) -> None:
+    body = bytearray(BODY)
+    for place, value in changes:
+        body[place] = value
+    try:
+        with quietly():
+            odd = AUTHORITY.signs_changed(FULL, BODY, bytes(body))
+    except ValueError:
+        return  # no certificate for any reader: the session has none then
+    for options in (
+        site_of_all,
+        CheckOptions(trust_unknown_cas=True),
+        CheckOptions(folder=site_of_all.folder, policy="warn"),
+    ):
+        asyncio.run(_checked(options, odd))
+
+
+async def _checked(options: CheckOptions, certificate: x509.Certificate) -> None:
+    checks = CertificateChecks(options, Guard(), SystemClock())
+    try:
+        await checks.check(Presented(certificate, (certificate,)), "127.0.0.1", verify_host=False)
+        with quietly():
+            of_certificate(certificate.subject).encode()
+    except (CertificateRefused, Unavailable):
+        pass
+    finally:
+        await checks.close()
+
+
+@pytest.fixture(scope="module")
+def site_of_all(tmp_path_factory: pytest.TempPathFactory) -> CheckOptions:
+    folder = tmp_path_factory.mktemp("authorities")
+    (folder / "ca.pem").write_bytes(AUTHORITY.certificate.public_bytes(Encoding.PEM))
+    return CheckOptions(folder=str(folder))

@@ -1,0 +1,126 @@
+"""Subjects: real certificates in the normal form of contract 10, and what that form cannot say."""
+
+import pytest
+from cryptography import x509
+from cryptography.x509.name import _ASN1Type
+from cryptography.x509.oid import NameOID
+
+from ams.authn.certificates.reading import subject_of
+from ams.authn.certificates.subject import subject_sha256, unrepresentable
+from ams.distinguished_names import normalised, of_certificate
+from ams.errors import CertificateRefused
+from tests.authn.certificates.conftest import Site, World
+from tests.support.authorities import name_of
+
+Pairs = list[tuple[str, str]]
+COMPANY: Pairs = [("C", "TC"), ("ST", "TN"), ("L", "CITY"), ("O", "COMPANY")]
+TABLE: list[tuple[Pairs, str]] = [
+    (COMPANY, "O=COMPANY,L=CITY,ST=TN,C=TC"),
+    ([*COMPANY, ("DC", "v1"), ("DC", "v2")], "O=COMPANY,L=CITY,ST=TN,C=TC,DC=v1+DC=v2"),
+    (
+        [
+            *COMPANY, ("DC", "v1"), ("DC", "v2"), ("CN", "service/example.com"), ("STREET", "7 Street Ave"),
+            ("OU", "organizational unit 2"), ("POSTALCODE", "17121"), ("E", "email@example.com"),
+        ],
+        "E=email@example.com,CN=service/example.com,OU=organizational unit 2,O=COMPANY,POSTALCODE=17121,"
+        "STREET=7 Street Ave,L=CITY,ST=TN,C=TC,DC=v1+DC=v2",
+    ),
+    (
+        [
+            ("DC", "org"), ("DC", "terena"), ("DC", "tcs"), ("C", "DE"), ("O", "hosts"), ("O", "GermanGrid"),
+            ("OU", "DESY"), ("CN", "host/example.com"),
+        ],
+        "CN=host/example.com,OU=DESY,O=hosts+O=GermanGrid,C=DE,DC=org+DC=terena+DC=tcs",
+    ),
+    (
+        [
+            ("C", "GR"), ("ST", "Attikí"),
+            ("O", "NATIONAL INFRASTRUCTURES FOR RESEARCH & TECHNOLOGY S.A."), ("CN", "*.einfra.grnet.gr"),
+        ],
+        "CN=*.einfra.grnet.gr,O=NATIONAL INFRASTRUCTURES FOR RESEARCH & TECHNOLOGY S.A.,ST=Attikí,C=GR",
+    ),
+    ([("C", "GR"), ("O", "Acme, Inc. + Co"), ("CN", "Jane"), ("CN", "12345")], r"CN=12345,O=Acme\, Inc. \+ Co,C=GR"),
+    ([("E", "a@b.c")], "E=a@b.c,"),
+    ([("DC", "org")], ",DC=org"),
+    ([("CN", ""), ("C", "GR")], "C=GR"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("subject", "form"), TABLE)
+def test_a25_real_certificates_have_the_normal_form_of_the_contract(world: World, subject: Pairs, form: str) -> None:
+    read = subject_of(world.root.signs(subject).certificate)
+
+    assert of_certificate(read) == form
+    assert normalised(form) == form
+
+
+@pytest.mark.parametrize("kind", [_ASN1Type.BMPString, _ASN1Type.UTF8String, _ASN1Type.UniversalString])
+def test_a25_how_a_value_is_encoded_does_not_matter(world: World, kind: _ASN1Type) -> None:
+    state = x509.NameAttribute(NameOID.STATE_OR_PROVINCE_NAME, "Attikí", _type=kind)
+
+    assert of_certificate(subject_of(world.root.signs(x509.Name([state])).certificate)) == "ST=Attikí"
+
+
+def test_a25_a_value_in_the_letters_of_old_certificates_is_read(world: World) -> None:
+    usual = world.root.signs([("C", "GR"), ("CN", "UNUSUAL!")]).certificate
+    old = world.root.signs_changed(usual, b"\x0c\x08UNUSUAL!", b"\x14\x08UNUSUAL!")
+
+    assert of_certificate(subject_of(old)) == "CN=UNUSUAL!,C=GR"
+
+
+def test_a25_values_of_one_relative_name_count_one_by_one(world: World) -> None:
+    both = [x509.NameAttribute(NameOID.COMMON_NAME, "x"), x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "a")]
+    subject = x509.Name([x509.RelativeDistinguishedName(both), *name_of([("OU", "b")]).rdns])
+
+    assert of_certificate(subject_of(world.root.signs(subject).certificate)) == "CN=x,OU=a+OU=b"
+
+
+@pytest.mark.parametrize(
+    ("subject", "why"),
+    [
+        ([], "it is empty"),
+        ([("CN", "Jane"), ("CN", "12345")], "it has several CN"),
+        ([("SERIALNUMBER", "1"), ("SERIALNUMBER", "2")], "it has several SERIALNUMBER"),
+        ([("CN", "Jane"), ("UID", "jane")], "its UID is not in the normal form"),
+        ([("CN", "Jane"), ("TITLE", "Dr")], "its 2.5.4.12 is not in the normal form"),
+        ([("CN", ""), ("O", "Acme")], "its CN is not in the normal form"),
+        ([("E", "a@b.c+E=d@e.f")], "its E has characters that are not escaped in the normal form"),
+        ([("CN", "x"), ("DC", "org,O=Acme")], "its DC has characters that are not escaped in the normal form"),
+        ([("CN", "x"), ("DC", " org")], "its DC has characters that are not escaped in the normal form"),
+    ],
+)
+def test_a8_what_the_normal_form_cannot_say_is_told(subject: Pairs, why: str) -> None:
+    assert unrepresentable(name_of(subject)) == why
+
+
+@pytest.mark.parametrize("subject", [each for each, form in TABLE if "12345" not in form and form[2:] != "GR"])
+def test_a8_usual_subjects_can_be_said(subject: Pairs) -> None:
+    assert unrepresentable(name_of(subject)) is None
+
+
+def test_a8_the_digest_tells_subjects_of_one_normal_form_apart() -> None:
+    one, other = name_of([("CN", "a"), ("CN", "b")]), name_of([("CN", "b")])
+
+    assert of_certificate(one) == of_certificate(other)
+    assert subject_sha256(one) != subject_sha256(other)
+    assert len(subject_sha256(one)) == 64
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"\x0c\x08UNUSUAL!", b"\x0c\x08UNU\xff\xfe\xfd!!"),  # no UTF-8
+        (b"\x0c\x08UNUSUAL!", b"\x14\x08\xff\xfe\xfd\xfcUSUA"),  # T.61
+        (b"\x0c\x08UNUSUAL!", b"\x02\x08UNUSUAL!"),  # a number
+        (b"\x0c\x08UNUSUAL!", b"\x03\x08\x00NUSUAL!"),  # bits
+        (b"\x0c\x08UNUSUAL!", b"\x30\x08\x0c\x06NUSUAL"),  # a sequence
+        (b"\x0c\x08UNUSUAL!", b"\x0c\x08UNUSU\x00L!"),  # NUL
+        (b"\x0c\x08UNUSUAL!", b"\x0c\x08UNUSU\nL!"),
+    ],
+)
+async def test_a19_a_subject_that_cannot_be_read_is_refused(site: Site, world: World, old: bytes, new: bytes) -> None:
+    usual = world.root.signs([("C", "GR"), ("CN", "UNUSUAL!")])
+    odd = world.root.signs_changed(usual.certificate, old, new)
+
+    with pytest.raises(CertificateRefused, match=r"^Your certificate (has a subject that )?cannot be read$"):
+        await site.check(odd)

@@ -82,3 +82,17 @@ def test_files_that_did_not_change_are_not_read_again(site: Site, world: World) 
     assert folder.trust.lists[world.root.certificate.subject.public_bytes()][0] is known[0]
     folder.reload()
     assert folder.trust.generation == 2
+
+
+async def test_a_list_that_is_being_written_does_not_take_the_place_of_the_old_one(site: Site, world: World) -> None:
+    data = world.root.crl([7])
+    site.has_list(data)
+    checks = site.checks()
+    site.has_list(data[:100])
+    checks.reload()
+
+    with pytest.raises(CertificateRefused, match="revoked"):
+        await checks.check(presented(world.root.signs(serial=7)), "127.0.0.1", verify_host=False)
+    os.unlink(site.folder / "ca.r0")
+    checks.reload()
+    assert not checks.figures().lists

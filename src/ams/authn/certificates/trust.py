@@ -8,6 +8,7 @@ the others count all the same.
 import asyncio
 import os
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -51,6 +52,7 @@ class _Content(NamedTuple):
     stamp: Stamp
     certificates: tuple[x509.Certificate, ...] = ()
     lists: tuple[RevocationList, ...] = ()
+    is_broken: bool = False
 
 
 class TrustFolder:
@@ -63,6 +65,7 @@ class TrustFolder:
         self._trust = Trust()
         self._looked_at: int | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._reading = threading.Lock()
         self.reload()
 
     async def current(self) -> Trust:
@@ -75,6 +78,10 @@ class TrustFolder:
 
     def reload(self) -> Trust:
         """Read what changed, now; blocks. Raises nothing: what cannot be read is logged."""
+        with self._reading:
+            return self._reload()
+
+    def _reload(self) -> Trust:
         self._looked_at = self._clock.monotonic()
         found = self._read()
         if found != self._contents or not self._trust.generation:
@@ -104,11 +111,16 @@ class TrustFolder:
 
     def _read(self) -> dict[str, _Content]:
         """Read the files that are new or have another stamp, and take over the others."""
-        found: dict[str, _Content] = {}
-        for path, stamp in self._stamps().items():
-            known = self._contents.get(path)
-            found[path] = known if known and known.stamp == stamp else _content(path, stamp)
-        return found
+        return {path: self._content(path, stamp) for path, stamp in self._stamps().items()}
+
+    def _content(self, path: str, stamp: Stamp) -> _Content:
+        known = self._contents.get(path)
+        if known is not None and known.stamp == stamp:
+            return known
+        fresh = _content(path, stamp)
+        if fresh.is_broken and known is not None and known.lists and not known.certificates:
+            return known._replace(stamp=stamp)  # perhaps it is being written; its old list says when it ends
+        return fresh
 
     def _stamps(self) -> dict[str, Stamp]:
         if not self._folder:
@@ -141,7 +153,7 @@ def _content(path: str, stamp: Stamp) -> _Content:
         return _Content(stamp, _certificates(path, data), _lists(path, data) if b"X509 CRL" in data else ())
     except (OSError, ValueError, UnreadableList) as error:
         logger.error("authority.unreadable", file=path, reason=str(error))
-        return _Content(stamp)
+        return _Content(stamp, is_broken=True)
 
 
 def _certificates(path: str, data: bytes) -> tuple[x509.Certificate, ...]:

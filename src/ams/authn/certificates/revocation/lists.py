@@ -42,20 +42,17 @@ class RevocationList:
     @classmethod
     def read(cls, data: bytes, source: str) -> "RevocationList":
         """Read a list, PEM or DER; raise `UnreadableList`."""
-        with quietly():
-            try:
-                is_pem = data.lstrip().startswith(b"-----")
-                crl = x509.load_pem_x509_crl(data) if is_pem else x509.load_der_x509_crl(data)
+        try:
+            is_pem = data.lstrip().startswith(b"-----")
+            crl = x509.load_pem_x509_crl(data) if is_pem else x509.load_der_x509_crl(data)
+            with quietly():  # not the whole: a long list takes a while, and others wait
                 scope = next(
                     (e.value for e in crl.extensions if isinstance(e.value, x509.IssuingDistributionPoint)), None
                 )
                 issuer, odd = crl.issuer.public_bytes(), _odd(crl.extensions, scope)
                 since, until = crl.last_update_utc, crl.next_update_utc
-            except Exception as error:  # a parser's, of many kinds
-                raise UnreadableList(str(error)) from error
-        try:
             serials = frozenset(each.serial_number for each in crl)
-        except Exception as error:
+        except Exception as error:  # a parser's, of many kinds
             raise UnreadableList(str(error)) from error
         return cls(
             source,

@@ -97,6 +97,17 @@ class Secrets:
         except (InvalidTag, ValueError):
             raise Damaged(f"the stored push secret of subscription {subscription} is damaged; rotate it") from None
 
+    def seal(self, text: str, bound: str) -> bytes:
+        """Encrypt a text so that it can be read back for this owner only, whatever that is."""
+        return self._sealed(text, _of_other(bound))
+
+    def open(self, sealed: bytes, bound: str) -> str:
+        """Read an encrypted text; raise `Damaged` when it is not what was written for this owner."""
+        try:
+            return self._opened(sealed, _of_other(bound))
+        except (InvalidTag, ValueError):
+            raise Damaged(f"the stored secret of {bound} is damaged; set it anew") from None
+
     def _sealed(self, text: str, bound: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, text.encode(), bound)
@@ -108,6 +119,11 @@ class Secrets:
 def _of_push(subscription: SubscriptionId) -> bytes:
     """Return what a secret of push is bound to; no user is called so, so no secret can pass for a token."""
     return b"push " + subscription.encode()
+
+
+def _of_other(bound: str) -> bytes:
+    """Return what any other secret is bound to, so that it passes for neither of those above."""
+    return b"other " + bound.encode()
 
 
 def _derived(key: bytes, purpose: bytes) -> bytes:

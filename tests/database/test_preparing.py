@@ -14,10 +14,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine
 
+from ams.authn.store.schema import AUTHN
 from ams.database import preparing
+from ams.database.schema import Schema
 from ams.errors import Unusable
-from ams.registry.schema import REGISTRY, SHARED
-from ams.registry.tables import METADATA
+from ams.registry.schema import REGISTRY
 from tests.registry.conftest import ENGINES
 
 
@@ -49,6 +50,12 @@ def connection(dialect: str) -> Iterator[Connection]:
         yield opened
 
 
+@pytest.fixture(params=[REGISTRY, AUTHN], ids=lambda schema: schema.what)
+def schema(request: pytest.FixtureRequest) -> Schema:
+    found: Schema = request.param
+    return found
+
+
 def described(connection: Connection) -> dict[str, list[str]]:
     """Return columns, constraints and indexes of each table, in whatever order."""
     if connection.dialect.name == "postgresql":
@@ -75,66 +82,86 @@ CATALOGUES = """
 """
 
 
-def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, dialect: str) -> None:
-    preparing.migrate(connection, REGISTRY)
+def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, dialect: str, schema: Schema) -> None:
+    preparing.migrate(connection, schema)
     migrated = described(connection)
     connection.rollback()
     with empty_database(dialect) as new:
-        preparing.create(new, REGISTRY)
+        preparing.create(new, schema)
         created = described(new)
 
     assert migrated == created
 
 
-def test_migrations_leave_nothing_to_do(connection: Connection) -> None:
-    preparing.migrate(connection, REGISTRY)
+def test_migrations_leave_nothing_to_do(connection: Connection, schema: Schema) -> None:
+    preparing.migrate(connection, schema)
 
-    tables = [METADATA, SHARED] if connection.dialect.name == "postgresql" else [METADATA]
-    assert compare_metadata(MigrationContext.configure(connection), tables) == []
+    tables = [schema.tables, schema.shared] if connection.dialect.name == "postgresql" else [schema.tables]
+    assert compare_metadata(ours(connection, schema), tables) == []
 
 
-def test_the_head_is_the_newest_migration() -> None:
+def test_the_head_is_the_newest_migration(schema: Schema) -> None:
     config = Config()
-    config.set_main_option("script_location", "ams.registry:migrations")
+    config.set_main_option("script_location", schema.migrations)
 
-    assert ScriptDirectory.from_config(config).get_current_head() == REGISTRY.head
+    assert ScriptDirectory.from_config(config).get_current_head() == schema.head
 
 
-def test_preparing_twice_changes_nothing(connection: Connection) -> None:
-    preparing.prepare(connection, REGISTRY)
+def test_preparing_twice_changes_nothing(connection: Connection, schema: Schema) -> None:
+    preparing.prepare(connection, schema)
     before = described(connection)
 
-    preparing.prepare(connection, REGISTRY)
+    preparing.prepare(connection, schema)
 
     assert described(connection) == before
 
 
-def test_a_database_of_an_older_version_is_migrated(connection: Connection) -> None:
-    connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+def test_a_database_of_an_older_version_is_migrated(connection: Connection, schema: Schema) -> None:
+    connection.exec_driver_sql(f"CREATE TABLE {schema.version} (version_num VARCHAR(32) NOT NULL)")
 
-    preparing.prepare(connection, REGISTRY)
+    preparing.prepare(connection, schema)
 
-    assert set(METADATA.tables) <= set(described(connection))
-    assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == REGISTRY.head
+    assert set(schema.tables.tables) <= set(described(connection))
+    assert connection.exec_driver_sql(f"SELECT version_num FROM {schema.version}").scalar() == schema.head
 
 
-def test_a_database_of_a_newer_version_is_refused(connection: Connection) -> None:
-    preparing.create(connection, REGISTRY)
-    connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+def test_a_database_of_a_newer_version_is_refused(connection: Connection, schema: Schema) -> None:
+    preparing.create(connection, schema)
+    connection.exec_driver_sql(f"UPDATE {schema.version} SET version_num = '9999'")
 
     with pytest.raises(Unusable, match="newer version"):
-        preparing.prepare(connection, REGISTRY)
+        preparing.prepare(connection, schema)
 
 
-def test_somebody_elses_database_is_refused(connection: Connection) -> None:
-    connection.exec_driver_sql("CREATE TABLE letters (text TEXT)")
+def ours(connection: Connection, schema: Schema) -> MigrationContext:
+    return MigrationContext.configure(connection, opts={"version_table": schema.version})
+
+
+@pytest.mark.parametrize(
+    ("schema", "table"), [(REGISTRY, "letters"), (AUTHN, "authn_letters")], ids=["registry", "certificate service"]
+)
+def test_somebody_elses_database_is_refused(connection: Connection, schema: Schema, table: str) -> None:
+    connection.exec_driver_sql(f"CREATE TABLE {table} (text TEXT)")
 
     with pytest.raises(Unusable, match="belongs to something else"):
-        preparing.prepare(connection, REGISTRY)
+        preparing.prepare(connection, schema)
 
 
-def test_the_migrations_lie_inside_the_package() -> None:
-    folder = Path(sys.modules["ams.registry.schema"].__file__ or "").parent / "migrations"
+@pytest.mark.parametrize("first", [REGISTRY, AUTHN], ids=lambda schema: schema.what)
+def test_the_registry_and_the_certificate_service_share_a_database_whoever_comes_first(
+    connection: Connection, first: Schema
+) -> None:
+    second = AUTHN if first is REGISTRY else REGISTRY
+
+    for each in (first, second, first, second):
+        preparing.prepare(connection, each)
+
+    assert set(REGISTRY.tables.tables) | set(AUTHN.tables.tables) <= set(described(connection))
+
+
+def test_the_migrations_lie_inside_the_package(schema: Schema) -> None:
+    package = schema.migrations.partition(":")[0]
+    folder = Path(sys.modules[f"{package}.schema"].__file__ or "").parent / "migrations"
 
     assert (folder / "env.py").is_file()
     assert list((folder / "versions").glob("v*.py"))

@@ -79,6 +79,20 @@ class Binding:
     """The last login, to the minute (A5)."""
 
 
+READ, WRITE = "read", "write"
+"""What a key opens: looking, or changing too (15, A15)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A named key of the management interface; the secret itself is shown once and kept nowhere."""
+
+    name: str
+    scope: str
+    """`read` or `write`."""
+    created_on: Milliseconds
+
+
 @dataclass(frozen=True, slots=True)
 class Presented:
     """What a client showed, or a trusted proxy says it showed; the client has proved to hold the leaf's key."""

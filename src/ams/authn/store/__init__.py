@@ -1,1 +1,5 @@
-"""What the certificate service keeps: tables and records, on the engines of `ams.database`."""
+"""What the certificate service keeps, on SQLite or PostgreSQL: tables, and the records in them."""
+
+from ams.authn.store.store import Store
+
+__all__ = ["Store"]

@@ -1,0 +1,24 @@
+"""What the database is told of the certificate service's tables."""
+
+from sqlalchemy import MetaData
+
+from ams.authn.store.tables import METADATA, TAKEN, VERSION
+from ams.database.schema import NAMING, Schema, outcomes_table
+
+SHARED = MetaData(naming_convention=NAMING)
+
+AUTHN = Schema(
+    what="certificate service",
+    tables=METADATA,
+    shared=SHARED,
+    outcomes=outcomes_table("authn_outcomes", SHARED),
+    taken=TAKEN,
+    absent="Host was not found",
+    migrations="ams.authn.store:migrations",
+    version=VERSION,
+    head="0001",
+    channel="ams_authn",
+    serving=0x616D735F61757468,  # "ams_auth" in ASCII
+    owns=lambda table: table.startswith("authn_"),
+)
+"""They may be in the same database of PostgreSQL as the registry's, whoever of the two comes first."""

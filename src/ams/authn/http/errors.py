@@ -1,0 +1,93 @@
+"""Errors on the wire of the certificate service: one table, and the envelope of contract 4."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from ams import errors
+
+
+class Status(NamedTuple):
+    """HTTP code and the words beside it in the envelope."""
+
+    code: int
+    words: str
+
+
+STATUS: dict[type[errors.AmsError], Status] = {
+    errors.InvalidInput: Status(400, "BAD REQUEST"),
+    errors.NotAuthenticated: Status(401, "UNAUTHORIZED"),
+    errors.NotAllowed: Status(403, "ACCESS_FORBIDDEN"),
+    errors.NotFound: Status(404, "NOT FOUND"),
+    errors.NotAcceptable: Status(406, "NOT ACCEPTABLE"),
+    errors.AckTimeout: Status(408, "REQUEST TIMEOUT"),
+    errors.AlreadyExists: Status(409, "CONFLICT"),
+    errors.Conflict: Status(409, "CONFLICT"),
+    errors.TooLarge: Status(413, "REQUEST ENTITY TOO LARGE"),
+    errors.Unprocessable: Status(422, "UNPROCESSABLE ENTITY"),
+    errors.RateLimited: Status(429, "TOO MANY REQUESTS"),
+    errors.Unavailable: Status(500, "INTERNAL SERVER ERROR"),
+    errors.Damaged: Status(500, "INTERNAL SERVER ERROR"),
+    errors.Unusable: Status(500, "INTERNAL SERVER ERROR"),
+    errors.ServiceFailed: Status(502, "BAD GATEWAY"),
+    errors.Overloaded: Status(503, "SERVICE UNAVAILABLE"),
+    errors.ServiceTimeout: Status(504, "GATEWAY TIMEOUT"),
+}
+"""The nearest class in an error's ancestry decides. Contract 4; 413, 429, 502, 503 and 504 are ours (15, A17, A20)."""
+
+METHOD_NOT_ALLOWED = Status(405, "METHOD NOT ALLOWED")
+INTERNAL = Status(500, "INTERNAL SERVER ERROR")
+RETRY_AFTER_SECONDS = 2
+MINUTE_SHARE = 2
+"""When to come back after a 429: thirty failures a minute earn another in two seconds."""
+
+
+class MethodNotAllowed(Exception):
+    """There is such a path, and it knows no such method."""
+
+    def __init__(self, allowed: tuple[str, ...]) -> None:
+        super().__init__("Method not allowed")
+        self.allowed = allowed
+
+
+class Refusal(NamedTuple):
+    """An error as it goes out."""
+
+    code: int
+    message: str
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def refusal(error: Exception) -> Refusal:
+    """Turn any exception into its envelope. One of ours tells its text; any other tells nothing but 500."""
+    if isinstance(error, MethodNotAllowed):
+        allow = (b"allow", ", ".join(error.allowed).encode())
+        return _refusal(METHOD_NOT_ALLOWED, "Method not allowed", allow)
+    if not isinstance(error, errors.AmsError):
+        return _refusal(INTERNAL, "Internal Error: the service failed")
+    status = next(STATUS[base] for base in type(error).__mro__ if base in STATUS)
+    return _refusal(status, _message(status, error), *_retry_after(error))
+
+
+def _message(status: Status, error: errors.AmsError) -> str:
+    if status.code != 500:
+        return error.message
+    kind = "Database" if isinstance(error, errors.RegistryUnavailable) else "Internal"
+    return f"{kind} Error: {error.message}"
+
+
+def _retry_after(error: errors.AmsError) -> tuple[tuple[bytes, bytes], ...]:
+    if isinstance(error, errors.RateLimited):
+        return ((b"retry-after", b"%d" % MINUTE_SHARE),)
+    return ((b"retry-after", b"%d" % RETRY_AFTER_SECONDS),) if isinstance(error, errors.Overloaded) else ()
+
+
+def _refusal(status: Status, message: str, *headers: tuple[bytes, bytes]) -> Refusal:
+    return Refusal(status.code, message, envelope(status, message), headers)
+
+
+def envelope(status: Status, message: str) -> bytes:
+    """Write the error envelope: `message`, `code` and `status`, in this order."""
+    told = {"error": {"message": message, "code": status.code, "status": status.words}}
+    return msgspec.json.format(msgspec.json.encode(told), indent=1)

@@ -1,0 +1,172 @@
+"""Who manages: the management key, named keys, and service administrators of AMS (15, A15)."""
+
+import asyncio
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+from ams.attempts import Attempts
+from ams.authn.store import Store
+from ams.authn.values import READ
+from ams.client import AsyncClient, errors, wire
+from ams.errors import NotAllowed, NotAuthenticated, RateLimited, ServiceFailed, ServiceTimeout
+
+Header = tuple[bytes, bytes]
+
+WRONG = "Wrong Credentials"
+KEPT_SECONDS = 10.0
+"""How long what AMS says of a token is used again."""
+KEPT = 1_000
+"""Tokens of which that is kept."""
+ASKING_SECONDS = 5.0
+LONGEST_KEY = 1_024
+"""Characters; nothing longer is asked about."""
+SERVICE_ADMIN = "service_admin"
+MANAGEMENT_KEY = "management key"
+"""How the holder of the management key is called in the audit log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who may do something here."""
+
+    name: str
+    changes: bool
+    """Whether things may be changed, not only looked at."""
+    keys: bool
+    """Whether keys may be made and revoked."""
+
+
+class Users(Protocol):
+    """Says whose token something is at AMS."""
+
+    async def named(self, token: str) -> tuple[str, bool] | None:
+        """Return the user's name and whether it is a service administrator; None for nobody's token."""
+        ...
+
+
+class AmsUsers:
+    """Asks AMS whose a token is, and believes the answer for a while."""
+
+    def __init__(self, endpoint: str, ca: str | None = None) -> None:
+        self._endpoint = endpoint
+        self._ca = ca
+        self._known: OrderedDict[bytes, tuple[float, tuple[str, bool] | None]] = OrderedDict()
+
+    async def named(self, token: str) -> tuple[str, bool] | None:
+        """Return the user's name and whether it is a service administrator; None for nobody's token.
+
+        Raises `ServiceFailed` or `ServiceTimeout` when AMS does not say.
+        """
+        digest = hashlib.sha256(token.encode()).digest()
+        until, known = self._known.get(digest, (0.0, None))
+        if time.monotonic() < until:
+            return known
+        found = await self._ask(token)
+        self._known[digest] = (time.monotonic() + KEPT_SECONDS, found)
+        self._known.move_to_end(digest)
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+        return found
+
+    async def _ask(self, token: str) -> tuple[str, bool] | None:
+        try:
+            async with (
+                asyncio.timeout(ASKING_SECONDS),
+                AsyncClient(self._endpoint, token, ca=self._ca, retry=None) as client,
+            ):
+                user = await client.call(wire.get_profile())
+        except TimeoutError:
+            raise ServiceTimeout("AMS did not say in time whose key this is") from None
+        except errors.Unavailable as error:
+            raise ServiceFailed("AMS cannot say now whose key this is") from error
+        except errors.Refused:
+            return None
+        except errors.ClientError as error:
+            raise ServiceFailed("AMS cannot be asked whose key this is") from error
+        return user.name, SERVICE_ADMIN in user.service_roles
+
+
+class Gate:
+    """Lets management requests in; addresses that fail too often are not listened to for a while."""
+
+    def __init__(self, store: Store, management_key: str, attempts: Attempts, users: Users | None = None) -> None:
+        self._store = store
+        self._management_key = _digest(management_key)
+        self._attempts = attempts
+        self._users = users
+
+    async def admit(self, headers: Sequence[Header], query: bytes, address: str) -> Caller:
+        """Return who asks.
+
+        Raises `RateLimited`, `NotAuthenticated` without a key that is known, `NotAllowed` for users of AMS that are no
+        service administrators, `ServiceFailed` while it cannot be asked of whom a key is.
+        """
+        self._attempts.check(address)
+        given = key_of(headers, query)
+        if not given:
+            raise NotAuthenticated(WRONG)
+        caller = await self._caller(given)
+        if caller is None:
+            self._attempts.failed(address)
+            raise NotAuthenticated(WRONG)
+        return caller
+
+    async def knows(self, headers: Sequence[Header], query: bytes, address: str) -> bool:
+        """Whether a request shows a right key; a wrong one is no error, but counts as a failure (contract 3)."""
+        if not key_of(headers, query):
+            return False
+        try:
+            await self.admit(headers, query, address)
+        except (NotAuthenticated, NotAllowed, RateLimited, ServiceFailed):
+            return False
+        return True
+
+    async def _caller(self, given: str) -> Caller | None:
+        if hmac.compare_digest(_digest(given), self._management_key):
+            return Caller(MANAGEMENT_KEY, changes=True, keys=True)
+        if len(given) > LONGEST_KEY or not given.isascii() or not given.isprintable():
+            return None
+        key = await self._store.keys.find(given)
+        if key is not None:
+            return Caller(f"key {key.name}", changes=key.scope != READ, keys=False)
+        return await self._user(given)
+
+    async def _user(self, given: str) -> Caller | None:
+        user = await self._users.named(given) if self._users is not None else None
+        if user is None:
+            return None
+        name, administers = user
+        if not administers:
+            raise NotAllowed
+        return Caller(name, changes=True, keys=True)
+
+
+def key_of(headers: Sequence[Header], query: bytes) -> str:
+    """Return the key of a request: `x-api-key`, else `Authorization: Bearer`, else `?key=`; empty without any."""
+    for name, value in headers:
+        if name == b"x-api-key" and value:
+            return value.decode("latin-1")
+    for name, value in headers:
+        scheme, _, token = value.partition(b" ")
+        if name == b"authorization" and scheme.lower() == b"bearer" and token.strip():
+            return token.strip().decode("latin-1")
+    return parameter(query, "key")
+
+
+def parameter(query: bytes, name: str) -> str:
+    """Return the first value of a query parameter, empty without one."""
+    for key, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="replace"):
+        if key == name:
+            return value
+    return ""
+
+
+def _digest(key: str) -> bytes:
+    """Return what keys are compared by: of one length, whatever they are."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -35,7 +35,7 @@ def read(body: bytes, fields: type[T]) -> T:
     for name, member in value.items():
         field = known.get(name.lower())
         if field is not None and member is not None:
-            found[field.name] = _checked(field.name, member, str(field.metadata.get("json") or field.type))
+            found[field.name] = _checked(field.name, member, field.type)
     return fields(**found)
 
 
@@ -121,17 +121,17 @@ def _text_map(value: object) -> dict[str, str]:
     return {_text(name): _text(each) for name, each in value.items()}
 
 
-_CHECKS: Mapping[str, tuple[str, Callable[[object], object]]] = {
-    "str | None": ("string", _text),
-    "int | None": ("int", _whole),
-    "bool | None": ("bool", _switch),
-    "tuple[str, ...] | None": ("[]string", _texts),
-    "collections.abc.Mapping[str, str] | None": ("map[string]string", _text_map),
+_CHECKS: Mapping[object, tuple[str, Callable[[object], object]]] = {
+    str | None: ("string", _text),
+    int | None: ("int", _whole),
+    bool | None: ("bool", _switch),
+    tuple[str, ...] | None: ("[]string", _texts),
+    Mapping[str, str] | None: ("map[string]string", _text_map),
 }
 """Type of a field: how the reference calls it, and what reads it."""
 
 
-def _checked(name: str, value: object, kind: str) -> object:
+def _checked(name: str, value: object, kind: object) -> object:
     called, check = _CHECKS[kind]
     try:
         return check(value)

@@ -1,0 +1,272 @@
+"""The certificate service over ASGI: every answer and every error leaves here, and is written into the audit log."""
+
+import asyncio
+import itertools
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from ams import distinguished_names
+from ams.audit.event import LOGIN, AuditEvent, result_of
+from ams.audit.trail import Trail
+from ams.authn.auth_methods import AuthMethods
+from ams.authn.bindings import Bindings
+from ams.authn.http import cors
+from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
+from ams.authn.http.gate import Caller, Gate, Header, key_of
+from ams.authn.http.routes import (
+    AuditRecords,
+    AuthMethodRoutes,
+    BindingRoutes,
+    KeyRoutes,
+    Login,
+    OpenRoutes,
+    ServiceTypeRoutes,
+    audit_rows,
+)
+from ams.authn.http.routing import Asked, Made, Routes, Row
+from ams.authn.http.wire import encoded
+from ams.authn.keys import Keys
+from ams.authn.service_types import ServiceTypes
+from ams.authn.store import Store
+from ams.authn.values import Peer
+from ams.clock import Clock
+from ams.context import REQUEST
+from ams.errors import NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
+from ams.http.asgi import JSON, Receive, Send, answer
+from ams.http.limits import SMALL_BODY, Bodies, ClientLeft
+from ams.names import new_uuid
+
+PEER = "authn.peer"
+"""Where the scope of a request says who asks."""
+DEADLINE_SECONDS = 14.0
+"""For a whole request: below the 15 s in which an answer must be written (15, A18)."""
+HEALTH_SECONDS = 2.0
+BUFFERED = 64 * 2**20
+"""Bytes of all request bodies at once."""
+REQUEST_ID = b"x-request-id"
+_GOOD_ID = re.compile(rb"[!-~]{1,128}")
+_SECRET = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
+"""What may be a key or a token, in a path where none belongs."""
+_LONGEST_SHOWN = 1_000
+"""Characters of a path or a reason in the audit log."""
+
+logger = structlog.get_logger("ams.authn")
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request that has a route, and who asks, once that is known."""
+
+    row: Row
+    names: dict[str, str]
+    scope: dict[str, Any]
+    receive: Receive
+    peer: Peer
+    caller: Caller | None = None
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """Return the headers."""
+        headers: Sequence[Header] = self.scope["headers"]
+        return headers
+
+
+class AuthnApp:
+    """API v1 of the certificate service; `audit` answers questions about the audit log, if they are answered here."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        service_types: ServiceTypes,
+        auth_methods: AuthMethods,
+        bindings: Bindings,
+        keys: Keys,
+        login: Login,
+        trail: Trail,
+        *,
+        store: Store,
+        clock: Clock,
+        audit: AuditRecords | None = None,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        body_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        self._gate = gate
+        self._trail = trail
+        self._store = store
+        self._clock = clock
+        self._deadline = deadline_seconds
+        self._bodies = Bodies(SMALL_BODY, BUFFERED, body_seconds)
+        self._routes = Routes(
+            [
+                *ServiceTypeRoutes(service_types).rows(),
+                *AuthMethodRoutes(service_types, auth_methods).rows(),
+                *BindingRoutes(service_types, bindings).rows(),
+                *KeyRoutes(keys).rows(),
+                *OpenRoutes(gate, login, self._health).rows(),
+                *audit_rows(audit),
+            ]
+        )
+        self.answered = [0] * 6
+        """Requests by the first digit of their answers' status."""
+        self._prefix = secrets.token_hex(4)
+        self._count = itertools.count()
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        began = time.perf_counter()
+        headers: Sequence[Header] = scope["headers"]
+        request_id = self._request_id(headers)
+        REQUEST.set(request_id)
+        try:
+            code, body, more = await self._answer(scope, receive)
+        except ClientLeft:
+            return
+        self.answered[code // 100] += 1
+        leaving = [*more, *cors.opened(headers), (REQUEST_ID, request_id)]
+        if code == 204:  # without a body, and so without its length (15, A19)
+            await send({"type": "http.response.start", "status": code, "headers": leaving})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await answer(send, code, body, [JSON, *leaving])
+        spent = round((time.perf_counter() - began) * 1000, 1)
+        logger.debug("request", method=scope["method"], path=_shown(scope["path"]), status=code, milliseconds=spent)
+
+    async def _answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, bytes, Sequence[Header]]:
+        if scope["method"] == "OPTIONS":
+            return 200, b"", cors.preflight(scope["headers"])
+        try:
+            row, names = self._routes.find(scope["method"], scope)
+        except (MethodNotAllowed, NotFound) as error:
+            return _refused(refusal(error))
+        request = _Request(row, names, scope, receive, _peer(scope))
+        made, refused = await self._outcome(request)
+        if _is_audited(request, made.code):
+            await self._record(request, made.code, refused.message if refused else "")
+        if refused is not None:
+            return _refused(refused)
+        return made.code, b"" if made.code == 204 else encoded(made.body), ()
+
+    async def _outcome(self, request: "_Request") -> tuple[Made, Refusal | None]:
+        """Carry a request out; return what it made, or the status and text it is refused with."""
+        try:
+            async with asyncio.timeout(self._deadline):
+                return await self._carry_out(request), None
+        except ClientLeft:
+            raise
+        except TimeoutError:
+            raised: Exception = ServiceTimeout("The request took too long; it may have been carried out")
+        except asyncio.CancelledError:
+            # Only a stop cancels requests, when its patience ended.
+            raised = Overloaded("The service is stopping")
+        except Exception as error:
+            raised = error
+        refused = await _told(raised, request)
+        return Made(refused.code), refused
+
+    async def _carry_out(self, request: "_Request") -> Made:
+        row, headers, query, peer = request.row, request.headers, request.scope["query_string"], request.peer
+
+        async def admit() -> None:
+            caller = request.caller = await self._gate.admit(headers, query, peer.address)
+            if (row.changes and not caller.changes) or (row.of_keys and not caller.keys):
+                raise NotAllowed
+
+        async def body() -> bytes:
+            return await self._bodies.read_with(headers, request.receive, None, admit)
+
+        if not row.open:
+            await admit()
+        return await row.handler(Asked(request.names, query, headers, peer, request.caller, body))
+
+    async def _record(self, request: "_Request", code: int, reason: str) -> None:
+        caller = request.caller.name if request.caller else ""
+        await self._trail.record(
+            AuditEvent(
+                id=new_uuid(),
+                at=self._clock.wall(),
+                service="authn",
+                action=request.row.action,
+                resource=_shown(request.scope["path"].removeprefix("/v1")),
+                actor=_subject(request.peer) if request.row.open else caller,
+                address=request.peer.address,
+                code=code,
+                result=result_of(code),
+                reason=_shown(reason),
+                request=REQUEST.get().decode("latin-1"),
+            )
+        )
+
+    async def _health(self) -> str:
+        """Return what is wrong with the database, in a few words; it is asked, but not for long."""
+        if self._store.away is not None:
+            return self._store.away
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                await self._store.check()
+        except (RegistryUnavailable, TimeoutError):
+            return "the database does not answer"
+        return ""
+
+    def _request_id(self, headers: Sequence[Header]) -> bytes:
+        for name, value in headers:
+            if name == REQUEST_ID and _GOOD_ID.fullmatch(value):
+                return value
+        return f"{self._prefix}-{next(self._count):x}".encode()
+
+
+def _refused(refused: Refusal) -> tuple[int, bytes, Sequence[Header]]:
+    return refused.code, refused.body, refused.headers
+
+
+def _peer(scope: dict[str, Any]) -> Peer:
+    peer: Peer | None = scope.get(PEER)
+    return peer or Peer((scope.get("client") or ("",))[0])
+
+
+async def _told(error: Exception, request: _Request) -> Refusal:
+    """Return how an error is answered, and say in the log what is our own fault or another service's."""
+    refused = refusal(error)
+    if refused.code >= 500:
+        await logger.aerror(
+            "request.failed",
+            action=request.row.action,
+            path=_shown(request.scope["path"]),
+            error=type(error).__name__,
+            reason=refused.message,
+            exc_info=error if refused.code == 500 else None,
+        )
+    return refused
+
+
+def _is_audited(request: _Request, code: int) -> bool:
+    """Every change and every login, also refused; every key that opens less than its holder wanted.
+
+    What a limit turned away is not: the failures before it are, and a flood would fill the disk. Nor is looking
+    around without any key.
+    """
+    if code == 429:
+        return False
+    if request.row.changes or request.row.action == LOGIN:
+        return True
+    return code in (401, 403) and bool(key_of(request.headers, request.scope["query_string"]))
+
+
+def _subject(peer: Peer) -> str:
+    if peer.presented is None:
+        return ""
+    try:
+        return distinguished_names.of_certificate(peer.presented.leaf.subject)[:_LONGEST_SHOWN]
+    except Exception:  # whatever a certificate holds: what it is refused for is said elsewhere
+        return ""
+
+
+def _shown(text: str) -> str:
+    return _SECRET.sub("***", text)[:_LONGEST_SHOWN]

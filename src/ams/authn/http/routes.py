@@ -1,0 +1,272 @@
+"""The routes of the certificate service (contract 3); keys and the audit log are ours."""
+
+import platform
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import ams
+from ams.audit.event import LOGIN
+from ams.authn.auth_methods import AuthMethodFields, AuthMethods, require_kind
+from ams.authn.bindings import BindingFields, Bindings
+from ams.authn.http.gate import Gate
+from ams.authn.http.routing import Asked, Made, Row
+from ams.authn.http.wire import auth_method_body, binding_body, key_body, listed, service_type_body
+from ams.authn.keys import Keys
+from ams.authn.service_types import ServiceTypeFields, ServiceTypes
+from ams.authn.values import Peer, ServiceType
+
+TYPES = "/service-types"
+TYPE = TYPES + "/{service-type}"
+HOST = TYPE + "/hosts/{host}"
+
+AuditRecords = Callable[[Asked], Awaitable[object]]
+"""Answers what is asked of the audit log with what is written as JSON."""
+Health = Callable[[], Awaitable[str]]
+"""Says what is wrong with the database; nothing when it answers."""
+
+
+class Login(Protocol):
+    """Lets certificates in (`ams.authn.login`)."""
+
+    async def token(self, service_type: str, host: str, peer: Peer) -> str:
+        """Return the service's token of whom a certificate stands for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFields:
+    """What a request says of a new key."""
+
+    scope: str | None = None
+
+
+class ServiceTypeRoutes:
+    """Answers about service types."""
+
+    def __init__(self, service_types: ServiceTypes) -> None:
+        self._service_types = service_types
+
+    def rows(self) -> list[Row]:
+        """Return the room's part of the route table."""
+        return [
+            Row("POST", TYPES, "service-types:create", self.create, changes=True),
+            Row("GET", TYPES, "service-types:list", self.list),
+            Row("GET", TYPE, "service-types:show", self.show),
+            Row("PUT", TYPE, "service-types:update", self.update, changes=True),
+            Row("DELETE", TYPE, "service-types:delete", self.delete, changes=True),
+        ]
+
+    async def create(self, asked: Asked) -> Made:
+        """Make a service type."""
+        return Made(201, service_type_body(await self._service_types.create(await asked.read(ServiceTypeFields))))
+
+    async def list(self, asked: Asked) -> Made:
+        """List service types."""
+        return Made(200, listed("service_types", await self._service_types.page(asked.page()), service_type_body))
+
+    async def show(self, asked: Asked) -> Made:
+        """Show a service type."""
+        return Made(200, service_type_body(await self._service_types.get(asked.names["service-type"])))
+
+    async def update(self, asked: Asked) -> Made:
+        """Change a service type."""
+        found = await self._service_types.get(asked.names["service-type"])
+        return Made(
+            200, service_type_body(await self._service_types.update(found, await asked.read(ServiceTypeFields)))
+        )
+
+    async def delete(self, asked: Asked) -> Made:
+        """Remove a service type, and all it has."""
+        await self._service_types.delete(asked.names["service-type"])
+        return Made(204)
+
+
+class AuthMethodRoutes:
+    """Answers about auth methods."""
+
+    def __init__(self, service_types: ServiceTypes, auth_methods: AuthMethods) -> None:
+        self._service_types = service_types
+        self._auth_methods = auth_methods
+
+    def rows(self) -> list[Row]:
+        """Return the room's part of the route table."""
+        return [
+            Row("POST", TYPE + "/authm", "auth-methods:create", self.create, changes=True),
+            Row("GET", HOST + "/authm", "auth-methods:show", self.show),
+            Row("PUT", HOST + "/authm", "auth-methods:update", self.update, changes=True),
+            Row("DELETE", HOST + "/authm", "auth-methods:delete", self.delete, changes=True),
+            Row("GET", "/authm", "auth-methods:list", self.list),
+        ]
+
+    async def create(self, asked: Asked) -> Made:
+        """Say how a host is asked for users."""
+        service_type = await self._type(asked)
+        require_kind(service_type)
+        made = await self._auth_methods.create(service_type, await asked.read(AuthMethodFields))
+        return Made(201, auth_method_body(made))
+
+    async def show(self, asked: Asked) -> Made:
+        """Show how a host is asked for users."""
+        return Made(200, auth_method_body(await self._auth_methods.get(await self._type(asked), asked.names["host"])))
+
+    async def update(self, asked: Asked) -> Made:
+        """Change how a host is asked for users."""
+        found = await self._auth_methods.get(await self._type(asked), asked.names["host"])
+        changed = await self._auth_methods.update(found, await asked.read(AuthMethodFields))
+        return Made(200, auth_method_body(changed))
+
+    async def delete(self, asked: Asked) -> Made:
+        """Ask a host for users no longer."""
+        await self._auth_methods.delete(await self._auth_methods.get(await self._type(asked), asked.names["host"]))
+        return Made(204)
+
+    async def list(self, asked: Asked) -> Made:
+        """List auth methods."""
+        return Made(200, listed("auth_methods", await self._auth_methods.page(asked.page()), auth_method_body))
+
+    async def _type(self, asked: Asked) -> ServiceType:
+        return await self._service_types.get(asked.names["service-type"])
+
+
+class BindingRoutes:
+    """Answers about bindings."""
+
+    def __init__(self, service_types: ServiceTypes, bindings: Bindings) -> None:
+        self._service_types = service_types
+        self._bindings = bindings
+
+    def rows(self) -> list[Row]:
+        """Return the room's part of the route table."""
+        one = "/bindings/{name}"
+        return [
+            Row("GET", HOST + "/bindings", "bindings:list", self.of_host),
+            Row("POST", one, "bindings:create", self.create, changes=True),
+            Row("GET", "/bindings", "bindings:list", self.list),
+            Row("GET", one, "bindings:show", self.show),
+            Row("PUT", one, "bindings:update", self.update, changes=True),
+            Row("DELETE", one, "bindings:delete", self.delete, changes=True),
+        ]
+
+    async def of_host(self, asked: Asked) -> Made:
+        """List the bindings of a host, or find the one of a subject."""
+        service_type = await self._service_types.get(asked.names["service-type"])
+        host, identifier = asked.names["host"], asked.parameter("authID")
+        if identifier:
+            found = await self._bindings.of_identifier(service_type, host, identifier)
+            return Made(200, {"bindings": [binding_body(found)]})
+        return Made(
+            200, listed("bindings", await self._bindings.of_host(service_type, host, asked.page()), binding_body)
+        )
+
+    async def create(self, asked: Asked) -> Made:
+        """Bind a subject to a user."""
+        made = await self._bindings.create(asked.names["name"], await asked.read(BindingFields))
+        return Made(201, binding_body(made))
+
+    async def list(self, asked: Asked) -> Made:
+        """List bindings."""
+        return Made(200, listed("bindings", await self._bindings.page(asked.page()), binding_body))
+
+    async def show(self, asked: Asked) -> Made:
+        """Show a binding."""
+        return Made(200, binding_body(await self._bindings.get(asked.names["name"])))
+
+    async def update(self, asked: Asked) -> Made:
+        """Change a binding."""
+        found = await self._bindings.get(asked.names["name"])
+        return Made(200, binding_body(await self._bindings.update(found, await asked.read(BindingFields))))
+
+    async def delete(self, asked: Asked) -> Made:
+        """Remove a binding."""
+        await self._bindings.delete(asked.names["name"])
+        return Made(204)
+
+
+class KeyRoutes:
+    """Answers about named keys (15, A15)."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def rows(self) -> list[Row]:
+        """Return the room's part of the route table."""
+        one = "/keys/{name}"
+        return [
+            Row("GET", "/keys", "keys:list", self.list, of_keys=True),
+            Row("POST", one, "keys:create", self.create, changes=True, of_keys=True),
+            Row("DELETE", one, "keys:delete", self.delete, changes=True, of_keys=True),
+        ]
+
+    async def list(self, asked: Asked) -> Made:
+        """List keys, without their secrets."""
+        return Made(200, {"keys": [key_body(each) for each in await self._keys.all()]})
+
+    async def create(self, asked: Asked) -> Made:
+        """Make a key, and show its secret this once."""
+        fields = await asked.read(KeyFields)
+        return Made(201, key_body(*await self._keys.create(asked.names["name"], fields.scope)))
+
+    async def delete(self, asked: Asked) -> Made:
+        """Revoke a key."""
+        await self._keys.delete(asked.names["name"])
+        return Made(204)
+
+
+class OpenRoutes:
+    """What is answered without a key."""
+
+    def __init__(self, gate: Gate, login: Login, health: Health) -> None:
+        self._gate = gate
+        self._login = login
+        self._health = health
+
+    def rows(self) -> list[Row]:
+        """Return the room's part of the route table."""
+        return [
+            Row("GET", HOST + ":authx509", LOGIN, self.login, open=True),
+            Row("GET", "/version", "version:show", self.version, open=True),
+            Row("GET", "/health", "health:show", self.health, open=True),
+        ]
+
+    async def login(self, asked: Asked) -> Made:
+        """Give a token to whom a certificate stands for (contract 8)."""
+        token = await self._login.token(asked.names["service-type"], asked.names["host"], asked.peer)
+        return Made(200, {"token": token})
+
+    async def version(self, asked: Asked) -> Made:
+        """Say what runs here; the release only to those with a right key (contract 3)."""
+        known = await self._gate.knows(asked.headers, asked.query, asked.peer.address)
+        told = {"release": ams.__version__ if known else "", "distro": _distribution()}
+        always = {
+            "build_time": ams.__released__,
+            "golang": f"Python {platform.python_version()}",
+            "compiler": platform.python_implementation(),
+            "os": platform.system().lower(),
+            "architecture": platform.machine(),
+        }
+        return Made(200, always | {name: value for name, value in told.items() if value})
+
+    async def health(self, asked: Asked) -> Made:
+        """Say how the service and its database are; alive, so 200, in any case (15, A19)."""
+        wrong = await self._health()
+        return Made(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
+
+
+def audit_rows(audit: AuditRecords | None) -> list[Row]:
+    """Return the route of the audit log, if it can be asked."""
+    if audit is None:
+        return []
+    records = audit
+
+    async def show(asked: Asked) -> Made:
+        return Made(200, await records(asked))
+
+    return [Row("GET", "/audit", "audit:list", show, of_keys=True)]
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        return ""

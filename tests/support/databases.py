@@ -1,4 +1,4 @@
-"""An empty registry on the PostgreSQL of this run, for one test after the other."""
+"""An empty registry, or certificate service, on the PostgreSQL of this run, for one test after the other."""
 
 import atexit
 import os
@@ -9,6 +9,8 @@ import psycopg
 from psycopg.rows import TupleRow
 from sqlalchemy import Engine, insert
 
+from ams.authn.store.schema import AUTHN
+from ams.authn.store.tables import sealing
 from ams.database import preparing
 from ams.database.postgresql.connection import engine_to
 from ams.postgresql import conninfo
@@ -28,6 +30,14 @@ def empty_registry(key: bytes) -> str:
     url, connection = _registry(key)
     tables = [*reversed(METADATA.sorted_tables), *SHARED.sorted_tables]
     connection.execute("; ".join(f"DELETE FROM {table.name}" for table in tables if table.name not in _KEPT))
+    return url
+
+
+def empty_store(key: bytes) -> str:
+    """Return the URL of a database with the certificate service's tables and nothing in them, made likewise."""
+    url, connection = _store(key)
+    tables = [*reversed(AUTHN.tables.sorted_tables), *AUTHN.shared.sorted_tables]
+    connection.execute("; ".join(f"DELETE FROM {table.name}" for table in tables if table is not sealing))
     return url
 
 
@@ -53,6 +63,21 @@ def _registry(key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
         engine.dispose()
 
     url = _own("registry", fill)
+    connection = psycopg.connect(url, autocommit=True)
+    atexit.register(connection.close)
+    return url, connection
+
+
+@cache
+def _store(key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
+    def fill(url: str) -> None:
+        engine = engine_to(conninfo(url), 1)
+        with engine.execution_options(begin="BEGIN").begin() as connection:
+            preparing.create(connection, AUTHN)
+            connection.execute(insert(sealing).values(fingerprint=Secrets(key).fingerprint))
+        engine.dispose()
+
+    url = _own("authn", fill)
     connection = psycopg.connect(url, autocommit=True)
     atexit.register(connection.close)
     return url, connection

@@ -1,0 +1,162 @@
+"""The certificate service in process: a store on either engine, its routes, and a login that knows bindings only."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from ams.attempts import Attempts
+from ams.audit.event import AuditEvent
+from ams.authn.auth_methods import AuthMethods
+from ams.authn.bindings import Bindings
+from ams.authn.http.app import PEER, AuthnApp
+from ams.authn.http.gate import Gate, Users
+from ams.authn.keys import Keys
+from ams.authn.service_types import ServiceTypes, Supported
+from ams.authn.store import Store
+from ams.authn.values import X509, Peer
+from ams.clock import ManualClock
+from ams.errors import NotFound
+
+KEY = bytes(range(32))
+MANAGEMENT_KEY = "the-management-key"
+ADDRESS = "192.0.2.7"
+HOST = "ams.example"
+DN = "CN=*.einfra.example,O=NATIONAL INFRASTRUCTURES & TECHNOLOGY S.A.,ST=Attikí,C=GR"
+SUPPORTED = Supported(("x509",), ("api-key", "headers"), ("ams", "web-api", "custom"))
+
+
+@dataclass
+class KeptTrail:
+    """A trail that can be read."""
+
+    events: list[AuditEvent] = field(default_factory=list)
+
+    async def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
+
+
+@dataclass
+class LoginOf:
+    """Lets one subject in everywhere: the token is made of the binding's user and of what the host is asked with."""
+
+    store: Store
+    subject: str = DN
+
+    async def token(self, service_type: str, host: str, peer: Peer) -> str:
+        found = await self.store.service_types.find(service_type)
+        if found is None:
+            raise NotFound("Service-type was not found")
+        method = await self.store.auth_methods.find(found.uuid, host)
+        if method is None:
+            raise NotFound("Auth method was not found")
+        binding = await self.store.bindings.for_login(self.subject, found.uuid, host, X509)
+        if binding is None:
+            raise NotFound("Binding was not found")
+        return f"{binding.unique_key} by {dict(method.headers) or method.access_key}"
+
+
+@dataclass
+class Service:
+    """The service and a client of it that has the management key."""
+
+    store: Store
+    clock: ManualClock
+    trail: KeptTrail
+    app: AuthnApp
+    client: httpx.AsyncClient
+
+    async def call(self, method: str, path: str, body: Any = None, *, key: str = MANAGEMENT_KEY) -> httpx.Response:
+        """Ask for a path below `/v1`."""
+        content = body if isinstance(body, bytes) else None
+        return await self.client.request(
+            method,
+            f"/v1{path}",
+            content=content,
+            json=None if content is not None else body,
+            headers={"x-api-key": key} if key else {},
+        )
+
+    async def service_type(self, name: str = "ams", *hosts: str, **more: Any) -> dict[str, Any]:
+        """Make a service type."""
+        body = {
+            "name": name,
+            "hosts": list(hosts or (HOST,)),
+            "auth_types": ["x509"],
+            "auth_method": "headers",
+            "type": "ams",
+        }
+        return made(await self.call("POST", "/service-types", body | more))
+
+    async def binding(self, name: str, of: dict[str, Any], /, **more: Any) -> dict[str, Any]:
+        """Make a binding."""
+        return made(await self.call("POST", f"/bindings/{name}", binding_of(of) | more))
+
+    async def auth_method(self, of: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """Make an auth method."""
+        body = {"port": 443, "host": HOST, "headers": {"x-api-key": "a-secret-of-ams"}}
+        return made(await self.call("POST", f"/service-types/{of['name']}/authm", body | more))
+
+    async def login(self, name: str = "ams", host: str = HOST) -> httpx.Response:
+        """Log in."""
+        return await self.call("GET", f"/service-types/{name}/hosts/{host}:authx509", key="")
+
+
+def binding_of(service_type: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of a binding."""
+    return {
+        "service_uuid": service_type["uuid"],
+        "host": HOST,
+        "auth_identifier": DN,
+        "unique_key": "a-user",
+        "auth_type": "x509",
+    }
+
+
+def made(response: httpx.Response) -> dict[str, Any]:
+    """Return what was made."""
+    assert response.status_code == 201, response.text
+    body: dict[str, Any] = response.json()
+    return body
+
+
+def error(response: httpx.Response) -> tuple[int, str]:
+    """Return code and text of an error, whose envelope is as it must be."""
+    told = response.json()["error"]
+    assert list(told) == ["message", "code", "status"]
+    assert told["code"] == response.status_code
+    return told["code"], told["message"]
+
+
+@contextlib.asynccontextmanager
+async def open_service(
+    url: str, *, users: Users | None = None, failures: int = 0, supported: Supported = SUPPORTED, **more: Any
+) -> AsyncIterator[Service]:
+    """Open the store at a URL, and answer its routes."""
+    clock, trail = ManualClock(), KeptTrail()
+    store = await Store.open(url, KEY, clock=clock)
+    app = AuthnApp(
+        Gate(store, MANAGEMENT_KEY, Attempts(failures, clock), users),
+        ServiceTypes(store, supported),
+        AuthMethods(store),
+        Bindings(store),
+        Keys(store),
+        LoginOf(store),
+        trail,
+        store=store,
+        clock=clock,
+        **more,
+    )
+
+    async def with_peer(scope: Any, receive: Any, send: Any) -> None:
+        scope[PEER] = Peer(ADDRESS)
+        await app(scope, receive, send)
+
+    try:
+        transport = httpx.ASGITransport(with_peer)
+        async with httpx.AsyncClient(transport=transport, base_url="https://authn.example", trust_env=False) as client:
+            yield Service(store, clock, trail, app, client)
+    finally:
+        await store.close()

@@ -4,10 +4,10 @@ settings, json_config   what can be set, by flags, environment, TOML, or the ref
 values                  service types, auth methods, bindings, keys; who asks, and what was presented
 certificates/           chain, dates, usage, revocation, hosts: is this certificate to be believed now
 store/                  tables on SQLite or PostgreSQL, and the records in them
-services                asks a service for the token of one of its users
+asking, services        asks a service for the token of one of its users
 service_types, auth_methods, bindings, keys
                         what an administrator does (contract 5 to 7)
-login                   from a certificate to a token (contract 8)
+subjects, login         from a certificate to a token (contract 8)
 http/                   TLS that asks for certificates, proxies, the routes, errors on the wire
 program                 all of it, from a start to an orderly stop
 

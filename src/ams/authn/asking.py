@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Connection(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One connection; whoever asks has it alone until the answer is whole."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class Connections:
     def __init__(self, trust: ssl.SSLContext, lookups: Lookups | None = None) -> None:
         self._trust = trust
         self._lookups = lookups or Lookups()
-        self._idle: dict[Place, list[Connection]] = {}
+        self._idle: dict[Place, list[_Connection]] = {}
         self._places: dict[Place, asyncio.Semaphore] = {}
 
     async def ask(self, place: Place, request: bytes, *, seconds: float) -> Answer:
@@ -186,7 +186,7 @@ class Connections:
         self._idle.clear()
         await asyncio.sleep(0)  # the loop lets go of them in its next round
 
-    async def _on(self, connection: Connection, place: Place, request: bytes) -> Answer:
+    async def _on(self, connection: _Connection, place: Place, request: bytes) -> Answer:
         try:
             answer = await connection.ask(request)
         except BaseException:
@@ -199,7 +199,7 @@ class Connections:
             self._idle.setdefault(place, []).append(connection)
         return answer
 
-    def _take(self, place: Place) -> Connection | None:
+    def _take(self, place: Place) -> _Connection | None:
         """Return the connection used last that still stands."""
         idle = self._idle.get(place, [])
         while idle:
@@ -209,7 +209,7 @@ class Connections:
                 return connection
         return None
 
-    async def _connect(self, place: Place, until: float) -> Connection:
+    async def _connect(self, place: Place, until: float) -> _Connection:
         host, port = place
         loop = asyncio.get_running_loop()
         *others, last = await self._addresses(place)
@@ -221,11 +221,11 @@ class Connections:
                 continue
         return await self._connected(last, host, port)
 
-    async def _connected(self, address: str, host: str, port: int) -> Connection:
+    async def _connected(self, address: str, host: str, port: int) -> _Connection:
         plain = await connected(ipaddress.ip_address(address), port)
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                Connection, sock=plain, ssl=self._trust, server_hostname=host
+                _Connection, sock=plain, ssl=self._trust, server_hostname=host
             )
         except OSError as error:
             raise Unreachable(of_socket(error)) from error

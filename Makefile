@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs faults faults-cluster faults-push faults-pipeline fuzz mutants bench soak dist clean
+.PHONY: help run demo certificates-demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs faults faults-cluster faults-push faults-pipeline fuzz mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -12,13 +12,16 @@ BIN := .venv/bin
 export PYTHON
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 run: .venv/core ## Start the service, run the main job against it, keep serving (PORT=8080 DATA=ams-data)
 	@$(BIN)/python -m demo --keep-serving --port $(PORT) --data $(DATA)
 
 demo: .venv/core ## The same, but end by itself; the exit code tells whether all went well
 	@$(BIN)/python -m demo --port $(PORT) --data $(DATA)
+
+certificates-demo: .venv/core ## Log in with certificates, publish and pull, with the official library; others are refused
+	@$(BIN)/python -m demo.certificates
 
 pipeline-demo: .venv/dev ## Feed a day of five worlds to the service, run the jobs on Spark, write a page with plots
 	@$(BIN)/python -m demo.pipeline

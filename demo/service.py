@@ -93,7 +93,16 @@ def running(data: Path, port: int, *more: str) -> Iterator[Service]:
 
     The operations port is the next one; `more` are flags. Raises `DidNotStart`.
     """
-    process = _start(data, port, *more)
+    ops_port = port + 1 if port else 0
+    with started("serve", data, port, "--tls-self-signed", "--ops-port", str(ops_port), *more) as service:
+        yield service
+
+
+@contextmanager
+def started(command: str, data: Path, port: int, *more: str) -> Iterator[Service]:
+    """Start what serves under a command of `ams`, and stop it when the block is left. Raises `DidNotStart`."""
+    flags = ["--data", str(data), "--host", "127.0.0.1", "--port", str(port), *more]
+    process = _start(*command.split(), *flags)
     output = Output(process)
     try:
         yield Service(output.wait_ready(), data, output)
@@ -101,11 +110,9 @@ def running(data: Path, port: int, *more: str) -> Iterator[Service]:
         _stop(process)
 
 
-def _start(data: Path, port: int, *more: str) -> "subprocess.Popen[str]":
-    flags = ["--data", str(data), "--host", "127.0.0.1", "--port", str(port), "--tls-self-signed"]
-    ops_port = str(port + 1) if port else "0"
+def _start(*arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(  # noqa: S603 - our own program, our own flags
-        [sys.executable, "-m", "ams.cli.main", "serve", *flags, "--ops-port", ops_port, *more],
+        [sys.executable, "-m", "ams.cli.main", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,0 +1,151 @@
+"""The command line of the certificates demo, and the order of its steps."""
+
+import argparse
+import os
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+import httpx
+from argo_ams_library import AmsException
+
+from ams.client.errors import ClientError
+from demo import service
+from demo.certificates import tenancy, working
+from demo.certificates.authority import Authority, Credentials
+from demo.certificates.tenancy import Administrator
+from demo.certificates.working import HTTPS, Ports
+from demo.service import Service
+
+OK, FAILED, INTERRUPTED = 0, 1, 130
+CONSUMER = "collector"
+REFUSED = {
+    "withdrawn.example.org": (403, "Your certificate has been revoked"),
+    "expired.example.org": (403, "Your certificate has expired"),
+    "unbound.example.org": (404, "Binding was not found"),
+    "stranger.example.org": (403, "Your certificate "),
+}
+"""Who is refused, the code, and how the text begins."""
+
+
+def main() -> int:
+    """Run it; return 0 when all came out as it went in and all were refused who should be, 1 when not."""
+    options = _options()
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="ams-certificates-"))
+    folder.mkdir(exist_ok=True)
+    try:
+        with service.running(folder / "ams-data", _ams_port(), "--ops-port", "0") as ams:
+            return _run(ams, folder.absolute(), [f"site-{n}.example.org" for n in range(options.sites)], options.each)
+    except (ClientError, AmsException, httpx.HTTPError, service.DidNotStart) as failure:
+        print(f"certificates-demo: {failure}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print(f"\nStopped; what was done is in {folder}.")
+        return INTERRUPTED
+
+
+def _run(ams: Service, folder: Path, sites: list[str], each: int) -> int:
+    began = perf_counter()
+    certificates = _certificates(folder, sites)
+    uuids = tenancy.make_users(ams, sites, CONSUMER)
+    flags = (
+        *("--cert", str(ams.data / "server.pem"), "--key", str(ams.data / "server.key"), "--ops-port", "0"),
+        *("--client-ca", str(folder / "authorities"), "--service-ca", str(ams.ca)),
+    )
+    with service.started("authn serve", folder / "authn-data", 0, *flags) as authn:
+        print(f"AMS is ready at {ams.url}, the certificate service at {authn.url}.")
+        _bind(ams, authn, certificates, uuids)
+        _trust(ams.ca)
+        ports = Ports(_port(ams), _port(authn))
+        published = _publish(ports, certificates, sites, each)
+        received = working.collect(working.log_in(ports, certificates[CONSUMER]))
+        print(f"The collector logged in and pulled {len(received)} messages.\n\nOthers try:")
+        refused = sum(_is_refused(ports, certificates[host], host) for host in REFUSED)
+    whole = sorted(received) == sorted(published)
+    if not whole:
+        print("certificates-demo: what came out is not what went in", file=sys.stderr)
+    print(
+        f"certificates-demo: logins {len(sites) + 1} refused {refused} messages {len(received)} "
+        f"seconds {perf_counter() - began:.1f}"
+    )
+    return OK if whole and refused == len(REFUSED) else FAILED
+
+
+def _certificates(folder: Path, sites: list[str]) -> dict[str, Credentials]:
+    """Make a certificate for everybody, and the folder of authorities."""
+    known, unknown = Authority("Example Grid CA", folder), Authority("Somebody's CA", folder)
+    certificates = {host: known.certificate_of(host) for host in (*sites, CONSUMER, *REFUSED)}
+    certificates["expired.example.org"] = known.certificate_of("expired.example.org", expired=True)
+    certificates["stranger.example.org"] = unknown.certificate_of("stranger.example.org")
+    known.publish(folder / "authorities", [certificates["withdrawn.example.org"].certificate])
+    return certificates
+
+
+def _bind(ams: Service, authn: Service, certificates: dict[str, Credentials], uuids: dict[str, str]) -> None:
+    """Bind everybody's certificate to their user, and those of others but one to the user of the first site."""
+    administrator = Administrator(authn, ams)
+    administrator.add_service(ams, tenancy.make_service_user(ams))
+    bound = {host: uuids.get(host, next(iter(uuids.values()))) for host in certificates}
+    del bound["unbound.example.org"]
+    for host, uuid in bound.items():
+        administrator.bind(host, certificates[host], uuid)
+    administrator.close()
+    print(f"{len(bound)} certificates are bound to users.\n", flush=True)
+
+
+def _publish(ports: Ports, certificates: dict[str, Credentials], sites: list[str], each: int) -> list[str]:
+    published: list[str] = []
+    for site in sites:
+        published += working.publish(working.log_in(ports, certificates[site]), site, each)
+    print(
+        f"{len(sites)} sites logged in, each by its certificate, and published {len(published)} messages.", flush=True
+    )
+    return published
+
+
+def _is_refused(ports: Ports, credentials: Credentials, host: str) -> bool:
+    """Show how a login ends; return whether it was refused as it should be."""
+    code, text = REFUSED[host]
+    error = working.refusal(ports, credentials)
+    if error is None:
+        print(f"  {host} logged in")
+        return False
+    print(f"  {host}: {error.code} {error.msg}")
+    said: str = error.msg
+    return bool(error.code == code and said.startswith(f"While trying the [auth_x509]: {text}"))
+
+
+def _ams_port() -> int:
+    """Return the port the official library asks AMS at, if this machine lets us have it; else any."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", HTTPS))
+        except OSError:
+            return 0
+    return HTTPS
+
+
+def _port(running: Service) -> int:
+    return int(running.url.rpartition(":")[2])
+
+
+def _trust(ca: Path) -> None:
+    """Make the official library trust the services' own CA and reach them directly, past any proxy."""
+    os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "localhost", "127.0.0.1"]))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m demo.certificates", description="Log in with certificates.")
+    parser.add_argument("--folder", type=Path, help="where all of it is written (default: a new temporary folder)")
+    parser.add_argument("--sites", type=int, default=20, help="sites that log in (default: %(default)s)")
+    parser.add_argument("--each", type=int, default=50, help="messages of each (default: %(default)s)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

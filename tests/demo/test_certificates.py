@@ -1,0 +1,35 @@
+"""The certificates demo: sites log in with the official library, and others are refused in the contract's words."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.documents import environment
+
+LAST_LINE = re.compile(r"certificates-demo: logins 4 refused 4 messages 30 seconds \d+\.\d")
+
+
+@pytest.mark.acceptance
+def test_the_library_logs_in_with_certificates_and_others_are_refused(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "demo.certificates", "--folder", tmp_path / "demo", "--sites", "3", "--each", "10"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    lines = ran.stdout.splitlines()
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert LAST_LINE.fullmatch(lines[-1])
+    assert lines[-5:-1] == [
+        "  withdrawn.example.org: 403 While trying the [auth_x509]: Your certificate has been revoked",
+        "  expired.example.org: 403 While trying the [auth_x509]: Your certificate has expired",
+        "  unbound.example.org: 404 While trying the [auth_x509]: Binding was not found",
+        "  stranger.example.org: 403 While trying the [auth_x509]: Your certificate is not of a known authority",
+    ]

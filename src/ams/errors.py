@@ -5,6 +5,7 @@
     │   ├── BadRequest        the request could not be read at all (400, another status word)
     │   └── Unprocessable     fields that could be read say what cannot be (400; 422 of the certificate service)
     ├── NotAuthenticated      no token, an unknown one, or a user without any role here (401)
+    │   └── UnknownToken      a token that is nobody's: a login that failed (401)
     ├── NotAllowed            a known user whose roles do not allow this (403)
     │   └── CertificateRefused  a certificate that is not to be believed (403)
     ├── NotFound              the resource does not exist (404)
@@ -62,6 +63,10 @@ class NotAuthenticated(AmsError):
 
     def __init__(self, message: str = "Unauthorized") -> None:
         super().__init__(message)
+
+
+class UnknownToken(NotAuthenticated):
+    """A token was given that is nobody's; it is answered as no token is, and counted as a failed login."""
 
 
 class NotAllowed(AmsError):

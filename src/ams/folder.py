@@ -83,6 +83,11 @@ class Folder:
         return self.place("token.key")
 
     @property
+    def audit(self) -> str:
+        """The file of the audit log."""
+        return self.place("audit.jsonl")
+
+    @property
     def admin_token(self) -> str:
         """Where the first start leaves the token of `admin`."""
         return self.place("admin.token")

@@ -131,6 +131,13 @@ class Settings:
     keep_alive_seconds: Seconds = _setting(Seconds(75.0), "How long an idle connection is kept.")
     user_requests_per_second: int = _setting(0, "Requests a second of one user; beyond it 429. 0 = no limit.")
     project_requests_per_second: int = _setting(0, "Requests a second to one project; beyond it 429. 0 = no limit.")
+    failed_logins_per_minute: int = _setting(
+        0, "Failed logins a minute of one address; beyond it they are answered 429. 0 = no limit."
+    )
+    trusted_proxies: str = _setting(
+        "", "Networks of proxies whose X-Forwarded-For says where a client is: 127.0.0.1,10.0.0.0/8."
+    )
+    audit_days: int = _setting(0, "Days that events stay in the audit log's table; 0 = for ever.")
     max_pull_messages: int = _setting(10_000, "Most messages a pull answers; larger wishes are cut silently.")
     max_pull_bytes: Bytes = _setting(Bytes(16 * 2**20), "Most bytes of messages a pull answers, but one at least.")
     max_read_messages: int = _setting(1_000_000, "Most messages a range read answers; larger wishes are cut silently.")

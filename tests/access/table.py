@@ -123,6 +123,7 @@ OWN_TABLE = """
 75 push:wait                        service  PW
 76 subscriptions:pushStatus         project  SA PA CO PW
 77 subscriptions:deadLetter         project  PW
+78 audit:list                       service  SA
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

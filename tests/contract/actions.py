@@ -83,6 +83,7 @@ PATHS = {
     "push:wait": ("POST", "/push:wait"),
     "subscriptions:pushStatus": ("GET", SUBSCRIPTION + ":pushStatus"),
     "subscriptions:deadLetter": ("POST", SUBSCRIPTION + ":deadLetter"),
+    "audit:list": ("GET", "/audit"),
 }
 """All but the four open ones."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ams.access.permissions import PERMISSIONS
 from ams.access.roles import PROJECT_ADMIN, PROJECT_ROLES, PUSH_WORKER, SERVICE_ADMIN
-from ams.errors import NotAllowed, NotAuthenticated, NotFound
+from ams.errors import NotAllowed, NotAuthenticated, NotFound, UnknownToken
 from ams.names import ProjectName, UserId, UserName
 from ams.registry.records import Principal, Project, Subscription, User
 from ams.registry.registry import Registry
@@ -101,7 +101,7 @@ class Admission:
             return Caller(None, None, frozenset({SERVICE_ADMIN}), True, place, self._access_lists)
         principal = await self._registry.users.principal(token)
         if principal is None:
-            raise NotAuthenticated
+            raise UnknownToken
         roles = _roles(principal, place)
         if not roles:
             raise NotAuthenticated
@@ -115,6 +115,15 @@ class Admission:
         if not token or self._is_service_token(token):
             return None
         return await self._registry.users.principal(token)
+
+    async def knows(self, token: str) -> bool:
+        """Whether a token is somebody's, or the service token."""
+        return self._is_service_token(token) or await self._registry.users.principal(token) is not None
+
+    async def name_of(self, token: str | None) -> str | None:
+        """Return the name of the user whose token it is; None for no, an unknown, or the service token."""
+        principal = await self.user_of(token)
+        return principal.name if principal else None
 
     async def _place(self, name: ProjectName) -> Project:
         project = await self._registry.projects.find(name)

@@ -107,4 +107,5 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "push:wait": frozenset({PUSH_WORKER}),
     "subscriptions:pushStatus": _DELIVER,
     "subscriptions:deadLetter": frozenset({PUSH_WORKER}),
+    "audit:list": _SERVICE,
 }

@@ -15,9 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from ams.access.admission import Caller
 from ams.context import REQUEST
 from ams.errors import Overloaded
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer
+from ams.http.auditing import Auditor
 from ams.http.errors import refusal
 from ams.http.fast import OPERATIONS, FastRoutes
 from ams.http.gate import Gate
@@ -37,8 +39,9 @@ logger = structlog.get_logger("ams.http")
 class App:
     """API v1 over ASGI."""
 
-    def __init__(self, gate: Gate, bodies: Bodies, fast: FastRoutes, rows: Iterable[Row]) -> None:
+    def __init__(self, gate: Gate, bodies: Bodies, fast: FastRoutes, rows: Iterable[Row], auditor: Auditor) -> None:
         self._gate = gate
+        self._auditor = auditor
         self._bodies = bodies
         self._fast = fast
         rows = list(rows)
@@ -70,7 +73,7 @@ class App:
             # Only a stop cancels requests: those whose bodies were still coming when its patience ended.
             await self._refuse(Overloaded("The service is stopping"), scope, send, request_id)
         except Exception as error:
-            await self._refuse(error, scope, send, request_id)
+            await self._refuse(await self._auditor.turned_away(error, scope), scope, send, request_id)
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         clean = _clean(scope["path"])
@@ -105,9 +108,22 @@ class App:
 
     def _route(self, row: Row) -> Route:
         async def endpoint(request: Request) -> Response:
+            caller: Caller | None = None
+            try:
+                caller = await self._admitted(row, request)
+                made = await answered(request, caller)
+            except Exception as error:
+                await self._auditor.refused(row.method, row.action, caller, request.scope, error)
+                raise
+            await log_change(row.method, row.action, caller, request.scope["path"])
+            await self._auditor.changed(row.method, row.action, caller, request.scope)
+            if isinstance(made, Streamed):
+                return StreamedResponse(made)
+            return Response(made, media_type=JSON_TYPE)
+
+        async def answered(request: Request, caller: Caller | None) -> bytes | Streamed:
             headers, query = request.scope["headers"], request.scope["query_string"]
             names = request.path_params
-            caller = await self._gate.admit(row.action, names, headers, query) if row.action else None
             token = self._gate.token(headers, query)
             if row.counted:
                 await self._gate.count(token)
@@ -120,16 +136,18 @@ class App:
                 return self._bodies.read_with(headers, request.receive, row.most, again)
 
             call = Call(names, query, caller, token, body, headers, request.receive)
-            made = await row.handler(call)
-            await log_change(row.method, row.action, caller, request.scope["path"])
-            if isinstance(made, Streamed):
-                return StreamedResponse(made)
-            return Response(made, media_type=JSON_TYPE)
+            return await row.handler(call)
 
         route = Route("/v1" + row.path, endpoint, methods=[row.method])
         assert route.methods is not None
         route.methods.discard("HEAD")  # not served (contract 1.3)
         return route
+
+    async def _admitted(self, row: Row, request: Request) -> Caller | None:
+        if not row.action:
+            return None
+        headers, query = request.scope["headers"], request.scope["query_string"]
+        return await self._gate.admit(row.action, request.path_params, headers, query)
 
     def _stamped(self, send: Send, request_id: bytes) -> Send:
         async def stamped(event: Event) -> None:

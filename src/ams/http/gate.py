@@ -60,6 +60,15 @@ class Gate:
             action, self.token(headers, query), ProjectName(project) if project is not None else None
         )
 
+    async def name(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
+        """Return the name of the user who asks, whatever they may do; None for nobody known."""
+        return await self._admission.name_of(self.token(headers, query))
+
+    async def is_stranger(self, headers: list[tuple[bytes, bytes]], query: bytes) -> bool:
+        """Whether a token is given that is nobody's."""
+        token = self.token(headers, query)
+        return token is not None and not await self._admission.knows(token)
+
     async def count(self, token: str | None) -> None:
         """Count a request to an open route that somebody asks of themselves; raise `RateLimited`."""
         if self._rates is None:

@@ -29,9 +29,14 @@ def shown_path(path: str) -> str:
     return path if _BY_UUID.fullmatch(path) else _SECRET.sub(r"\1***", path)
 
 
+def is_change(method: str, action: str) -> bool:
+    """Whether an action changes something, and is not only a way to read."""
+    return method != "GET" and action not in _UNCHANGING
+
+
 async def log_change(method: str, action: str | None, caller: Caller | None, path: str) -> None:
     """Say who changed what; nothing for what only reads."""
-    if method == "GET" or action is None or action in _UNCHANGING or caller is None:
+    if action is None or caller is None or not is_change(method, action):
         return
     resource = shown_path(path).removeprefix("/v1")
     await logger.ainfo("changed", action=action, resource=resource, by=caller.name or SERVICE_TOKEN)

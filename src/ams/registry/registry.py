@@ -5,6 +5,7 @@ from typing import Self, TypeVar
 
 from sqlalchemy import Connection, insert, select
 
+from ams.audit.records import AuditRecords
 from ams.clock import Clock, SystemClock
 from ams.database import preparing
 from ams.database.database import Database, is_postgresql, reason
@@ -23,7 +24,7 @@ from ams.registry.registrations import RegistrationRecords
 from ams.registry.schema import REGISTRY
 from ams.registry.schemas import SchemaRecords
 from ams.registry.subscriptions import SubscriptionRecords
-from ams.registry.tables import keys
+from ams.registry.tables import audit, keys
 from ams.registry.tallies import TallyRecords
 from ams.registry.topics import TopicRecords
 from ams.registry.users import UserRecords
@@ -54,6 +55,7 @@ class Registry:
         self.books = BookRecords(database, clock)
         self.push_leases = StoredLeases(database, clock)
         self.other_holders = OtherHolders(database)
+        self.audit = AuditRecords(database, audit)
 
     @classmethod
     async def open(

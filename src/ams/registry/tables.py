@@ -20,6 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from ams.audit.table import audit_table
 from ams.database.schema import NAMING
 
 METADATA = MetaData(naming_convention=NAMING)
@@ -346,3 +347,6 @@ push_states = Table(
     Column("changed_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
 )
 """How deliveries go; what is told under a lease goes with it."""
+
+audit = audit_table(METADATA, "audit")
+"""Who did which change; beside it `audit_prunings`."""

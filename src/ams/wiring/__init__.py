@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ams.access.role_table import role_table
+from ams.audit.logins import FailedLogins
+from ams.audit.trail import FileTrail
 from ams.clock import Clock, SystemClock
 from ams.counting import Counting
 from ams.files import Disk, Files
@@ -38,7 +40,13 @@ async def service(
     async with open_engines(settings, clock or SystemClock(), files or Disk(), tell) as engines:
         await put_in_order(settings, engines)
         made = assemble(settings, engines, roles, reach)
-        async with _in_background(made.counting), _in_background(made.losses), made.push.running():
+        async with (
+            _in_background(made.trail),
+            _in_background(made.failed_logins),
+            _in_background(made.counting),
+            _in_background(made.losses),
+            made.push.running(),
+        ):
             try:
                 yield made
             finally:
@@ -46,7 +54,7 @@ async def service(
 
 
 @contextlib.asynccontextmanager
-async def _in_background(work: Counting | LossTotal) -> AsyncIterator[None]:
+async def _in_background(work: Counting | FailedLogins | FileTrail | LossTotal) -> AsyncIterator[None]:
     await work.start()
     try:
         yield

@@ -6,6 +6,9 @@ from ams.about import About
 from ams.access.admission import Admission
 from ams.access.rates import Rates
 from ams.access.role_table import RoleTable
+from ams.attempts import Attempts
+from ams.audit.logins import FailedLogins
+from ams.audit.trail import FileTrail
 from ams.clock import Clock, Milliseconds
 from ams.counting import Counting
 from ams.counts import Counts
@@ -13,7 +16,9 @@ from ams.cursors.base import Cursors
 from ams.delivering import Deliverer
 from ams.doctor import Doctor
 from ams.folder import Folder
+from ams.http.addresses import networks
 from ams.http.app import App
+from ams.http.auditing import SERVICE, Auditor
 from ams.http.cors import CrossOrigin
 from ams.http.fast import FastRoutes
 from ams.http.gate import Gate
@@ -65,6 +70,8 @@ class Service:
     losses: LossTotal
     counts: Counts
     push: Push
+    trail: FileTrail
+    failed_logins: FailedLogins
     api: App
     app: CrossOrigin
     """The API as browsers may use it too."""
@@ -99,11 +106,14 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     losses = LossTotal(log, cursors)
     push = push_of(settings, engines, deliverer, counts, reach)
     table = _table(settings, engines, admission, roles, counting, deliverer, schemas, losses, push)
-    api = App(gate, bodies, fast, table)
+    trail = FileTrail(engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days)
+    logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
+    proxies = networks(settings.trusted_proxies, "trusted_proxies")
+    api = App(gate, bodies, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,
-        losses, counts, push, api, app,
+        losses, counts, push, trail, logins, api, app,
     )  # fmt: skip
 
 
@@ -124,6 +134,7 @@ def _table(
     pushing, leasing = push.pushing, push.leasing
     watcher = PushWatcher(registry, log, cursors, pushing, leasing)
     return rows(
+        audit=registry.audit,
         projects=Projects(registry, log, cursors, changed=pushing.settle),
         members=Members(registry),
         topics=Topics(registry, log, counting, retention, changed=pushing.settle if push.is_driven else None),

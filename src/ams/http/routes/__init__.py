@@ -1,9 +1,11 @@
 """The rooms of the API behind the hot routes: one file per resource, joined here into one table."""
 
 from ams.about import About
+from ams.audit.records import AuditRecords
 from ams.dead_letters import DeadLetters
 from ams.delivering import Deliverer
 from ams.doctor import Doctor
+from ams.http.routes.audit import AuditRoutes
 from ams.http.routes.dead_letters import DeadLetterRoutes
 from ams.http.routes.doctor import DoctorRoutes
 from ams.http.routes.members import MemberRoutes
@@ -44,6 +46,7 @@ from ams.users import Users
 
 def rows(
     *,
+    audit: AuditRecords,
     projects: Projects,
     members: Members,
     topics: Topics,
@@ -69,6 +72,7 @@ def rows(
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     return [
         *ServiceRoutes(about).rows(),
+        *AuditRoutes(audit).rows(),
         *MetricsRoutes(metrics, usage).rows(),
         *UserRoutes(users).rows(),
         *RegistrationRoutes(registrations).rows(),

@@ -1,0 +1,114 @@
+"""What of requests goes into the audit log: every change, and every login that failed.
+
+Nothing here runs for a publish, a pull or an acknowledgement of somebody who is let in.
+"""
+
+import uuid
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+from ams.access.admission import Caller
+from ams.audit.event import AuditEvent, result_of
+from ams.audit.logins import FailedLogins
+from ams.audit.trail import Trail
+from ams.clock import Clock
+from ams.context import REQUEST
+from ams.errors import AmsError, NotAuthenticated, Overloaded, RateLimited, UnknownToken
+from ams.http.addresses import Network, client_address
+from ams.http.errors import refusal
+from ams.http.gate import Gate
+from ams.http.limits import ClientLeft
+from ams.http.tracing import SERVICE_TOKEN, is_change, shown_path
+
+SERVICE = "ams"
+LONGEST = 500
+"""Characters of a path or a reason that are kept: a client writes both."""
+
+
+class Auditor:
+    """Tells the trail of requests."""
+
+    def __init__(
+        self, trail: Trail, logins: FailedLogins, gate: Gate, clock: Clock, proxies: Sequence[Network] = ()
+    ) -> None:
+        self._trail = trail
+        self._logins = logins
+        self._gate = gate
+        self._clock = clock
+        self._proxies = proxies
+
+    async def changed(
+        self, method: str, action: str | None, caller: Caller | None, scope: MutableMapping[str, Any]
+    ) -> None:
+        """Record a change that was made."""
+        if action is not None and caller is not None and is_change(method, action):
+            await self._record(action, caller.name or SERVICE_TOKEN, scope, 200, "")
+
+    async def refused(
+        self, method: str, action: str | None, caller: Caller | None, scope: MutableMapping[str, Any], error: Exception
+    ) -> None:
+        """Record a change that was refused to a known user, or failed.
+
+        Not those that were turned away to protect the service (429, 503), which come by thousands and did nothing; nor
+        those of nobody known, which are failed logins; nor those whose client left before they began.
+        """
+        if action is None or not is_change(method, action) or isinstance(error, Overloaded | UnknownToken | ClientLeft):
+            return
+        actor = (caller.name or SERVICE_TOKEN) if caller else await self._who(scope)
+        if actor:
+            answer = refusal(error)
+            reason = getattr(error, "message", "") or "Internal error"
+            await self._record(action, actor, scope, answer.code, reason)
+
+    async def turned_away(self, error: Exception, scope: MutableMapping[str, Any]) -> Exception:
+        """Record a login that failed; return what it is answered: beyond the limit of its address `RateLimited`.
+
+        The limit is looked at only now, so a token that is known is never refused for what others do at its address.
+        """
+        if not isinstance(error, NotAuthenticated) or not await self._is_stranger(error, scope):
+            return error
+        address = client_address(scope, self._proxies)
+        said = {"resource": _resource(scope), "request": REQUEST.get().decode("latin-1")}
+        try:
+            self._logins.attempts.check(address)
+        except RateLimited as limited:
+            await self._logins.refused(address, code=refusal(limited).code, reason=limited.message, **said)
+            return limited
+        await self._logins.failed(address, code=refusal(error).code, reason=error.message, **said)
+        return error
+
+    async def _is_stranger(self, error: NotAuthenticated, scope: MutableMapping[str, Any]) -> bool:
+        """Whether it is for an unknown token; open routes, and roles that do not do, leave that to be looked up."""
+        if isinstance(error, UnknownToken):
+            return True
+        try:
+            return await self._gate.is_stranger(scope["headers"], scope["query_string"])
+        except AmsError:
+            return False
+
+    async def _who(self, scope: MutableMapping[str, Any]) -> str:
+        """Return the name of the user whose roles did not do; empty for nobody known."""
+        try:
+            return await self._gate.name(scope["headers"], scope["query_string"]) or ""
+        except AmsError:  # the registry is away: the request failed for that already
+            return ""
+
+    async def _record(self, action: str, actor: str, scope: MutableMapping[str, Any], code: int, reason: str) -> None:
+        event = AuditEvent(
+            id=str(uuid.uuid4()),
+            at=self._clock.wall(),
+            service=SERVICE,
+            action=action,
+            resource=_resource(scope),
+            actor=actor,
+            address=client_address(scope, self._proxies),
+            code=code,
+            result=result_of(code),
+            reason=reason[:LONGEST],
+            request=REQUEST.get().decode("latin-1"),
+        )
+        await self._trail.record(event)
+
+
+def _resource(scope: MutableMapping[str, Any]) -> str:
+    return shown_path(scope["path"]).removeprefix("/v1")[:LONGEST]

@@ -1,0 +1,24 @@
+"""The audit log over HTTP."""
+
+from ams.audit.asking import FILTERS, listing, wanted
+from ams.audit.records import AuditRecords
+from ams.audit.shape import Lines
+from ams.http.routes import answers
+from ams.http.routing import PAGE, Call, Row, page_request
+
+
+class AuditRoutes:
+    """The room of the audit log."""
+
+    def __init__(self, records: AuditRecords) -> None:
+        self._records = records
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        return [Row("GET", "/audit", "audit:list", self.list, answers=Lines, parameters=(*FILTERS, *PAGE))]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer who did which change, newest first."""
+        page = page_request(call)
+        asked = wanted({name: call.parameter(name) or "" for name in FILTERS})
+        return answers.encode(await listing(self._records, asked, page.size, page.token))

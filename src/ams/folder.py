@@ -10,6 +10,8 @@ from ams.files import NEW, Disk, write_whole
 MARKER = "ams-data"
 """A file of this name makes a folder ours; its content is the version of the layout."""
 VERSION = "1"
+CERTIFICATE_SERVICE = "authn"
+"""What the names of all begin with that `ams authn serve` keeps; it may have our folder for its own."""
 RESTORING = "restore-unfinished"
 """A restore that has not come to its end keeps a file of this name in the folder it makes."""
 
@@ -146,8 +148,11 @@ def _check_whole(path: str) -> None:
 
 
 def _check_not_foreign(path: str) -> None:
-    """Raise `Unusable` for a folder of somebody else; a first start that was cut short left a lock, or half a mark."""
-    others = set(os.listdir(path)) - {"lock", MARKER + NEW}
+    """Raise `Unusable` for a folder of somebody else.
+
+    A first start that was cut short left a lock, or half a mark; the certificate service may have been there first.
+    """
+    others = {name for name in os.listdir(path) if not name.startswith(CERTIFICATE_SERVICE)} - {"lock", MARKER + NEW}
     if not is_ours(path) and others:
         raise Unusable(f"{path} holds other files ({sorted(others)[0]}, ...); choose an empty folder with --data")
 

@@ -28,6 +28,8 @@ class LimitedProtocol(HttpToolsProtocol):
     max_header_bytes: int
     max_connections: int
     request_seconds: float
+    refusal: Callable[[Exception], Refusal] = staticmethod(refusal)
+    """What is answered before there is a request that an application could answer."""
 
     _head_bytes = 0
     """Received of a head whose request is not complete yet."""
@@ -43,7 +45,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Take the connection, or refuse it when there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self.max_connections:
-            self._end(refusal(Overloaded("Too many connections")))
+            self._end(self.refusal(Overloaded("Too many connections")))
             return
         self._be_patient()
 
@@ -66,7 +68,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.parser is None or not self._head_bytes:
             return
         if not self._head_complete and self._head_bytes > self.max_header_bytes:
-            self._end(refusal(BadRequest("Request header is too large")))
+            self._end(self.refusal(BadRequest("Request header is too large")))
         elif self._patience is None:
             self._be_patient()
 
@@ -104,7 +106,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.abort()  # an answer now would be taken for that of the request before
         else:
-            self._end(refusal(BadRequest("Another protocol is not spoken here: leave out Upgrade")))
+            self._end(self.refusal(BadRequest("Another protocol is not spoken here: leave out Upgrade")))
 
     def on_message_complete(self) -> None:
         """Be ready for the next head."""
@@ -153,7 +155,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""
-        self._end(refusal(BadRequest("Invalid HTTP request")))
+        self._end(self.refusal(BadRequest("Invalid HTTP request")))
 
     def _be_patient(self) -> None:
         self._patience = self.loop.call_later(self.request_seconds, self._give_up)
@@ -170,7 +172,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         is_answered = self._head_complete and self.cycle is not None and self.cycle.response_started
         if self._head_bytes and not is_answered:
-            self._end(refusal(BadRequest("Request took too long to arrive")))
+            self._end(self.refusal(BadRequest("Request took too long to arrive")))
         else:
             self.transport.close()
 
@@ -226,11 +228,19 @@ class _OneWriteCycle(RequestResponseCycle):
         self.on_response()
 
 
-def limited(max_header_bytes: int, max_connections: int, request_seconds: float) -> Callable[..., Any]:
-    """Return the protocol class with these limits, for uvicorn's `http`."""
+def limited(
+    max_header_bytes: int,
+    max_connections: int,
+    request_seconds: float,
+    *,
+    base: type[LimitedProtocol] = LimitedProtocol,
+    refusal: Callable[[Exception], Refusal] = refusal,
+) -> type[LimitedProtocol]:
+    """Return the protocol class with these limits, for uvicorn's `http`; `refusal` words what it answers itself."""
     limits = {
         "max_header_bytes": max_header_bytes,
         "max_connections": max_connections,
         "request_seconds": request_seconds,
+        "refusal": staticmethod(refusal),
     }
-    return type("LimitedProtocol", (LimitedProtocol,), limits)
+    return type(base.__name__, (base,), limits)

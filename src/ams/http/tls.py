@@ -31,9 +31,12 @@ class Certificate:
     stamp: tuple[float, float]
 
     @classmethod
-    def load(cls, chain: str, key: str) -> "Certificate":
-        """Read the files; raise `BadSettings` with one line when they cannot serve."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    def load(cls, chain: str, key: str, context: ssl.SSLContext | None = None) -> "Certificate":
+        """Read the files, into a context of one's own or a usual one.
+
+        Raises `BadSettings` with one line when they cannot serve.
+        """
+        context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # Clients that make a connection for every call begin each without a memory of the last (clients.md, R14): the
         # two tickets that a server gives unless told otherwise were a tenth of all work for such a call.

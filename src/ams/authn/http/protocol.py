@@ -1,0 +1,156 @@
+"""Connections of the certificate service: their limits, and who is at the other end of each request."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import structlog
+import uvicorn
+
+from ams.authn.http.proxies import Network, is_within, usual
+from ams.authn.http.tls import AskingConnection, AskingContext
+from ams.authn.values import Peer
+from ams.errors import BadRequest
+from ams.http.asgi import Application
+from ams.http.errors import Refusal
+from ams.http.protocol import GOODBYE_SECONDS, LimitedProtocol, limited
+from ams.http.server import Server, server
+
+logger = structlog.get_logger("ams.authn.connections")
+
+PEER = "authn.peer"
+"""Where a request's `Peer` is, in its ASGI scope."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Front:
+    """What all connections have in common, and what there is to say of those that were refused."""
+
+    context: AskingContext
+    refusal: Callable[[Exception], Refusal]
+    """Words what is answered before there is a request."""
+    proxies: Sequence[Network] = ()
+    """Where connections may come from that begin with the PROXY protocol; of no meaning without."""
+    head_seconds: float = 5.0
+    """For a handshake, and again for the head of a request (contract 11)."""
+    read_seconds: float = 5.0
+    """For a whole request, and again for the rest of it after its head."""
+    idle_seconds: float = 60.0
+    max_header_bytes: int = 64 * 2**10
+    max_connections: int = 10_000
+    refused_connections: int = 0
+    """Those that did not come from a proxy."""
+
+    def server(self, app: Application) -> Server:
+        """Return a server for an application, which finds a `Peer` in the scope of each request."""
+        speaks = limited(
+            self.max_header_bytes,
+            self.max_connections,
+            min(self.head_seconds, self.read_seconds),
+            base=PeerProtocol,
+            refusal=self.refusal,
+        )
+        speaks = type(speaks.__name__, (speaks,), {"front": self})
+        return AskingServer(server(app, http=speaks, keep_alive=self.idle_seconds).config, self)
+
+
+class AskingServer(Server):
+    """A server whose handshakes are over in time, as uvicorn has no setting for."""
+
+    def __init__(self, config: uvicorn.Config, front: Front) -> None:
+        super().__init__(config)
+        self._front = front
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take connections on these sockets."""
+        loop = asyncio.get_running_loop()
+        config, state = self.config, self.server_state
+
+        def connection() -> asyncio.Protocol:
+            return cast("asyncio.Protocol", cast("Any", config.http_protocol_class)(config, state, {}))
+
+        self.servers = [
+            await loop.create_server(
+                connection,
+                sock=each,
+                ssl=self._front.context,
+                backlog=config.backlog,
+                ssl_handshake_timeout=self._front.head_seconds,
+                ssl_shutdown_timeout=GOODBYE_SECONDS,
+            )
+            for each in sockets or []
+        ]
+        self.started = True
+
+
+class PeerProtocol(LimitedProtocol):
+    """One connection after its handshake; requests on it say who is at the other end."""
+
+    front: Front
+    """Set on a subclass by `Front.server`."""
+
+    _peer: Peer | None = None
+    _reading: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
+        """Take the connection, for the client that a proxy tells; or close one that is not from a proxy."""
+        super().connection_made(transport)
+        preface = self._asked().preface
+        if preface is None:
+            return
+        if self.client is None or not is_within(self.client[0], self.front.proxies):
+            self.front.refused_connections += 1
+            logger.debug("connection.refused", address=self.client and self.client[0], reason="not a proxy")
+            transport.abort()
+        elif preface.client is not None:
+            self.client = preface.client
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_reading()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Say who asks."""
+        super().on_message_begin()
+        self.scope[PEER] = self._who()  # type: ignore[literal-required]  # a key of ours
+
+    def on_headers_complete(self) -> None:
+        """Give the rest of the request its time."""
+        super().on_headers_complete()
+        self._stop_reading()
+        self._reading = self.loop.call_later(self.front.read_seconds, self._rest_is_late)
+
+    def on_message_complete(self) -> None:
+        """The request is there."""
+        self._stop_reading()
+        super().on_message_complete()
+
+    def _rest_is_late(self) -> None:
+        self._reading = None
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and self.cycle.response_started:
+            self.transport.close()
+        else:
+            self._end(self.refusal(BadRequest("Request took too long to arrive")))
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _who(self) -> Peer:
+        """Return who is at the other end; the certificate is read once."""
+        if self._peer is None:
+            address = usual(self.client[0]) if self.client else ""
+            try:
+                self._peer = Peer(address, self._asked().presented())
+            except ValueError as error:
+                self._peer = Peer(address, unreadable=str(error))
+        return self._peer
+
+    def _asked(self) -> AskingConnection:
+        return cast("AskingConnection", self.transport.get_extra_info("ssl_object"))

@@ -1,0 +1,247 @@
+"""TLS that asks every client for a certificate, and leaves judging it to us.
+
+Python's own `ssl` can only ask for a certificate by refusing each that it does not trust, and a refused handshake tells
+a client nothing. The contract wants an answer in words (9.3), so any certificate passes the handshake here, and none
+is believed for that: `ams.authn.certificates` judges it, request by request. What the handshake does prove is that the
+client holds the key of the certificate it shows.
+
+The loop's machinery takes an `ssl.SSLContext` and asks it for `wrap_bio`; ours gives it a connection of pyOpenSSL.
+"""
+
+import contextlib
+import ssl
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import structlog
+from cryptography import x509
+from OpenSSL import SSL, crypto
+
+from ams.authn.http.proxies import Malformed, Preface
+from ams.authn.values import Presented
+
+logger = structlog.get_logger("ams.authn.tls")
+
+MAX_CERTIFICATE_BYTES = 100 * 1024
+"""Of a client's certificate with its chain. OpenSSL's own limit; no call of pyOpenSSL reaches it. Beyond it the
+handshake fails, and the client sees a connection that ended."""
+_CHUNK = 65536
+
+
+class AskingContext(ssl.SSLContext):
+    """A context of servers whose connections ask for a certificate, and take any, or none.
+
+    TLS 1.2 and newer; no sessions are kept and no handshakes are repeated within a connection, so that what a client
+    has proved, it has proved on this connection.
+    """
+
+    proxied: bool
+    max_handshakes: int
+    failures: int
+    """Handshakes that came to nothing, other than by taking too long."""
+    _inner: SSL.Context
+    _under_way: "weakref.WeakSet[AskingConnection]"
+
+    @classmethod
+    def make(cls, *, proxied: bool = False, max_handshakes: int = 10_000) -> "AskingContext":
+        """Return a context without a certificate of its own yet.
+
+        With `proxied`, connections begin with what a proxy says. Beyond `max_handshakes` at a time, those who come are
+        turned away.
+        """
+        context = cls(ssl.PROTOCOL_TLS_SERVER)
+        context.proxied = proxied
+        context.max_handshakes = max_handshakes
+        context.failures = 0
+        context._under_way = weakref.WeakSet()  # those that take too long are dropped by the loop
+        return context
+
+    def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
+        """Take the server's own certificate chain and key; connections there are keep theirs.
+
+        Raises `ssl.SSLError` or `OSError`; the context serves with what it had then.
+        """
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password)
+        try:
+            self._inner = _inner(certfile, keyfile or certfile)
+        except SSL.Error as error:
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, _reason(error)) from error
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *_: Any, **__: Any) -> Any:
+        """Return the server's side of a connection, as the event loop asks for it."""
+        if len(self._under_way) >= self.max_handshakes:
+            self._failed("too many handshakes at a time")
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, "too many handshakes at a time")
+        connection = AskingConnection(self._inner, incoming, outgoing, Preface() if self.proxied else None, self._over)
+        self._under_way.add(connection)
+        return connection
+
+    def _over(self, connection: "AskingConnection", reason: str | None) -> None:
+        self._under_way.discard(connection)
+        if reason is not None:
+            self._failed(reason)
+
+    def _failed(self, reason: str) -> None:
+        self.failures += 1
+        logger.debug("handshake.failed", reason=reason)
+
+
+class AskingConnection:
+    """One connection, with as much of `ssl.SSLObject` as event loops use, and what the client showed."""
+
+    def __init__(
+        self,
+        context: SSL.Context,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        preface: Preface | None,
+        over: "Callable[[AskingConnection, str | None], None]",
+    ) -> None:
+        self._connection = SSL.Connection(context, None)
+        self._connection.set_accept_state()
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._over = over
+        """Told of the end of the handshake, and what was wrong, if anything."""
+        self._awaited = preface
+        """What has to come before the handshake, until it has."""
+        self._fed = False
+        """Whether OpenSSL may have something to decrypt."""
+        self.preface = preface
+        self.context = None
+
+    def presented(self) -> Presented | None:
+        """Return what the client showed, None if nothing; raises `ValueError` for what cannot be read."""
+        shown = self._connection.get_peer_certificate()
+        if shown is None:
+            return None
+        leaf = _read(shown)
+        return Presented(leaf, tuple(each for each in self._chain() if each != leaf))
+
+    def _chain(self) -> Iterator[x509.Certificate]:
+        """Yield what came with the leaf, as far as it can be read: nothing of it is believed anyway."""
+        for each in self._connection.get_peer_cert_chain() or []:
+            with contextlib.suppress(ValueError):
+                yield _read(each)
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake."""
+        try:
+            self._do(self._connection.do_handshake)
+        except ssl.SSLWantReadError:
+            raise
+        except ssl.SSLError as error:
+            self._over(self, str(error.args[-1]))
+            raise
+        self._over(self, None)
+
+    def read(self, size: int = 1024, buffer: Any = None) -> Any:
+        """Read what came; into a buffer if there is one."""
+        data = self._do(self._connection.recv, size)
+        if buffer is None:
+            return data
+        buffer[: len(data)] = data
+        return len(data)
+
+    def write(self, data: Any) -> int:
+        """Write, and return how much was taken."""
+        taken: int = self._do(self._connection.send, bytes(data))
+        return taken
+
+    def unwrap(self) -> None:
+        """Say goodbye, and wait for the client's: an end without would take from it what it has not read yet."""
+        if not self._do(self._connection.shutdown):
+            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the client has not said goodbye")
+
+    def getpeercert(self, binary_form: bool = False) -> dict[str, Any]:
+        """Return nothing: to ask is `presented`."""
+        return {}
+
+    def cipher(self) -> tuple[str, str, int] | None:
+        """Return the cipher, its protocol and its bits."""
+        found = self._connection
+        name, version = found.get_cipher_name(), found.get_cipher_version()
+        return None if name is None else (name, version or "", found.get_cipher_bits() or 0)
+
+    def compression(self) -> None:
+        """Return None: there is none."""
+
+    def pending(self) -> int:
+        """Return how much can be read at once, or 1 for what is still to be decrypted.
+
+        The loop reads on only while this, or what it has not given us yet, is more than nothing; a request may come in
+        one packet with the end of the handshake.
+        """
+        return self._connection.pending() or int(self._fed)
+
+    def _do(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            self._feed()
+            return act(*arguments)
+        except SSL.WantReadError:
+            self._fed = False
+            if self._incoming.eof:
+                raise ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "the connection ended") from None
+            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "more is needed") from None
+        except SSL.ZeroReturnError:
+            return b""
+        except (SSL.Error, crypto.Error, Malformed) as error:
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, _reason(error)) from None
+        finally:
+            self._drain()
+
+    def _feed(self) -> None:
+        """Give OpenSSL what came, when a preface that has to be there is over."""
+        data = self._incoming.read() if self._incoming.pending else b""
+        if self._awaited is not None:
+            rest = self._awaited.feed(data)
+            if rest is None:
+                raise SSL.WantReadError
+            self._awaited, data = None, rest
+        if data:
+            self._connection.bio_write(data)
+            self._fed = True
+
+    def _drain(self) -> None:
+        """Give the loop what OpenSSL has to say."""
+        try:
+            while True:
+                self._outgoing.write(self._connection.bio_read(_CHUNK))
+        except SSL.Error:  # there is nothing more
+            return
+
+
+def _inner(chain: str, key: str) -> SSL.Context:
+    context = SSL.Context(SSL.TLS_SERVER_METHOD)
+    context.set_min_proto_version(SSL.TLS1_2_VERSION)
+    context.use_certificate_chain_file(chain)
+    context.use_privatekey_file(key)
+    context.set_verify(SSL.VERIFY_PEER, _anything)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_session_id(b"ams authn")
+    context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION | SSL.OP_CIPHER_SERVER_PREFERENCE)
+    return context
+
+
+def _anything(*_: object) -> bool:
+    """Let every certificate pass the handshake; it is judged later, in words."""
+    return True
+
+
+def _read(shown: crypto.X509) -> x509.Certificate:
+    """Read a certificate as far as everybody looks at it; raises `ValueError` for one that cannot be."""
+    try:
+        found = shown.to_cryptography()
+        _ = found.subject, found.issuer, found.serial_number  # read only when asked for
+    except Exception as error:  # of many classes: the encoding is the client's
+        raise ValueError(f"The certificate cannot be read: {error}") from error
+    return found
+
+
+def _reason(error: Exception) -> str:
+    """Return what OpenSSL says, in a few words."""
+    found = error.args[0] if error.args else ""
+    if isinstance(found, list):
+        return "; ".join(str(each[-1]) for each in found) or "the handshake failed"
+    return str(found)

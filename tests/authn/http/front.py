@@ -1,0 +1,120 @@
+"""A server of TLS that asks for certificates, with an application that says who asked."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from ams.authn.http.protocol import PEER, Front
+from ams.authn.http.tls import AskingContext
+from ams.authn.values import Peer
+from ams.http.asgi import JSON, Application, Receive, Send, answer
+from ams.http.errors import refusal
+from ams.http.server import listen, until_started
+from tests.support.certificates import Pair
+
+SECONDS = 10.0
+"""Longer than anything takes here."""
+
+
+async def who(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """Answer with what the application is told of its client."""
+    while (await receive()).get("more_body", False):
+        pass
+    peer: Peer = scope[PEER]
+    shown = peer.presented
+    found = {
+        "address": peer.address,
+        "subject": shown and shown.leaf.subject.rfc4514_string(),
+        "leaf": shown and base64.b64encode(shown.leaf.public_bytes(Encoding.DER)).decode(),
+        "chain": [each.subject.rfc4514_string() for each in shown.chain] if shown else [],
+        "unreadable": peer.unreadable,
+        "client": scope["client"][0],
+    }
+    await answer(send, 200, json.dumps(found).encode(), [JSON])
+
+
+@dataclass(frozen=True)
+class Served:
+    """A front that answers, in a thread of its own."""
+
+    front: Front
+    port: int
+    ca: str
+
+    def ask(self, *, cert: Pair | None = None, headers: dict[str, str] | None = None, preface: bytes = b"") -> Any:
+        """Ask once; return what the application said, or the status of a refusal with its text."""
+        head = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        with self.connect(cert=cert, preface=preface) as client:
+            client.sendall(f"GET /v1/who HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{head}\r\n".encode())
+            return answered(client)
+
+    def connect(self, *, cert: Pair | None = None, preface: bytes = b"", pieces: int = 1) -> ssl.SSLSocket:
+        """Return a connection after its handshake; the preface is sent before, in so many pieces."""
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        size = max(len(preface) // pieces, 1)
+        for start in range(0, len(preface), size):
+            raw.sendall(preface[start : start + size])
+        context = ssl.create_default_context(cafile=self.ca)
+        if cert is not None:
+            context.load_cert_chain(cert.chain, cert.key)
+        try:
+            return context.wrap_socket(raw, server_hostname="localhost")
+        except OSError:
+            raw.close()
+            raise
+
+
+def answered(client: ssl.SSLSocket) -> Any:
+    """Read an answer to its end."""
+    whole = b""
+    with contextlib.suppress(ConnectionError):
+        while part := client.recv(65536):
+            whole += part
+    head, _, body = whole.partition(b"\r\n\r\n")
+    found = json.loads(body)
+    if head.startswith(b"HTTP/1.1 200"):
+        return found
+    return int(head.split()[1]), found["error"]["message"]
+
+
+@contextlib.contextmanager
+def served(pair: Pair, ca: str, *, proxied: bool = False, app: Application = who, **limits: Any) -> Iterator[Served]:
+    """Serve until the block ends, on uvloop as the program does."""
+    import uvloop
+
+    context = AskingContext.make(proxied=proxied)
+    context.load_cert_chain(pair.chain, pair.key)
+    front = Front(context=context, refusal=refusal, **limits)
+    started: list[Callable[[], object]] = []
+    port = []
+    ready = threading.Event()
+
+    async def serve() -> None:
+        with contextlib.closing(listen("127.0.0.1", 0, "port")) as sock:
+            port.append(sock.getsockname()[1])
+            main = front.server(app)
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(main.serve([sock]))
+            await until_started(main, task)
+            started.append(lambda: loop.call_soon_threadsafe(setattr, main, "should_exit", True))
+            ready.set()
+            await task
+
+    thread = threading.Thread(target=lambda: uvloop.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(SECONDS)
+    try:
+        yield Served(front, port[0], ca)
+    finally:
+        started[0]()
+        thread.join(SECONDS)

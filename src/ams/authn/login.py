@@ -1,0 +1,296 @@
+"""Logging in: from a client's certificate to the token of the user it is bound to (contract 8).
+
+What is asked for comes after who asks: an address that failed too often is refused before anything is looked at, and a
+certificate that is not to be believed before it is said which service types there are.
+"""
+
+import asyncio
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from ams.attempts import MINUTE
+from ams.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
+from ams.audit.logins import FailedLogins
+from ams.audit.trail import Trail
+from ams.authn.checks import AUTH_METHOD_GONE, BINDING_GONE, known_service_type, require_host_of, require_supported
+from ams.authn.services import Services
+from ams.authn.store.store import Store
+from ams.authn.subjects import Subject, Subjects
+from ams.authn.values import X509, AuthMethod, Binding, Peer, Presented, ServiceType, ServiceTypeId
+from ams.clock import Clock, Milliseconds
+from ams.context import REQUEST
+from ams.errors import (
+    AmsError,
+    BadRequest,
+    CertificateRefused,
+    NotFound,
+    RateLimited,
+    ServiceTimeout,
+)
+
+SECONDS = 12.0
+"""Most that a login may take, all it waits for included: less than the shortest time an answer must be written in
+(15, A18)."""
+LATELY = 3_600_000
+"""Milliseconds for which a certificate that logged in pays for no failures of others at its address."""
+REMEMBERED = 100_000
+"""Most certificates, and most bindings, of which it is remembered when they logged in last."""
+
+_log = structlog.get_logger()
+
+
+class Checks(Protocol):
+    """Whether a certificate is to be believed now."""
+
+    async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None:
+        """Return if it is; raise `CertificateRefused`, or `Unavailable` where that cannot be told."""
+        ...
+
+
+class _Asked(NamedTuple):
+    """A user who is asked for: whoever asks for the same at the same time gets the same answer."""
+
+    service_type: ServiceTypeId
+    method: str
+    method_updated_on: Milliseconds | None
+    unique_key: str
+
+
+@dataclass(slots=True)
+class Figures:
+    """Logins there were, by result, for `/metrics`."""
+
+    results: dict[str, int] = field(default_factory=lambda: dict.fromkeys((DONE, REFUSED, FAILED), 0))
+
+
+class Login:
+    """Logs clients in."""
+
+    def __init__(
+        self,
+        store: Store,
+        checks: Checks,
+        services: Services,
+        *,
+        failures: FailedLogins,
+        trail: Trail,
+        clock: Clock,
+        code_of: Callable[[AmsError], int],
+        verify_hosts: bool = False,
+        seconds: float = SECONDS,
+    ) -> None:
+        """Be given the engines; `code_of` tells the status an error is answered with, for the audit log.
+
+        `verify_hosts` checks clients' addresses for all service types (`client_cert_host_verification`).
+        """
+        self._store = store
+        self._checks = checks
+        self._services = services
+        self._failures = failures
+        self._trail = trail
+        self._clock = clock
+        self._code_of = code_of
+        self._verify_hosts = verify_hosts
+        self._seconds = seconds
+        self._subjects = Subjects()
+        self._trusted = _Moments()
+        self._noted = _Moments()
+        self._asked: dict[_Asked, asyncio.Task[str]] = {}
+        self._notes: set[asyncio.Task[None]] = set()
+        self.figures = Figures()
+
+    async def token(self, service_type: str, host: str, peer: Peer) -> str:
+        """Return the token of the user that the certificate of a peer is bound to.
+
+        Raises `RateLimited`, `BadRequest`, `CertificateRefused`, `NotFound`, `Unprocessable` for whoever asks in vain;
+        `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now.
+        """
+        attempt = _Attempt(f"/service-types/{service_type}/hosts/{host}:authx509", peer.address)
+        try:
+            async with asyncio.timeout(self._seconds):
+                token = await self._log_in(service_type, host, peer, attempt)
+        except TimeoutError:
+            error = ServiceTimeout("The login could not be finished in time")
+            await self._record_failure(attempt, error)
+            raise error from None
+        except AmsError as error:
+            await self._record_failure(attempt, error)
+            raise
+        await self._record(attempt)
+        return token
+
+    async def close(self) -> None:
+        """Finish what is still to be noted, and end the connections to services."""
+        if self._notes:
+            await asyncio.wait(self._notes)
+        await self._services.close()
+
+    async def _log_in(self, type_name: str, host: str, peer: Peer, attempt: "_Attempt") -> str:
+        fingerprint, subject = self._who(peer, attempt)
+        found = await self._store.service_types.find(type_name)
+        await self._check(peer, found)
+        service_type = _offered(found, host)
+        method = await self._store.auth_methods.find(service_type.uuid, host)
+        if method is None:
+            raise NotFound(AUTH_METHOD_GONE)
+        binding = await self._bound(subject, service_type, host)
+        token = await self._shared_token(service_type, method, binding.unique_key)
+        self._trusted.note(fingerprint, self._clock.monotonic())
+        self._note(binding)
+        return token
+
+    def _who(self, peer: Peer, attempt: "_Attempt") -> tuple[bytes, Subject]:
+        """Return who asks, if they may try at all: a certificate that logged in lately pays for no others' failures."""
+        presented = peer.presented
+        if presented is None:
+            self._failures.attempts.check(peer.address)
+            if peer.unreadable:
+                raise CertificateRefused(peer.unreadable)
+            raise BadRequest("No certificate provided")
+        try:
+            fingerprint, subject = self._subjects.of(presented.leaf)
+        except CertificateRefused:
+            self._failures.attempts.check(peer.address)
+            raise
+        attempt.actor, attempt.fingerprint = subject.name, fingerprint
+        if not self._trusted.is_within(fingerprint, LATELY, self._clock.monotonic()):
+            self._failures.attempts.check(peer.address)
+        return fingerprint, subject
+
+    async def _check(self, peer: Peer, service_type: ServiceType | None) -> None:
+        assert peer.presented is not None
+        verify_host = self._verify_hosts or (service_type is not None and service_type.verify_client_host)
+        await self._checks.check(peer.presented, peer.address, verify_host=verify_host)
+
+    async def _bound(self, subject: Subject, service_type: ServiceType, host: str) -> Binding:
+        """Return the binding of a subject, when it is meant and not another that looks like it (15, A8)."""
+        binding = await self._binding(subject, service_type, host)
+        if binding.issuer and binding.issuer != subject.issuer:
+            raise CertificateRefused("Your certificate is of another issuer than the binding names")
+        if not binding.subject_sha256:
+            if subject.lost is not None:
+                raise CertificateRefused(f"Your certificate cannot be told from others by its subject: {subject.lost}")
+            # The first login decides whom the binding means, so it is stored before anybody is let in; of two at once
+            # the store keeps one.
+            await self._store.bindings.note_login(binding.uuid, self._clock.wall(), subject.sha256)
+            binding = await self._binding(subject, service_type, host)
+        if binding.subject_sha256 != subject.sha256:
+            raise CertificateRefused("Your certificate has another subject than the one first used with this binding")
+        return binding
+
+    async def _binding(self, subject: Subject, service_type: ServiceType, host: str) -> Binding:
+        binding = await self._store.bindings.for_login(subject.name, service_type.uuid, host, X509)
+        if binding is None:
+            raise NotFound(BINDING_GONE)
+        return binding
+
+    async def _shared_token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
+        """Ask the service, once for all who log in as this user just now."""
+        asked = _Asked(service_type.uuid, method.uuid, method.updated_on, unique_key)
+        task = self._asked.get(asked)
+        if task is None:
+            task = asyncio.create_task(self._services.token(service_type, method, unique_key))
+            self._asked[asked] = task
+            task.add_done_callback(lambda done: self._answered(asked, done))
+        return await asyncio.shield(task)
+
+    def _answered(self, asked: _Asked, task: "asyncio.Task[str]") -> None:
+        del self._asked[asked]
+        if not task.cancelled():
+            task.exception()  # whoever waited may be gone, and then nobody looks at it
+
+    def _note(self, binding: Binding) -> None:
+        """Note the login, at most once a minute, while the answer goes out (15, A5)."""
+        now = self._clock.wall()
+        if self._noted.is_within(binding.uuid, MINUTE, now):
+            return
+        self._noted.note(binding.uuid, now)
+        if binding.last_auth is not None and 0 <= now - binding.last_auth < MINUTE:
+            return
+        task = asyncio.create_task(self._noted_login(binding, now))
+        self._notes.add(task)
+        task.add_done_callback(self._notes.discard)
+
+    async def _noted_login(self, binding: Binding, at: Milliseconds) -> None:
+        try:
+            await self._store.bindings.note_login(binding.uuid, at, None)
+        except AmsError as error:  # the login went well all the same; the next minute has another
+            _log.warning("the time of a login was not stored", binding=binding.name, reason=error.message)
+
+    async def _record_failure(self, attempt: "_Attempt", error: AmsError) -> None:
+        """Record a login that failed; only what the client is to blame for counts against its address."""
+        code = self._code_of(error)
+        self.figures.results[result_of(code)] += 1
+        record = self._failures.refused
+        if code < 500 and not isinstance(error, RateLimited):
+            record = self._failures.failed
+            self._trusted.forget(attempt.fingerprint)
+        await record(
+            attempt.address,
+            code=code,
+            reason=error.message,
+            resource=attempt.resource,
+            actor=attempt.actor,
+            request=REQUEST.get().decode(),
+        )
+
+    async def _record(self, attempt: "_Attempt") -> None:
+        self.figures.results[DONE] += 1
+        await self._trail.record(
+            AuditEvent(
+                id=str(uuid.uuid4()),
+                at=self._clock.wall(),
+                service="authn",
+                action=LOGIN,
+                resource=attempt.resource,
+                actor=attempt.actor,
+                address=attempt.address,
+                code=200,
+                result=DONE,
+                request=REQUEST.get().decode(),
+            )
+        )
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One login, for the audit log."""
+
+    resource: str
+    address: str
+    actor: str = ""
+    fingerprint: bytes = b""
+
+
+class _Moments:
+    """When something was so last, of the latest there were."""
+
+    def __init__(self) -> None:
+        self._at: OrderedDict[bytes | str, Milliseconds] = OrderedDict()
+
+    def note(self, key: bytes | str, now: Milliseconds) -> None:
+        self._at[key] = now
+        self._at.move_to_end(key)
+        if len(self._at) > REMEMBERED:
+            self._at.popitem(last=False)
+
+    def forget(self, key: bytes | str) -> None:
+        self._at.pop(key, None)
+
+    def is_within(self, key: bytes | str, span: int, now: Milliseconds) -> bool:
+        """Whether it was so less than `span` milliseconds ago."""
+        at = self._at.get(key)
+        return at is not None and 0 <= now - at < span
+
+
+def _offered(found: ServiceType | None, host: str) -> ServiceType:
+    """Return a service type if certificates log in to this host of it."""
+    service_type = known_service_type(found)
+    require_supported("Auth type", X509, service_type.auth_types)
+    require_host_of(service_type, host)
+    return service_type

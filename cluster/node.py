@@ -47,6 +47,7 @@ class Node:
             "host": LOOPBACK,
             "port": str(self.port),
             "ops_port": str(self.ops_port),
+            "trusted_proxies": LOOPBACK,
             "drain_seconds": f"{DRAIN_SECONDS:g}s",
             **settings,
         }

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ams.audit.event import DONE, FAILED, REFUSED
+from ams.audit.event import DONE, FAILED, REFUSED, AuditEvent
 from ams.audit.records import AuditRecords, Wanted
 from ams.audit.shape import Lines, moment, shown
 from ams.clock import Milliseconds
@@ -31,6 +31,18 @@ async def listing(records: AuditRecords, asked: Wanted, size: int, token: str) -
     """Return a page as it is answered. Raises `InvalidInput` "Invalid page token", `RegistryUnavailable`."""
     page = await records.list(asked, size, token)
     return Lines([shown(event) for event in page.items], page.next_token)
+
+
+def matches(asked: Wanted, event: AuditEvent) -> bool:
+    """Whether an event is one of those asked for."""
+    return (
+        (asked.since is None or event.at >= asked.since)
+        and (asked.until is None or event.at < asked.until)
+        and event.action.startswith(asked.action)
+        and asked.actor in ("", event.actor)
+        and asked.address in ("", event.address)
+        and asked.result in ("", event.result)
+    )
 
 
 def _moment(said: Mapping[str, str], name: str) -> Milliseconds | None:

@@ -62,6 +62,7 @@ COMMANDS = {
     "tail": Entry("ams.cli.tail:tail", "Follow a topic."),
     "dead": Entry("ams.cli.dead:app", "Dead letters: messages that an endpoint refused too often."),
     "authn": Entry("ams.cli.authn:app", "The certificate service, and who logs in with what."),
+    "audit": Entry("ams.cli.audit:audit", "Show who did which change, and who failed to log in."),
     "doctor": Entry("ams.cli.doctor:doctor", "Say why nothing arrives."),
     "metrics": Entry("ams.cli.metrics:app", "Counters of projects, topics and subscriptions, and usage."),
     "status": Entry("ams.cli.service:status", "Show how the service is."),

@@ -3,6 +3,7 @@
 Nothing here runs for a publish, a pull or an acknowledgement of somebody who is let in.
 """
 
+import re
 import uuid
 from collections.abc import MutableMapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from ams.http.tracing import SERVICE_TOKEN, is_change, shown_path
 SERVICE = "ams"
 LONGEST = 500
 """Characters of a path or a reason that are kept: a client writes both."""
+_TOKEN = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
 
 
 class Auditor:
@@ -68,7 +70,7 @@ class Auditor:
         if not isinstance(error, NotAuthenticated) or not await self._is_stranger(error, scope):
             return error
         address = client_address(scope, self._proxies)
-        said = {"resource": _resource(scope), "request": REQUEST.get().decode("latin-1")}
+        said = {"resource": _resource(scope), "request": _request()}
         try:
             self._logins.attempts.check(address)
         except RateLimited as limited:
@@ -104,10 +106,19 @@ class Auditor:
             address=client_address(scope, self._proxies),
             code=code,
             result=result_of(code),
-            reason=reason[:LONGEST],
-            request=REQUEST.get().decode("latin-1"),
+            reason=_without_tokens(reason),
+            request=_request(),
         )
         await self._trail.record(event)
+
+
+def _request() -> str:
+    return _without_tokens(REQUEST.get().decode("latin-1"))
+
+
+def _without_tokens(text: str) -> str:
+    """Return a text as it may be kept: errors name what clients gave as names, which may be anything."""
+    return _TOKEN.sub("***", text)[:LONGEST]
 
 
 def _resource(scope: MutableMapping[str, Any]) -> str:

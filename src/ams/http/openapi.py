@@ -33,6 +33,12 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "subscription": ("string", "A subscription of the topic that the caller may consume; needed by consumers."),
     "start_date": ("string", "First day, `YYYY-MM-DD`; absent: 1970-01-01."),
     "end_date": ("string", "Last day, `YYYY-MM-DD`, included; absent: today."),
+    "since": ("string", "Only events from then on: a time of RFC 3339, or a date."),
+    "until": ("string", "Only events before that."),
+    "actor": ("string", "Only what this user did."),
+    "action": ("string", "Only actions that begin so: `topics:`."),
+    "address": ("string", "Only what came from this IP address."),
+    "result": ("string", "Only what is `done`, was `refused`, or `failed`."),
     "time": ("string", "`YYYY-MM-DDTHH:MM:SS.mmmZ`."),
 }
 """Query parameters: type and meaning."""

@@ -1,5 +1,6 @@
 """The HTTP API as pure values: calls to send, answers to read (contract sections 5 to 15, and our own routes)."""
 
+from ams.client.wire.audit import list_events
 from ams.client.wire.call import Call
 from ams.client.wire.metrics import (
     get_project_metrics,
@@ -115,6 +116,8 @@ from ams.client.wire.users import (
 )
 from ams.client.wire.values import (
     Acl,
+    AuditEvent,
+    AuditEvents,
     AuthorizationHeader,
     DryRun,
     Membership,
@@ -145,6 +148,8 @@ from ams.client.wire.values import (
 __all__ = [
     "MAX_STATES",
     "Acl",
+    "AuditEvent",
+    "AuditEvents",
     "AuthorizationHeader",
     "Call",
     "Diagnosis",
@@ -231,6 +236,7 @@ __all__ = [
     "get_va_metrics",
     "get_version",
     "lease_push",
+    "list_events",
     "list_members",
     "list_projects",
     "list_registrations",

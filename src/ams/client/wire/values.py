@@ -114,6 +114,30 @@ class Registrations(Object, frozen=True, kw_only=True, omit_defaults=True):
     user_registrations: list[Registration]
 
 
+class AuditEvent(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """Who did what, from where, when, and how it ended."""
+
+    time: str
+    id: str
+    service: str
+    action: str
+    resource: str
+    actor: str
+    address: str
+    code: int
+    result: str
+    reason: str = ""
+    request: str = ""
+    times: int = 1
+
+
+class AuditEvents(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """A page of events, newest first."""
+
+    events: list[AuditEvent]
+    next_page_token: str = msgspec.field(name="nextPageToken", default="")
+
+
 class Topic(Object, frozen=True, kw_only=True, omit_defaults=True):
     """A topic (contract 8); `name` is its resource name, `/projects/P/topics/T`."""
 

@@ -1,0 +1,47 @@
+import json
+from pathlib import Path
+
+from ams.audit.lines import LineFile
+from tests.audit.events import event
+from tests.cli.conftest import Ams
+
+
+def written(tmp_path: Path) -> str:
+    path = str(tmp_path / "audit.jsonl")
+    lines = LineFile(path)
+    lines.append(event(0))
+    lines.append(event(1000, actor="", action="login", code=401, result="refused", reason="Unauthorized", times=40))
+    lines.close()
+    return path
+
+
+def test_the_service_tells_who_did_what(ams: Ams, project: str) -> None:
+    ams("topics", "create", "garden")
+
+    for _ in range(50):
+        found = json.loads(ams("audit", "--action", "topics:create", "--actor", "admin", "-o", "json").stdout)
+        if found["events"]:
+            break
+
+    [made] = [each for each in found["events"] if each["resource"] == f"/projects/{project}/topics/garden"]
+    assert (made["actor"], made["result"]) == ("admin", "done")
+    assert ams("audit", "--since", "tomorrow").returncode == 1
+
+
+def test_a_file_is_read_while_nothing_runs(ams: Ams, tmp_path: Path) -> None:
+    path = written(tmp_path)
+
+    table = ams("audit", "--file", path, "--endpoint", "http://127.0.0.1:1")
+    lines = ams("audit", "--file", path, "--result", "refused", "-o", "json")
+
+    assert [line.split("  ") for line in table.stdout.splitlines()][2][-1] == "refused (401: Unauthorized), 40 times"
+    assert [json.loads(line)["action"] for line in lines.stdout.splitlines()] == ["login"]
+
+
+def test_what_cannot_be_shown_is_said_in_a_line(ams: Ams, tmp_path: Path) -> None:
+    assert (
+        ams("audit", "--file", str(tmp_path / "none")).stderr
+        == f"ams: {tmp_path / 'none'}: No such file or directory\n"
+    )
+    assert ams("audit", "--file", written(tmp_path), "--since", "x").stderr == "ams: Invalid since\n"
+    assert "no pages" in ams("audit", "--file", written(tmp_path), "--all").stderr

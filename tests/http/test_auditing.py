@@ -1,0 +1,233 @@
+"""The audit log of a whole service, asked over HTTP and read from its file."""
+
+import base64
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ams.audit.logins import EACH
+from tests.support.served import SERVICE_TOKEN, Served, served
+
+SECRET = "kirschkernweitspucken"
+"""Stands for whatever a client sends in a body."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("service") / "ams-data"
+
+
+@pytest.fixture(scope="module")
+def service(data: Path) -> Iterator[Served]:
+    with served(data, trusted_proxies="127.0.0.1", failed_logins_per_minute=20, log_level="debug") as service:
+        yield service
+
+
+def client_of(service: Served, token: str, address: str = "192.0.2.1") -> httpx.Client:
+    headers = {"x-api-key": token, "x-forwarded-for": address}
+    return httpx.Client(base_url=service.run.base_url + "/v1", headers=headers, trust_env=False)
+
+
+@pytest.fixture(scope="module")
+def root(service: Served) -> Iterator[httpx.Client]:
+    with client_of(service, service.token) as client:
+        client.post("/projects/P", json={})
+        yield client
+
+
+def lines(data: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (data / "audit.jsonl").read_text().splitlines()]
+
+
+def listed(root: httpx.Client, expected: str, **query: str) -> list[dict[str, Any]]:
+    """Return events as the API lists them, when one with the id `expected` has come to the table."""
+    for _ in range(100):
+        events: list[dict[str, Any]] = root.get("/audit", params=query).json()["events"]
+        if any(each["id"] == expected for each in events):
+            return events
+        time.sleep(0.05)
+    raise AssertionError(expected)
+
+
+def test_a15_every_change_is_recorded_with_who_where_what_and_how_it_ended(root: httpx.Client, data: Path):
+    before = len(lines(data))
+
+    done = root.put("/projects/P/topics/garden", headers={"x-request-id": "r-1"})
+    again = root.put("/projects/P/topics/garden")
+    bad = root.post("/projects/P/topics/garden:modifyAcl", content=b"{")
+    root.get("/projects/P/topics/garden")
+
+    made, taken, unread = lines(data)[before:]
+    assert (done.status_code, again.status_code, bad.status_code) == (200, 409, 400)
+    assert {name: made[name] for name in ("service", "action", "resource", "actor", "address", "code", "result")} == {
+        "service": "ams",
+        "action": "topics:create",
+        "resource": "/projects/P/topics/garden",
+        "actor": "admin",
+        "address": "192.0.2.1",
+        "code": 200,
+        "result": "done",
+    }
+    assert made["request"] == "r-1"
+    assert (taken["code"], taken["result"], taken["reason"]) == (409, "refused", "Topic already exists")
+    assert (unread["code"], unread["result"]) == (400, "refused")
+
+
+def test_a_change_that_roles_do_not_allow_is_recorded_with_its_user(service: Served, root: httpx.Client, data: Path):
+    user = {"projects": [{"project": "P", "roles": ["publisher"]}]}
+    token = root.post("/users/bert", json=user).json()["token"]
+    before = len(lines(data))
+
+    with client_of(service, token, "192.0.2.2") as bert:
+        assert bert.put("/projects/P/topics/mine").status_code == 403
+        assert bert.get("/users").status_code == 401
+        assert bert.delete("/users/admin").status_code == 401
+
+    assert [(each["actor"], each["action"], each["code"]) for each in lines(data)[before:]] == [
+        ("bert", "topics:create", 403),
+        ("bert", "users:delete", 401),
+    ]
+
+
+def test_the_service_token_is_nobody_and_is_named_so(service: Served, root: httpx.Client, data: Path):
+    with client_of(service, SERVICE_TOKEN) as token:
+        token.put("/projects/P/topics/other")
+        token.get("/users/profile")
+
+    assert lines(data)[-1]["actor"] == "(service token)"
+
+
+def test_publishing_pulling_and_acknowledging_are_not_recorded(root: httpx.Client, data: Path):
+    root.put("/projects/P/topics/busy")
+    root.put("/projects/P/subscriptions/busy", json={"topic": "projects/P/topics/busy"})
+    before = len(lines(data))
+
+    root.post("/projects/P/topics/busy:publish", json={"messages": [{"data": "aGk="}]})
+    root.post("/projects/P/subscriptions/busy:pull", json={"maxMessages": "1"})
+    root.post("/projects/P/subscriptions/busy:acknowledge", json={"ackIds": ["projects/P/subscriptions/busy:0"]})
+    assert len(lines(data)) == before
+
+    root.post("/projects/P/subscriptions/busy:modifyOffset", json={"offset": 0})
+    assert lines(data)[-1]["action"] == "subscriptions:modifyOffset"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/users"), ("POST", "/projects/P/topics/t:publish"), ("GET", "/users/profile")]
+)
+def test_a20_a_login_that_fails_is_recorded_on_every_route(
+    service: Served, root: httpx.Client, data: Path, method: str, path: str
+):
+    failed = service.run.service.failed_logins.failures
+    with client_of(service, SECRET, "192.0.2.3") as stranger:
+        assert stranger.request(method, path).status_code == 401
+
+    last = lines(data)[-1]
+    assert (last["action"], last["address"], last["code"], last["actor"]) == ("login", "192.0.2.3", 401, "")
+    assert service.run.service.failed_logins.failures == failed + 1
+    figures = httpx.get(service.run.operations_url + "/metrics", trust_env=False).text
+    assert f"ams_failed_logins_total {failed + 1}.0" in figures
+
+
+def test_no_token_and_too_few_roles_are_no_failed_logins(service: Served, root: httpx.Client, data: Path):
+    token = root.post("/users/nobody", json={}).json()["token"]
+    failed, before = service.run.service.failed_logins.failures, len(lines(data))
+
+    with client_of(service, token) as user:
+        assert user.get("/users").status_code == 401
+        assert user.get("/users", headers={"x-api-key": ""}).status_code == 401
+
+    assert (service.run.service.failed_logins.failures, len(lines(data))) == (failed, before)
+
+
+def test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not(
+    service: Served, root: httpx.Client, data: Path
+):
+    address, before = "192.0.2.66", len(lines(data))
+    with client_of(service, SECRET, address) as stranger:
+        answers = [stranger.get("/users") for _ in range(30)]
+    with client_of(service, service.token, address) as neighbour:
+        assert neighbour.get("/users").status_code == 200
+    with client_of(service, SECRET, "192.0.2.67") as other:
+        assert other.get("/users").status_code == 401
+
+    assert [each.status_code for each in answers] == [401] * 20 + [429] * 10
+    assert answers[-1].json()["error"] == {
+        "code": 429,
+        "message": "Too many failed logins",
+        "status": "RESOURCE_EXHAUSTED",
+    }
+    assert answers[-1].headers["retry-after"] == "1"
+    assert len([each for each in lines(data)[before:] if each["address"] == address]) == EACH
+
+
+def test_the_list_is_for_service_admins_only_and_has_pages(service: Served, root: httpx.Client, data: Path):
+    for number in range(3):
+        root.put(f"/projects/P/topics/page-{number}")
+    newest = lines(data)[-1]
+    asked = {"action": "topics:create", "actor": "admin"}
+    events = listed(root, newest["id"], **asked)
+    user = root.post("/users/viewer", json={"service_roles": ["admin_viewer"]}).json()
+
+    with client_of(service, user["token"]) as viewer:
+        assert viewer.get("/audit").status_code == 403
+    assert events[0] == newest
+    first = root.get("/audit", params={**asked, "pageSize": "2"}).json()
+    second = root.get("/audit", params={**asked, "pageToken": first["nextPageToken"]}).json()
+    assert first["events"] + second["events"] == events[: len(first["events"] + second["events"])]
+    assert root.get("/audit?since=2999-01-01").json() == {"events": [], "nextPageToken": ""}
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("since=yesterday", "Invalid since"),
+        ("until=9999-99-99", "Invalid until"),
+        ("result=good", "Invalid result"),
+        ("pageToken=x", "Invalid page token"),
+        ("pageSize=x", "Invalid page size"),
+    ],
+)
+def test_a_bad_filter_is_refused(root: httpx.Client, query: str, message: str):
+    refused = root.get(f"/audit?{query}")
+
+    assert (refused.status_code, refused.json()["error"]["message"]) == (400, message)
+
+
+def test_a15_no_token_no_key_and_no_payload_is_in_the_audit_log_or_the_log(
+    service: Served, root: httpx.Client, data: Path, capfd: pytest.CaptureFixture[str]
+):
+    made = root.post("/users/carol", json={"projects": [{"project": "P", "roles": ["consumer"]}]}).json()
+    tokens = [service.token, SERVICE_TOKEN, made["token"]]
+    payload = base64.b64encode(SECRET.encode()).decode()
+    root.get(f"/users:byToken/{made['token']}")
+    root.delete(f"/users/{made['token']}")
+    root.put(f"/projects/P/topics/{made['token']}")
+    root.put("/projects/P/topics/quiet")
+    root.post("/projects/P/topics/quiet:publish", json={"messages": [{"data": payload, "attributes": {"a": SECRET}}]})
+    push = {"pushEndpoint": f"https://198.51.100.1/{SECRET}", "authorizationHeader": {"value": SECRET}}
+    root.put("/projects/P/subscriptions/quiet", json={"topic": "projects/P/topics/quiet", "pushConfig": push})
+    root.put(f"/projects/P/topics/bad?key={made['token']}", content=SECRET)
+    root.post("/projects/P/topics/quiet:modifyAcl", json={"authorized_users": [SECRET, made["token"]]})
+    root.put("/projects/P/topics/quiet", headers={"x-request-id": made["token"]})
+    tokens.append(root.post("/users/carol:refreshToken").json()["token"])
+    with client_of(service, SECRET) as stranger:
+        stranger.get("/users")
+        stranger.get(f"/users/profile?key={SECRET}")
+        stranger.get(f"/users:byToken/{SECRET}-{SECRET}")
+    with client_of(service, made["token"]) as dead:
+        dead.delete(f"/users/profile?key={made['token']}")
+    listed(root, lines(data)[-1]["id"])
+
+    said = capfd.readouterr()
+    kept = (data / "audit.jsonl").read_text() + said.out + said.err
+    kept += json.dumps(root.get("/audit?pageSize=1000").json())
+    with sqlite3.connect(data / "registry.db") as database:
+        kept += str(database.execute("SELECT * FROM audit").fetchall())
+    assert [each for each in (*tokens, payload) if each in kept] == []
+    assert [line for line in kept.splitlines() if SECRET in line and "modifyAcl" not in line] == []

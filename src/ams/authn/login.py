@@ -19,7 +19,7 @@ from ams.audit.logins import FailedLogins
 from ams.audit.trail import Trail
 from ams.authn.checks import AUTH_METHOD_GONE, BINDING_GONE, known_service_type, require_host_of, require_supported
 from ams.authn.services import Services
-from ams.authn.store.store import Store
+from ams.authn.store import Store
 from ams.authn.subjects import Subject, Subjects
 from ams.authn.values import X509, AuthMethod, Binding, Peer, Presented, ServiceType, ServiceTypeId
 from ams.clock import Clock, Milliseconds
@@ -124,10 +124,14 @@ class Login:
         await self._record(attempt)
         return token
 
-    async def close(self) -> None:
-        """Finish what is still to be noted, and end the connections to services."""
+    async def settled(self) -> None:
+        """Return when the logins there were are noted."""
         if self._notes:
             await asyncio.wait(self._notes)
+
+    async def close(self) -> None:
+        """Finish what is still to be noted, and end the connections to services."""
+        await self.settled()
         await self._services.close()
 
     async def _log_in(self, type_name: str, host: str, peer: Peer, attempt: "_Attempt") -> str:
@@ -171,7 +175,7 @@ class Login:
         """Return the binding of a subject, when it is meant and not another that looks like it (15, A8)."""
         binding = await self._binding(subject, service_type, host)
         if binding.issuer and binding.issuer != subject.issuer:
-            raise CertificateRefused("Your certificate is of another issuer than the binding names")
+            raise CertificateRefused("Your certificate is of another issuer than this binding names")
         if not binding.subject_sha256:
             if subject.lost is not None:
                 raise CertificateRefused(f"Your certificate cannot be told from others by its subject: {subject.lost}")

@@ -65,7 +65,7 @@ class Services:
         """
         path, field = self._paths.get(service_type.type), self._fields.get(service_type.type)
         if not path or not field:
-            raise Unavailable("Internal Error: Backend error")
+            raise Unavailable("Backend error")
         began = time.perf_counter()
         self.figures.requests += 1
         try:

@@ -1,0 +1,121 @@
+"""The reference's configuration file, read into our settings (contract 11, with its words for what is wrong)."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ams.errors import Unusable
+
+_EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference listens
+_REQUIRED = (
+    "service_port", "mongo_host", "mongo_db", "certificate_authorities", "certificate", "certificate_key",
+    "service_token", "supported_auth_types", "supported_auth_methods", "supported_service_types",
+    "service_types_paths", "service_types_retrieval_fields",
+)  # fmt: skip
+"""In the order in which a missing one is told."""
+_KINDS: Mapping[str, type] = {
+    "service_port": int, "mongo_host": str, "mongo_db": str, "certificate_authorities": str, "certificate": str,
+    "certificate_key": str, "service_token": str, "supported_auth_types": list, "supported_auth_methods": list,
+    "supported_service_types": list, "service_types_paths": dict, "service_types_retrieval_fields": dict,
+    "verify_ssl": bool, "trust_unknown_cas": bool, "verify_certificate": bool, "client_cert_host_verification": bool,
+    "syslog_enabled": bool, "server_read_timeout": int, "server_header_read_timeout": int, "server_write_timeout": int,
+    "server_idle_timeout": int,
+}  # fmt: skip
+_SAME = (
+    "service_token", "supported_auth_methods", "supported_service_types", "service_types_retrieval_fields",
+    "verify_ssl", "trust_unknown_cas", "verify_certificate", "client_cert_host_verification", "server_read_timeout",
+    "server_header_read_timeout", "server_write_timeout", "server_idle_timeout",
+)  # fmt: skip
+_OPEN = {"verify_ssl": False, "trust_unknown_cas": True, "verify_certificate": False}
+"""Switches, and how they stand where anybody is let in."""
+
+WITHOUT_OIDC = "supported_auth_types: oidc is left out: the reference takes it, and has no login for it"
+WITHOUT_MONGO = (
+    "mongo_host and mongo_db have no counterpart: bindings are in the data folder, or on PostgreSQL (registry)"
+)
+
+
+class AuthnImported(NamedTuple):
+    """What came of a configuration: values of our settings, and what a person should know."""
+
+    values: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def is_of_authn(given: Mapping[str, Any]) -> bool:
+    """Whether these are the keys of the certificate service, and not of AMS."""
+    return "service_port" in given or "certificate_authorities" in given or "service_types_paths" in given
+
+
+def imported(path: str) -> AuthnImported:
+    """Return the settings a file says; raises `Unusable` in the reference's words."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        raise Unusable(f"open {path}: {(error.strerror or '').lower()}") from error
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(str(error)) from None
+    if not isinstance(given, dict):
+        raise _unreadable("this is no JSON object")
+    return converted(given)
+
+
+def converted(given: Mapping[str, Any]) -> AuthnImported:
+    """Return the settings of a configuration that was read; missing switches are the secure ones (A9).
+
+    No value of it is in what is raised or noted.
+    """
+    known = {key: value for key, value in given.items() if key in _KINDS and value is not None}
+    for key, value in known.items():
+        _check_kind(key, value)
+    for key in _REQUIRED:
+        if not known.get(key):
+            raise Unusable(f"config object contains empty fields. empty value for field: {key}")
+    values = {
+        "host": _EVERYWHERE,
+        "port": known["service_port"],
+        "cert": known["certificate"],
+        "key": known["certificate_key"],
+        "client_ca": known["certificate_authorities"],
+        "supported_auth_types": [each for each in known["supported_auth_types"] if each != "oidc"],
+        "service_types_paths": {name: _path(path) for name, path in known["service_types_paths"].items()},
+    }
+    values |= {key: known[key] for key in _SAME if key in known}
+    if known.get("syslog_enabled"):
+        values["log_facilities"] = "console,syslog"
+    return AuthnImported(values, _notes(given, known))
+
+
+def _notes(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...]:
+    notes = [WITHOUT_MONGO]
+    if "oidc" in known["supported_auth_types"]:
+        notes.append(WITHOUT_OIDC)
+    notes += [
+        f"{key} lets anybody log in as anybody: the service starts so only with development = true"
+        for key, value in _OPEN.items()
+        if known.get(key) is value
+    ]
+    notes += [
+        f"{key} is not given: it is {str(not value).lower()} here" for key, value in _OPEN.items() if key not in known
+    ]
+    return (*notes, *(f"{key} has no counterpart" for key in given if key not in _KINDS))
+
+
+def _check_kind(key: str, value: Any) -> None:
+    if type(value) is not _KINDS[key]:
+        raise _unreadable(f"{key} is of another type")
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if not all(isinstance(each, str) for each in parts):
+        raise _unreadable(f"{key} is of another type")
+
+
+def _path(path: str) -> str:
+    """Return a path without the brace too many that one sample of the reference has."""
+    return path.replace("{{identifier}}}", "{{identifier}}")
+
+
+def _unreadable(text: str) -> Unusable:
+    return Unusable(f"Something went wrong while marshaling the json data. Error: {text}")

@@ -1,0 +1,40 @@
+"""`ams authn serve`: run the certificate service."""
+
+import click
+
+from ams.authn.settings import FIELDS, AuthnSettings, load, variable
+from ams.cli.setting_options import option
+from ams.settings import environment
+
+
+def serve_command() -> click.Command:
+    """Return the command; its options are the settings."""
+    options: list[click.Parameter] = [
+        click.Option(
+            ["--config"], metavar="FILE", help="TOML file with settings, or the JSON of the reference (*.json)."
+        )
+    ]
+    options += [option(each, variable(each.name)) for each in FIELDS]
+    return click.Command(
+        "serve",
+        callback=_serve,
+        params=options,
+        help="Run the certificate service. Prints one line beginning 'ready ' with the base URL; SIGTERM stops it.\n\n"
+        "Each option is a setting: it may also come from the environment variable named beside it or from a file.",
+    )
+
+
+def _serve(config: str | None, **flags: object) -> None:
+    run(load(flags, environment(), config))
+
+
+def run(settings: AuthnSettings) -> None:
+    """Run the certificate service with these settings until it is told to stop."""
+    # Here, not above: `ams authn serve --help` needs none of it.
+    import uvloop
+
+    from ams.authn.program import serve
+    from ams.observing import configure_logs
+
+    configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
+    uvloop.run(serve(settings))

@@ -1,12 +1,14 @@
 """New TLS connections: a server that only shakes hands, and callers that open a new connection for every call.
 
-`python -m bench.handshake CHAIN KEY` serves on a free port of loopback and prints `ready URL`.
+`python -m bench.handshake CHAIN KEY [CA]` serves on a free port of loopback and prints `ready URL`. With a CA, clients
+must show a certificate of it.
 """
 
 import asyncio
 import ssl
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
@@ -17,31 +19,48 @@ from bench.processes import Failed
 CALLERS = 8
 
 
-async def serve(chain: str, key: str) -> None:
+async def serve(chain: str, key: str, client_ca: str = "") -> None:
     """Accept connections and do nothing with them, until killed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(chain, key)
+    if client_ca:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(client_ca)
     server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=context, backlog=4096)
     print(f"ready https://localhost:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 
 
-def calls_per_second(url: str, ca: Path, seconds: float, request: Pieces | None = None) -> float:
+def calls_per_second(
+    url: str, ca: Path, seconds: float, request: Pieces | None = None, certificates: Sequence[tuple[str, str]] = ()
+) -> float:
     """Return how many calls a second eight callers make, each with a connection of its own.
 
-    Without a request a call is the handshake alone.
+    Without a request a call is the handshake alone. With certificates, given by their files, callers show one each.
     """
-    return uvloop.run(_calls_per_second(url, ca, seconds, request))
+    return uvloop.run(_calls_per_second(url, ca, seconds, request, certificates))
 
 
-async def _calls_per_second(url: str, ca: Path, seconds: float, request: Pieces | None) -> float:
-    context = ssl.create_default_context(cafile=str(ca))
+async def _calls_per_second(
+    url: str, ca: Path, seconds: float, request: Pieces | None, certificates: Sequence[tuple[str, str]]
+) -> float:
+    contexts = [_context(ca, *each) for each in certificates] or [_context(ca)]
     began = time.perf_counter()
     made = await asyncio.gather(
-        *(_call_until(began + seconds, Address.of(url), context, request) for _ in range(CALLERS))
+        *(
+            _call_until(began + seconds, Address.of(url), contexts[caller % len(contexts)], request)
+            for caller in range(CALLERS)
+        )
     )
     return sum(made) / (time.perf_counter() - began)
+
+
+def _context(ca: Path, chain: str = "", key: str = "") -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(ca))
+    if chain:
+        context.load_cert_chain(chain, key)
+    return context
 
 
 async def _call_until(end: float, address: Address, context: ssl.SSLContext, request: Pieces | None) -> int:
@@ -56,4 +75,4 @@ async def _call_until(end: float, address: Address, context: ssl.SSLContext, req
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(*sys.argv[1:3]))
+    uvloop.run(serve(*sys.argv[1:4]))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from bench.cases.acknowledge import acknowledge
+from bench.cases.authn import authn_bindings, authn_login
 from bench.cases.backlog import backlog
 from bench.cases.backup import backup
 from bench.cases.cluster_cursors import cluster_ack, cluster_wake
@@ -41,6 +42,8 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "ack": acknowledge,
     "wake": wake,
     "tls": tls,
+    "authn-login": authn_login,
+    "authn-bindings": authn_bindings,
     "start": start,
     "topics": topics,
     "lists": lists,

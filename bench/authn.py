@@ -1,0 +1,159 @@
+"""The certificate service in the bench: started beside AMS, with an authority, certificates and bindings."""
+
+import asyncio
+import contextlib
+import ssl
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from sqlalchemy import insert
+
+from ams.authn.store import Store
+from ams.authn.store.bindings import _row
+from ams.authn.store.tables import bindings
+from ams.authn.values import X509, Binding, BindingId, ServiceTypeId
+from ams.clock import SystemClock
+from ams.database.database import sqlite_url
+from ams.distinguished_names import of_certificate
+from ams.secrets import key_file
+from bench.connection import Pieces, request
+from bench.handshake import CALLERS
+from bench.processes import Server, Service
+from demo.certificates.authority import Authority, Credentials
+
+LOGIN = request("GET", "/v1/service-types/ams/hosts/localhost:authx509", "none")
+TOGETHER = 5_000
+"""Rows that are added at once."""
+
+
+class CertificateService(Server):
+    """A running `ams authn serve`, on free ports of loopback, with the server certificate of an AMS beside it."""
+
+    def __init__(self, data: Path, ams: Service, authorities: Path) -> None:
+        self.data = data
+        self.ca = ams.data / "ca.pem"
+        flags = (
+            *("--data", str(data), "--host", "127.0.0.1", "--port", "0", "--ops-port", "0"),
+            *("--cert", str(ams.data / "server.pem"), "--key", str(ams.data / "server.key")),
+            *("--client-ca", str(authorities), "--service-ca", str(self.ca)),
+        )
+        super().__init__(["ams.cli.main", "authn", "serve", *flags], data.with_name(f"{data.name}.stderr"))
+        self.key = (data / "authn.key").read_text().strip()
+
+    def create(self, path: str, body: dict[str, object]) -> dict[str, Any]:
+        """Make something by the API; return the answer."""
+        return _posted(f"{self.url}/v1/{path}", self.key, self.ca, body)
+
+
+@dataclass(frozen=True)
+class Clients:
+    """An authority, and one of its certificates for each caller."""
+
+    folder: Path
+    credentials: Sequence[Credentials]
+
+    @property
+    def authorities(self) -> Path:
+        """Return the folder of authorities."""
+        return self.folder / "authorities"
+
+    @property
+    def ca(self) -> Path:
+        """Return the authority's certificate."""
+        return next(self.authorities.glob("*.0"))
+
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """Return certificates and keys as files."""
+        return [(each.cert, each.key) for each in self.credentials]
+
+    @classmethod
+    def make(cls, folder: Path) -> "Clients":
+        """Make the authority and the certificates."""
+        folder.mkdir()
+        authority = Authority("Bench CA", folder)
+        authority.publish(folder / "authorities")
+        return cls(folder, [authority.certificate_of(f"caller-{number}") for number in range(CALLERS)])
+
+
+@contextlib.contextmanager
+def certificate_service(data: Path, ams: Service, clients: Clients, count: int) -> Iterator[CertificateService]:
+    """Run a certificate service with `count` bindings, those of the clients among them, each to a user of AMS."""
+    running = CertificateService(data, ams, clients.authorities)
+    try:
+        service = _offered(running, ams)
+        users = [_user(ams, f"{data.name}-{number}") for number in range(CALLERS)]
+        names = [of_certificate(each.certificate.subject) for each in clients.credentials]
+        bound = [_binding(service, name, user) for name, user in zip(names, users, strict=True)]
+    finally:
+        running.stop()
+    bound += [_binding(service, name_of(number), users[0]) for number in range(count - len(bound))]
+    asyncio.run(_fill(data, bound))
+    running = CertificateService(data, ams, clients.authorities)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def name_of(number: int) -> str:
+    """Return the subject of a binding that no caller has."""
+    return f"CN=host/host-{number}.site-{number % 997}.example.org,O=Example Federation,DC=org+DC=example-grid"
+
+
+def look_up(key: str, name: str) -> Pieces:
+    """Return the request that looks for a binding by its subject."""
+    return request("GET", f"/v1/service-types/ams/hosts/localhost/bindings?authID={quote(name, safe='')}", key)
+
+
+def _offered(running: CertificateService, ams: Service) -> ServiceTypeId:
+    offered = {"name": "ams", "type": "ams", "hosts": ["localhost"], "auth_types": [X509], "auth_method": "headers"}
+    service = running.create("service-types", dict(offered))
+    method = {"host": "localhost", "port": int(ams.url.rpartition(":")[2]), "headers": {"x-api-key": ams.token}}
+    running.create("service-types/ams/authm", method)
+    return ServiceTypeId(service["uuid"])
+
+
+def _user(ams: Service, name: str) -> str:
+    made: str = _posted(f"{ams.url}/v1/users/{name}", ams.token, ams.data / "ca.pem", {"service_roles": []})["uuid"]
+    return made
+
+
+def _posted(url: str, key: str, ca: Path, body: dict[str, object]) -> dict[str, Any]:
+    asked = urllib.request.Request(url, msgspec.json.encode(body), {"x-api-key": key}, method="POST")
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}),
+        urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=str(ca))),
+    )
+    with opener.open(asked) as answer:
+        made: dict[str, Any] = msgspec.json.decode(answer.read())
+        return made
+
+
+def _binding(service: ServiceTypeId, name: str, user: str) -> Binding:
+    identity = str(uuid.uuid4())
+    return Binding(
+        uuid=BindingId(identity),
+        name=identity,
+        service_uuid=service,
+        host="localhost",
+        auth_identifier=name,
+        unique_key=user,
+        auth_type=X509,
+        created_on=SystemClock().wall(),
+    )
+
+
+async def _fill(data: Path, bound: Sequence[Binding]) -> None:
+    """Add bindings, many at once: one after the other would take minutes."""
+    store = await Store.open(sqlite_url(str(data / "authn.db")), key_file(str(data / "authn.seal"), create=False))
+    for begin in range(0, len(bound), TOGETHER):
+        rows = [{"uuid": each.uuid, "created_on": each.created_on, **_row(each)} for each in bound[begin:][:TOGETHER]]
+        await store.database.write(lambda connection, rows=rows: connection.execute(insert(bindings), rows))  # type: ignore[misc]
+    await store.close()

@@ -182,10 +182,7 @@ def _separator(name: str) -> str:
 
 
 def _from_file(path: str) -> dict[str, Any]:
-    if path.endswith(".json"):
-        values = imported(path).values
-    else:
-        values = _toml(path)
+    values = imported(path).values if path.endswith(".json") else _toml(path)
     return {name: read_value(_BY_NAME[name], value, f"{name} in {path}", _typed) for name, value in values.items()}
 
 
@@ -291,9 +288,7 @@ def _check_supported(settings: AuthnSettings) -> None:
 
 def _check_proxies(settings: AuthnSettings) -> None:
     if settings.proxy_protocol and settings.proxy_header:
-        raise BadSettings(
-            "proxy_protocol and proxy_header exclude each other: either the proxy ends TLS or it does not"
-        )
+        raise BadSettings("proxy_protocol and proxy_header exclude each other: a proxy ends TLS, or passes it on")
     if settings.proxy_protocol != bool(settings.proxies):
         raise BadSettings("proxy_protocol and proxies go together")
     if bool(settings.proxy_header) != bool(settings.proxy_names):

@@ -44,9 +44,9 @@ class AuthMethodRecords:
 
     async def find(self, service_uuid: str, host: str) -> AuthMethod | None:
         """Return the auth method of a host, None when there is none; cached. Raises `Damaged`."""
-        own = select(auth_methods).where(auth_methods.c.service_uuid == service_uuid, auth_methods.c.host == host)
 
         def work(connection: Connection) -> AuthMethod | None:
+            own = select(auth_methods).where(auth_methods.c.service_uuid == service_uuid, auth_methods.c.host == host)
             row = connection.execute(own).first()
             return self._auth_method(row) if row else None
 

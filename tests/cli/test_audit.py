@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 
 from ams.audit.lines import LineFile
@@ -24,6 +25,7 @@ def test_the_service_tells_who_did_what(ams: Ams, project: str) -> None:
         made = [each for each in found["events"] if each["resource"] == f"/projects/{project}/topics/garden"]
         if made:
             break
+        time.sleep(0.05)
 
     assert [(each["actor"], each["result"]) for each in made] == [("admin", "done")]
     assert ams("audit", "--since", "tomorrow").returncode == 1

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """How long a service that went away, perhaps to be restarted, is waited for by commands that work on."""
-ANONYMOUS = "Unauthorized (no token was given: --token-file, AMS_TOKEN, AMS_TOKEN_FILE or a profile names one)"
+_ANONYMOUS = "Unauthorized (no token was given: --token-file, AMS_TOKEN, AMS_TOKEN_FILE or a profile names one)"
 
 
 def _session(
@@ -46,9 +46,6 @@ def _session(
     return Session(client, found.project, output, found.token, found.ca)
 
 
-_SHARED = inspect.signature(_session).parameters
-
-
 @dataclass(frozen=True, slots=True)
 class Session:
     """A client, the project it was pointed at, and the way results are written."""
@@ -60,6 +57,8 @@ class Session:
     """Empty when none was found anywhere; then only status and version are answered."""
     ca: str | None
     """File of the CA certificates to trust."""
+    anonymous: str = _ANONYMOUS
+    """What is said when the service wants a token and none was found."""
 
     @property
     def project(self) -> str:
@@ -101,16 +100,22 @@ def _note_retry(error: ClientError, sent: int, _pause: float) -> None:
 
 def with_session(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command whose first parameter is the session the options of the connection instead of it."""
+    return with_session_of(_session, function)
+
+
+def with_session_of(make: Callable[..., Session], function: Callable[..., None]) -> Callable[..., None]:
+    """Do the same with the options that `make` makes a session of."""
+    shared = inspect.signature(make).parameters
 
     @functools.wraps(function)
     def run(**values: Any) -> None:
-        session = _session(**{name: values.pop(name) for name in _SHARED})
+        session = make(**{name: values.pop(name) for name in shared})
         with session.client, _telling_of_no_token(session):
             function(session, **values)
 
     # The command line is read from the signature, so the signature says what `run` really takes.
     _first, *own = inspect.signature(function).parameters.values()
-    run.__signature__ = _keyword_only([*own, *_SHARED.values()])  # type: ignore[attr-defined]  # see inspect.signature
+    run.__signature__ = _keyword_only([*own, *shared.values()])  # type: ignore[attr-defined]  # see inspect.signature
     return run
 
 
@@ -121,7 +126,7 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
     except NotAuthenticated as error:
         if session.token:
             raise
-        raise NotAuthenticated(ANONYMOUS, error.code, error.status) from error
+        raise NotAuthenticated(session.anonymous, error.code, error.status) from error
 
 
 def _keyword_only(parameters: list[inspect.Parameter]) -> inspect.Signature:

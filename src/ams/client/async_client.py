@@ -10,7 +10,7 @@ from typing import TypeVar
 import httpx
 
 from ams.client import endpoint as connecting
-from ams.client import wire
+from ams.client import login, wire
 from ams.client.errors import Closed
 from ams.client.messages import Message, ReceivedMessage
 from ams.client.plans import Answer, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Send
@@ -41,6 +41,31 @@ class AsyncClient:
         http = httpx.AsyncClient(**connecting.options(self.endpoint, token, trust, timeout))
         self._connections = _Connections(http, self.endpoint)
         self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
+
+    @classmethod
+    async def from_certificate(
+        cls,
+        endpoint: str,
+        cert: str,
+        key: str | None = None,
+        *,
+        authn: str | None = None,
+        service_type: str = login.AMS,
+        service_host: str | None = None,
+        ca: str | None = None,
+        authn_ca: str | None = None,
+        timeout: float = 30.0,
+        retry: Retry | None = DEFAULT,
+        on_retry: OnRetry | None = None,
+    ) -> "AsyncClient":
+        """Log in with a certificate and return a client; parameters and errors are those of `Client`."""
+        asked = login.asking(endpoint, service_type, service_host)
+        place = authn or login.beside(endpoint)
+        async with cls(
+            place, ca=authn_ca or ca, cert=cert, key=key, timeout=timeout, retry=retry, on_retry=on_retry
+        ) as service:
+            found = await service.call(asked)
+        return cls(endpoint, found.token, ca=ca, timeout=timeout, retry=retry, on_retry=on_retry)
 
     async def __aenter__(self) -> "AsyncClient":
         return self

@@ -10,7 +10,7 @@ from typing import TypeVar
 import httpx
 
 from ams.client import endpoint as connecting
-from ams.client import wire
+from ams.client import login, wire
 from ams.client.errors import Closed
 from ams.client.messages import Message, ReceivedMessage
 from ams.client.plans import Answer, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Send
@@ -48,6 +48,37 @@ class Client:
         http = httpx.Client(**connecting.options(self.endpoint, token, trust, timeout))
         self._connections = _Connections(http, self.endpoint)
         self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
+
+    @classmethod
+    def from_certificate(
+        cls,
+        endpoint: str,
+        cert: str,
+        key: str | None = None,
+        *,
+        authn: str | None = None,
+        service_type: str = login.AMS,
+        service_host: str | None = None,
+        ca: str | None = None,
+        authn_ca: str | None = None,
+        timeout: float = 30.0,
+        retry: Retry | None = DEFAULT,
+        on_retry: OnRetry | None = None,
+    ) -> "Client":
+        """Log in with a certificate and return a client of the user it stands for.
+
+        `authn` is the endpoint of the certificate service, absent = port 8443 of the host of `endpoint`; there AMS is
+        called `service_type` and `service_host` (absent = the host of `endpoint`). `authn_ca` is trusted there, absent
+        = `ca`. It is asked once: a token that was refreshed since needs a new client. Raises `NotAllowed` for a
+        certificate that is refused, `NotFound` for one that stands for nobody, and what a client raises.
+        """
+        asked = login.asking(endpoint, service_type, service_host)
+        place = authn or login.beside(endpoint)
+        with cls(
+            place, ca=authn_ca or ca, cert=cert, key=key, timeout=timeout, retry=retry, on_retry=on_retry
+        ) as service:
+            found = service.call(asked)
+        return cls(endpoint, found.token, ca=ca, timeout=timeout, retry=retry, on_retry=on_retry)
 
     def __enter__(self) -> "Client":
         return self

@@ -3,7 +3,7 @@
 Each of endpoint, token, project and CA file is taken from the first place that names it: what the caller says (options
 of a command or of a data source), the environment, the profile (the one named, or the one in use), and last, for what
 is on this machine, the data folder in the current folder, so that `ams topics list --project demo` works beside a
-service started there.
+service started there. Of the certificate service the same holds, with names of its own.
 """
 
 import os
@@ -16,6 +16,9 @@ from ams.client.profiles import Source, profiles_path, read_profile, read_profil
 
 LOCAL_ENDPOINT = "https://localhost:8080"
 LOCAL_FOLDER = "ams-data"
+LOCAL_AUTHN = "https://localhost:8443"
+LOCAL_AUTHN_FOLDERS = ("ams-authn", LOCAL_FOLDER)
+"""The certificate service has a folder of its own, or shares that of AMS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,38 @@ def connection(options: Source, profile: str | None, environment: Mapping[str, s
     if local and _is_local(endpoint):
         sources.append(local)
     return Connection(
-        endpoint=endpoint, token=_token(sources), project=_first(sources, "project"), ca=_first(sources, "ca")
+        endpoint=endpoint,
+        token=_secret(sources, "token"),
+        project=_first(sources, "project"),
+        ca=_first(sources, "ca"),
+    )
+
+
+def authn_connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
+    """Put a connection to the certificate service together, whose token is a management key.
+
+    A service that names no CA file of its own is trusted by that of AMS. Raises `BadConnection` when no place names an
+    endpoint or a place cannot be read.
+    """
+    sources = [options, _from_environment(environment)]
+    path = profiles_path(environment)
+    name = profile or environment.get("AMS_PROFILE")
+    if not name and not _first(sources, "authn_endpoint"):
+        name = read_profiles(path).current
+    if name:
+        sources.append(read_profile(path, name))
+    local = _local_authn()
+    named = _first(sources, "authn_endpoint") or (LOCAL_AUTHN if local else None)
+    if named is None:
+        raise NoService("no certificate service to talk to: set AMS_AUTHN_ENDPOINT, or name it in a profile")
+    endpoint = endpoint_of(named)
+    if local and _is_local(endpoint):
+        sources.append(local)
+    return Connection(
+        endpoint=endpoint,
+        token=_secret(sources, "authn_key"),
+        project=None,
+        ca=_first(sources, "authn_ca") or _first(sources, "ca"),
     )
 
 
@@ -57,6 +91,10 @@ def _from_environment(environment: Mapping[str, str]) -> Source:
         token_file=environment.get("AMS_TOKEN_FILE") or None,
         project=environment.get("AMS_PROJECT") or None,
         ca=environment.get("AMS_CA") or None,
+        authn_endpoint=environment.get("AMS_AUTHN_ENDPOINT") or None,
+        authn_key=environment.get("AMS_AUTHN_KEY") or None,
+        authn_key_file=environment.get("AMS_AUTHN_KEY_FILE") or None,
+        authn_ca=environment.get("AMS_AUTHN_CA") or None,
     )
 
 
@@ -65,6 +103,14 @@ def _local_folder() -> Source | None:
     if not os.path.exists(token_file) or not os.path.exists(ca):
         return None
     return Source(token_file=token_file, ca=ca)
+
+
+def _local_authn() -> Source | None:
+    for folder in LOCAL_AUTHN_FOLDERS:
+        key, ca = os.path.join(folder, "authn.key"), os.path.join(folder, "ca.pem")
+        if os.path.exists(key):
+            return Source(authn_key_file=key, authn_ca=ca if os.path.exists(ca) else None)
+    return None
 
 
 def endpoint_of(named: str | None) -> str:
@@ -89,22 +135,26 @@ def _first(sources: list[Source], field: str) -> str | None:
     return next((value for value in values if value), None)
 
 
-def _token(sources: list[Source]) -> str:
+def _secret(sources: list[Source], field: str) -> str:
+    """Return a token or a key, said or in a file; empty when no place has one."""
+    what = "token" if field == "token" else "key"
     for source in sources:
-        if source.token and source.token_file:
-            raise BadConnection("a token and a token file were given in one place; give one of them")
-        if source.token:
-            return source.token
-        if source.token_file:
-            return _read_token(source.token_file)
+        said, path = getattr(source, field), getattr(source, f"{field}_file")
+        if said and path:
+            raise BadConnection(f"a {what} and a {what} file were given in one place; give one of them")
+        if said:
+            return str(said)
+        if path:
+            return read_secret(path, what)
     return ""
 
 
-def _read_token(path: str) -> str:
+def read_secret(path: str, what: str) -> str:
+    """Read a file that holds a token, a key or the like; raise `BadConnection` for one that holds none."""
     try:
         with open(path, encoding="ascii") as file:
             return file.read(4096).strip()
     except OSError as error:
-        raise BadConnection(f"token file {path}: {error.strerror}") from error
+        raise BadConnection(f"{what} file {path}: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise BadConnection(f"token file {path} does not hold a token") from None
+        raise BadConnection(f"{what} file {path} does not hold a {what}") from None

@@ -177,11 +177,11 @@ class Planner:
 
 
 def read(call: Call[T], answer: Answer, endpoint: str) -> T:
-    """Read an answer to a call: the value of a 200, an error raised for everything else."""
+    """Read an answer to a call: the value of a success, an error raised for everything else."""
     if answer.status >= 400:
         raise refusal(answer.status, answer.body, answer.retry_after)
     try:
-        if answer.status == 200:
+        if answer.status in call.successes:
             return call.read(answer.body)
     except msgspec.DecodeError:
         pass

@@ -1,7 +1,8 @@
 """The file of profiles: services to talk to, by name, and the one in use.
 
-A TOML table for each profile with any of endpoint, token, token_file, project and ca; above them perhaps `current`, the
-name of the profile in use. The file, and files of tokens beside it, are for their owner alone.
+A TOML table for each profile with any of endpoint, token, token_file, project and ca, and the same of the certificate
+service: authn_endpoint, authn_key, authn_key_file, authn_ca. Above them perhaps `current`, the name of the profile in
+use. The file, and files of tokens beside it, are for their owner alone.
 """
 
 import os
@@ -12,7 +13,10 @@ from typing import Any
 
 from ams.client.errors import BadConnection
 
-KEYS = ("endpoint", "token", "token_file", "project", "ca")
+AUTHN_KEYS = ("authn_endpoint", "authn_key", "authn_key_file", "authn_ca")
+"""What a profile says of the certificate service."""
+KEYS = ("endpoint", "token", "token_file", "project", "ca", *AUTHN_KEYS)
+_FILES = ("token_file", "ca", "authn_key_file", "authn_ca")
 CURRENT = "current"
 
 
@@ -25,6 +29,10 @@ class Source:
     token_file: str | None = None
     project: str | None = None
     ca: str | None = None
+    authn_endpoint: str | None = None
+    authn_key: str | None = None
+    authn_key_file: str | None = None
+    authn_ca: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,7 @@ def read_profile(path: str, name: str) -> Source:
     """Read one profile; raise `BadConnection` if it is not there or bad."""
     table = _checked(path, name, _toml(path).get(name))
     folder = os.path.dirname(path)
-    files = {key: os.path.join(folder, os.path.expanduser(table[key])) for key in ("token_file", "ca") if key in table}
+    files = {key: os.path.join(folder, os.path.expanduser(table[key])) for key in _FILES if key in table}
     return Source(**(table | files))
 
 

@@ -23,12 +23,14 @@ class Call(Generic[T]):
     path: str
     """Path below the endpoint, from `/v1` on."""
     read: Callable[[bytes], T]
-    """Reads the body of a 200; raises `msgspec.DecodeError` when it is not what the contract says."""
+    """Reads the body of a success; raises `msgspec.DecodeError` when it is not what the contract says."""
     body: bytes | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = False
     """Whether sending it again, after an answer that was lost, does no harm; a GET never does any."""
+    successes: frozenset[int] = frozenset({200})
+    """Statuses of answers that `read` reads; all others of AMS are errors, or of something else."""
 
     @property
     def may_repeat(self) -> bool:

@@ -1,0 +1,239 @@
+"""`ams authn bindings`: which certificate stands for which user."""
+
+from typing import Annotated
+
+import typer
+
+from ams.cli.authn import bulk
+from ams.cli.authn.bindings_csv import Wrong, read_bindings
+from ams.cli.authn.command import AuthnSession, BindingName, service_type_names, with_authn
+from ams.cli.authn.subjects import names_in, subject_of
+from ams.cli.command import Session, examples
+from ams.cli.completing import user_names
+from ams.cli.exits import Usage
+from ams.cli.output import columns, fields
+from ams.client.wire import authn
+from ams.errors import BadDocument, InvalidInput
+
+app = typer.Typer(
+    help="Bindings: which certificate stands for which user.",
+    no_args_is_help=True,
+    epilog=examples(
+        "ams authn bindings create jane --dn '/C=GR/O=Acme/CN=Jane' --user jane",
+        "ams authn bindings create host1 --cert hostcert.pem --user host1 --host ams.example",
+        "ams authn bindings find --cert usercert.pem",
+        "ams authn bindings import-csv bindings.csv --dry-run",
+    ),
+)
+
+Dn = Annotated[str | None, typer.Option(metavar="DN", help="Subject of the certificate, in any spelling.")]
+Cert = Annotated[str | None, typer.Option(metavar="FILE", help="The certificate itself (PEM or DER).")]
+ServiceTypeOption = Annotated[
+    str | None, typer.Option(metavar="TYPE", help="Service type.", autocompletion=service_type_names)
+]
+HostOption = Annotated[str | None, typer.Option(help="One of its hosts.")]
+User = Annotated[
+    str | None,
+    typer.Option(metavar="USER", help="The user of AMS, by name; asks AMS for the uuid.", autocompletion=user_names),
+]
+UniqueKey = Annotated[str | None, typer.Option(metavar="ID", help="The user's id at the service, such as a uuid.")]
+AuthType = Annotated[str | None, typer.Option(help="How one logs in by it.")]
+Issuer = Annotated[
+    str | None, typer.Option(metavar="DN", help="The only CA that is believed; empty: any that is trusted.")
+]
+
+
+@app.command("list")
+@with_authn
+def list_(session: Session, service_type: ServiceTypeOption = None, host: HostOption = None) -> None:
+    """List bindings: all, or those of a host."""
+    if (service_type is None) != (host is None):
+        raise Usage("give --service-type and --host, or none of them")
+    call = authn.list_bindings() if not (service_type and host) else authn.list_host_bindings(service_type, host)
+    _show_all(session, session.call(call))
+
+
+@app.command()
+@with_authn
+def show(session: Session, binding: BindingName) -> None:
+    """Show one binding."""
+    _show(session, session.call(authn.get_binding(binding)))
+
+
+@app.command()
+@with_authn
+def find(
+    session: Session,
+    dn: Dn = None,
+    cert: Cert = None,
+    service_type: ServiceTypeOption = None,
+    host: HostOption = None,
+) -> None:
+    """Find the bindings of a subject, on every host unless one is named."""
+    subject = _subject(dn, cert)
+    if subject is None:
+        raise Usage("give --dn or --cert")
+    if service_type and host:
+        found = session.call(authn.find_binding(service_type, host, subject))
+    elif service_type or host:
+        raise Usage("give --service-type and --host, or none of them")
+    else:
+        every = session.call(authn.list_bindings()).bindings
+        found = authn.Bindings(bindings=[each for each in every if each.auth_identifier == subject])
+    _show_all(session, found)
+
+
+@app.command()
+@with_authn
+def create(
+    session: AuthnSession,
+    binding: BindingName,
+    dn: Dn = None,
+    cert: Cert = None,
+    user: User = None,
+    unique_key: UniqueKey = None,
+    service_type: ServiceTypeOption = "ams",
+    host: HostOption = None,
+    auth_type: AuthType = authn.X509,
+    issuer: Issuer = None,
+    with_issuer: Annotated[
+        bool, typer.Option("--with-issuer", help="Believe only the issuer of the certificate of --cert.")
+    ] = False,
+) -> None:
+    """Bind a subject to a user; --host may be left out where the service type has one only."""
+    subject, key = _subject(dn, cert), _user(session, user, unique_key)
+    if subject is None or key is None:
+        raise Usage("a binding needs a subject (--dn or --cert) and a user (--user or --unique-key)")
+    if with_issuer and (cert is None or issuer is not None):
+        raise Usage("--with-issuer takes the issuer from --cert, and no --issuer")
+    believed = names_in(cert)[1] if with_issuer and cert else _issuer(issuer) or ""
+    found = session.call(authn.get_service_type(service_type or "ams"))
+    if host is None and len(found.hosts) != 1:
+        raise Usage(f"{found.name} runs on {', '.join(found.hosts)}: give --host")
+    call = authn.create_binding(
+        binding,
+        found.uuid,
+        host or found.hosts[0],
+        subject,
+        key,
+        auth_type=auth_type or authn.X509,
+        issuer=believed,
+    )
+    _show(session, session.call(call))
+
+
+@app.command()
+@with_authn
+def update(
+    session: AuthnSession,
+    binding: BindingName,
+    rename: Annotated[str | None, typer.Option(metavar="NAME", help="New name.")] = None,
+    dn: Dn = None,
+    cert: Cert = None,
+    user: User = None,
+    unique_key: UniqueKey = None,
+    service_type: ServiceTypeOption = None,
+    host: HostOption = None,
+    auth_type: AuthType = None,
+    issuer: Issuer = None,
+) -> None:
+    """Change what is given of a binding."""
+    changes = {
+        "name": rename,
+        "auth_identifier": _subject(dn, cert),
+        "unique_key": _user(session, user, unique_key),
+        "service_uuid": session.call(authn.get_service_type(service_type)).uuid if service_type else None,
+        "host": host,
+        "auth_type": auth_type,
+        "issuer": _issuer(issuer),
+    }
+    said = {name: value for name, value in changes.items() if value is not None}
+    if not said:
+        raise Usage("say what to change, for example with --user")
+    _show(session, session.call(authn.update_binding(binding, **said)))
+
+
+@app.command()
+@with_authn
+def delete(session: Session, binding: BindingName) -> None:
+    """Remove a binding; a token its user has already stays valid."""
+    session.call(authn.delete_binding(binding))
+    session.done(f"binding {binding} deleted")
+
+
+@app.command("import-csv")
+@with_authn
+def import_csv(
+    session: AuthnSession,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV with a line of column names.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and compare, change nothing.")] = False,
+) -> None:
+    """Make bindings of the lines of a file, and change those there are; all lines are checked before any is sent.
+
+    Columns: name, service_type, host, auth_identifier (any spelling), user (of AMS, by name) or unique_key; and
+    auth_type, issuer if wanted. Imported again, there is nothing to do.
+    """
+    read = list(read_bindings(file, session.uuid_of))
+    types = session.call(authn.list_service_types()).service_types
+    wanted = [each for each in read if isinstance(each, bulk.Wanted)]
+    planned = {each.wanted.place: each for each in bulk.plan(wanted, types, session.call(authn.list_bindings()).bindings)}
+    reports = [
+        bulk.Report(each.place, each.name, bulk.Outcome.REFUSED, each.reason)
+        if isinstance(each, Wrong)
+        else planned[each.place].report
+        for each in read
+    ]
+    refused = [each for each in reports if each.outcome is bulk.Outcome.REFUSED]
+    if dry_run or refused:
+        bulk.show(reports, for_programs=session.for_programs, applied=False)
+    if refused:
+        raise BadDocument(f"{len(refused)} of {len(reports)} bindings of {file} cannot be; nothing was changed")
+    if dry_run:
+        return
+    sent = bulk.carry_out(list(planned.values()), {each.name: each.uuid for each in types}, session.call)
+    bulk.show(sent, for_programs=session.for_programs, applied=True)
+    failed = [each for each in sent if each.outcome is bulk.Outcome.REFUSED]
+    if failed:
+        raise InvalidInput(f"{len(failed)} of {len(sent)} bindings were refused by the service")
+
+
+def _subject(dn: str | None, cert: str | None) -> str | None:
+    if dn is not None and cert is not None:
+        raise Usage("give --dn or --cert, not both")
+    if cert is not None:
+        return names_in(cert)[0]
+    return None if dn is None else subject_of(dn)
+
+
+def _issuer(issuer: str | None) -> str | None:
+    return subject_of(issuer) if issuer else issuer
+
+
+def _user(session: AuthnSession, user: str | None, unique_key: str | None) -> str | None:
+    if user is not None and unique_key is not None:
+        raise Usage("give --user or --unique-key, not both")
+    return unique_key if user is None else session.uuid_of(user)
+
+
+def _show(session: Session, found: authn.Binding) -> None:
+    values = {
+        "binding": found.name,
+        "subject": found.auth_identifier,
+        "user's id": found.unique_key,
+        "host": found.host,
+        "service type": found.service_uuid,
+        "auth type": found.auth_type,
+        "issuer": found.issuer,
+        "uuid": found.uuid,
+        "created": found.created_on,
+        "updated": found.updated_on,
+        "last login": found.last_auth,
+    }
+    session.show(found, fields(values))
+
+
+def _show_all(session: Session, found: authn.Bindings) -> None:
+    rows = [
+        (each.name, each.host, each.unique_key, each.last_auth or "-", each.auth_identifier) for each in found.bindings
+    ]
+    session.show(found, columns(("BINDING", "HOST", "USER'S ID", "LAST LOGIN", "SUBJECT"), rows))

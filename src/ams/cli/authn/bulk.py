@@ -1,0 +1,178 @@
+"""Many bindings at once: compared with what there is before any is sent, and reported one by one."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ams.cli.output import columns, document, emit
+from ams.client.errors import Refused
+from ams.client.wire import Call, authn
+
+Ask = Callable[[Call[Any]], Any]
+
+
+class Outcome(StrEnum):
+    """What becomes of a record."""
+
+    MADE = "made"
+    CHANGED = "changed"
+    SAME = "as it is"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A binding as a file wants it; `place` is where it says so."""
+
+    place: str
+    name: str
+    service_type: str
+    host: str
+    auth_identifier: str
+    unique_key: str
+    auth_type: str = authn.X509
+    issuer: str = ""
+
+    @property
+    def subject(self) -> tuple[str, str, str, str]:
+        """What may be bound once (authn contract 7)."""
+        return self.service_type, self.host, self.auth_type, self.auth_identifier
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What becomes, or became, of a record."""
+
+    place: str
+    name: str
+    outcome: Outcome
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A binding and what is to be done with it."""
+
+    wanted: Wanted
+    outcome: Outcome
+    text: str = ""
+    """Why it is refused; of a change, what becomes other."""
+    changes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def report(self) -> Report:
+        """The plan as it is told."""
+        return Report(self.wanted.place, self.wanted.name, self.outcome, self.text)
+
+
+def plan(
+    wanted: Sequence[Wanted], service_types: Iterable[authn.ServiceType], bindings: Iterable[authn.Binding]
+) -> list[Planned]:
+    """Compare bindings with those there are, by name; nothing is removed.
+
+    Of several with one name, or one subject on one host, none is taken: the file does not say which it means.
+    """
+    types = {each.name: each for each in service_types}
+    names_of_types = {each.uuid: each.name for each in types.values()}
+    there = {each.name: _as_wanted(each, names_of_types) for each in bindings}
+    bound = {each.subject: each.name for each in there.values()}
+    names, subjects = Counter(each.name for each in wanted), Counter(each.subject for each in wanted)
+    planned = []
+    for each in wanted:
+        reason = _wrong(each, types.get(each.service_type), there)
+        if not reason and names[each.name] > 1:
+            reason = f"{names[each.name]} bindings of the file have this name"
+        if not reason and subjects[each.subject] > 1:
+            reason = f"{subjects[each.subject]} bindings of the file have this subject on this host"
+        holder = bound.get(each.subject, each.name)
+        if not reason and holder != each.name:
+            reason = f"the subject is bound there already, by {holder}"
+        planned.append(Planned(each, Outcome.REFUSED, reason) if reason else _compared(each, there.get(each.name)))
+    return planned
+
+
+def carry_out(planned: Sequence[Planned], uuids: Mapping[str, str], ask: Ask) -> list[Report]:
+    """Send what is to be done, `uuids` being those of service types by name, and report what became of it.
+
+    One that the service refuses does not end it; nobody there, or a wrong key, does: raises that `ClientError`.
+    """
+    return [_sent(each, uuids, ask) for each in planned]
+
+
+def show(reports: Sequence[Report], *, for_programs: bool, applied: bool) -> None:
+    """Write what becomes of each record, and how many there are of each kind."""
+    if for_programs:
+        lines = [
+            {"place": each.place, "name": each.name, "outcome": each.outcome, "text": each.text} for each in reports
+        ]
+        emit(document({"lines": lines, "applied": applied}))
+        return
+    emit(columns(("PLACE", "NAME", "OUTCOME", "WHY"), [(each.place, each.name, each.outcome, each.text) for each in reports]))
+    counts = Counter(each.outcome for each in reports)
+    emit(", ".join(f"{counts[each]} {each}" for each in Outcome if counts[each]) or "nothing to do")
+
+
+def _as_wanted(binding: authn.Binding, names: Mapping[str, str]) -> Wanted:
+    return Wanted(
+        place="",
+        name=binding.name,
+        service_type=names.get(binding.service_uuid, binding.service_uuid),
+        host=binding.host,
+        auth_identifier=binding.auth_identifier,
+        unique_key=binding.unique_key,
+        auth_type=binding.auth_type,
+        issuer=binding.issuer,
+    )
+
+
+def _wrong(wanted: Wanted, service_type: authn.ServiceType | None, there: Mapping[str, Wanted]) -> str:
+    if wanted.name not in there and not authn.is_name(wanted.name):
+        return f"a name is {authn.NAME_RULE}"
+    if service_type is None:
+        return f"there is no service type {wanted.service_type}"
+    if wanted.host not in service_type.hosts:
+        return f"{wanted.host} is no host of {wanted.service_type}"
+    if wanted.auth_type not in service_type.auth_types:
+        return f"{wanted.service_type} takes no {wanted.auth_type}"
+    return ""
+
+
+_FIELDS = ("service_type", "host", "auth_identifier", "unique_key", "auth_type", "issuer")
+
+
+def _compared(wanted: Wanted, there: Wanted | None) -> Planned:
+    if there is None:
+        return Planned(wanted, Outcome.MADE)
+    changes = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) != getattr(there, name)}
+    if not changes:
+        return Planned(wanted, Outcome.SAME)
+    return Planned(wanted, Outcome.CHANGED, ", ".join(changes), changes)
+
+
+def _sent(planned: Planned, uuids: Mapping[str, str], ask: Ask) -> Report:
+    wanted = planned.wanted
+    try:
+        if planned.outcome is Outcome.MADE:
+            ask(
+                authn.create_binding(
+                    wanted.name,
+                    uuids[wanted.service_type],
+                    wanted.host,
+                    wanted.auth_identifier,
+                    wanted.unique_key,
+                    auth_type=wanted.auth_type,
+                    issuer=wanted.issuer,
+                )
+            )
+        elif planned.outcome is Outcome.CHANGED:
+            changes = dict(planned.changes)
+            if "service_type" in changes:
+                changes["service_uuid"] = uuids[changes.pop("service_type")]
+            ask(authn.update_binding(wanted.name, **changes))
+    except Refused as error:
+        if error.code in (401, 403) or error.retriable:
+            raise
+        return Report(wanted.place, wanted.name, Outcome.REFUSED, error.message)
+    return planned.report

@@ -1,0 +1,366 @@
+"""The API of the certificate service as pure values: calls to send, answers to read (authn contract 3 to 8).
+
+A client for these calls is made with a management key as its token. Secrets of auth methods are sent and never come
+back; a new key is shown once.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from ams.client.errors import InvalidInput
+from ams.client.wire.call import Call, json_body, nothing, reader
+from ams.client.wire.values import Object
+
+X509 = "x509"
+"""The auth type of logins by certificate."""
+NAME_RULE = "letters, digits, '.', '_' and '-'"
+"""What names are made of, for people."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_MADE, _GONE = frozenset({201, 200}), frozenset({204, 200})
+_PATHS = ("/v1/service-types", "/v1/bindings", "/v1/authm", "/v1/keys")
+
+
+class ServiceType(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """A kind of service and the hosts it runs on (authn contract 5)."""
+
+    name: str
+    hosts: list[str]
+    auth_types: list[str]
+    auth_method: str
+    """`api-key` or `headers`."""
+    type: str
+    uuid: str
+    created_on: str = ""
+    updated_on: str = ""
+    verify_client_host: bool = False
+    """Whether a client's address must be one of its certificate's names."""
+
+
+class ServiceTypes(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """All service types."""
+
+    service_types: list[ServiceType]
+
+
+class AuthMethod(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """How one host is asked for its users (authn contract 6); what the service shows instead of secrets is no use."""
+
+    host: str
+    port: int
+    service_uuid: str
+    type: str
+    uuid: str
+    access_key: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    created_on: str = ""
+    updated_on: str = ""
+
+    def __repr__(self) -> str:
+        """Show no secret: the reference answers with them."""
+        return f"AuthMethod(host={self.host!r}, port={self.port}, service_uuid={self.service_uuid!r})"
+
+
+class AuthMethods(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """All auth methods."""
+
+    auth_methods: list[AuthMethod]
+
+
+class Binding(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """A certificate's subject on one host of a service type, and the user it stands for (authn contract 7)."""
+
+    name: str
+    service_uuid: str
+    host: str
+    auth_identifier: str
+    """The subject in normal form."""
+    unique_key: str
+    """The user's id at the service, such as the uuid of an AMS user."""
+    auth_type: str
+    uuid: str
+    issuer: str = ""
+    """The only issuer that is believed, in normal form; empty: any trusted CA."""
+    created_on: str = ""
+    updated_on: str = ""
+    last_auth: str = ""
+
+
+class Bindings(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """Bindings: all, those of a host, or the one that was searched for."""
+
+    bindings: list[Binding]
+
+
+class Key(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """A management key; `key` itself is told only when it is made."""
+
+    name: str
+    scope: str
+    """`read` or `write`."""
+    created_on: str = ""
+    key: str = ""
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return f"Key(name={self.name!r}, scope={self.scope!r})"
+
+
+class Keys(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """All management keys."""
+
+    keys: list[Key]
+
+
+class Token(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """What a login brings."""
+
+    token: str
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return "Token()"
+
+
+_service_type, _service_types = reader(ServiceType), reader(ServiceTypes)
+_auth_method, _auth_methods = reader(AuthMethod), reader(AuthMethods)
+_binding, _bindings = reader(Binding), reader(Bindings)
+_key, _keys = reader(Key), reader(Keys)
+_token = reader(Token)
+
+
+def is_for_authn(call: Call[Any]) -> bool:
+    """Whether a call is one of these, apart from version and health, which both services have."""
+    return call.path.startswith(_PATHS)
+
+
+def is_name(text: str) -> bool:
+    """Whether something new may have this name (15, A7)."""
+    return _NAME.fullmatch(text) is not None and text not in (".", "..")
+
+
+def list_service_types() -> Call[ServiceTypes]:
+    """Ask for all service types."""
+    return Call("GET", "/v1/service-types", _service_types)
+
+
+def get_service_type(name: str) -> Call[ServiceType]:
+    """Ask for one service type."""
+    return Call("GET", _service_type_path(name), _service_type)
+
+
+def create_service_type(
+    name: str,
+    hosts: Sequence[str],
+    *,
+    auth_types: Sequence[str] = (X509,),
+    auth_method: str = "headers",
+    kind: str = "ams",
+    verify_client_host: bool = False,
+) -> Call[ServiceType]:
+    """Make a service type of the type `kind`; `Conflict` when the name is taken."""
+    body = {
+        "name": _new("service-type", name),
+        "hosts": list(hosts),
+        "auth_types": list(auth_types),
+        "auth_method": auth_method,
+        "type": kind,
+    }
+    own = {"verify_client_host": True} if verify_client_host else {}
+    return Call("POST", "/v1/service-types", _service_type, json_body(body | own), successes=_MADE)
+
+
+def update_service_type(
+    service_type: str,
+    *,
+    name: str | None = None,
+    hosts: Sequence[str] | None = None,
+    auth_types: Sequence[str] | None = None,
+    auth_method: str | None = None,
+    verify_client_host: bool | None = None,
+) -> Call[ServiceType]:
+    """Change what is given; lists are replaced. The type of a service type never changes."""
+    body = _said(
+        name=None if name is None else _new("service-type", name),
+        hosts=hosts,
+        auth_types=auth_types,
+        auth_method=auth_method,
+        verify_client_host=verify_client_host,
+    )
+    return Call("PUT", _service_type_path(service_type), _service_type, body)
+
+
+def delete_service_type(name: str) -> Call[None]:
+    """Remove a service type with all its auth methods and bindings (15, A3)."""
+    return Call("DELETE", _service_type_path(name), nothing, successes=_GONE)
+
+
+def list_auth_methods() -> Call[AuthMethods]:
+    """Ask for the auth methods of all service types."""
+    return Call("GET", "/v1/authm", _auth_methods)
+
+
+def get_auth_method(service_type: str, host: str) -> Call[AuthMethod]:
+    """Ask how a host is asked for its users."""
+    return Call("GET", _host_path(service_type, host, "/authm"), _auth_method)
+
+
+def create_auth_method(
+    service_type: str, host: str, port: int, *, access_key: str = "", headers: Mapping[str, str] | None = None
+) -> Call[AuthMethod]:
+    """Say how a host is asked: `access_key` for the kind `api-key`, `headers` for `headers`."""
+    body = _said(host=host, port=port, access_key=access_key or None, headers=headers or None)
+    return Call("POST", f"{_service_type_path(service_type)}/authm", _auth_method, body, successes=_MADE)
+
+
+def update_auth_method(
+    service_type: str,
+    host: str,
+    *,
+    new_host: str | None = None,
+    port: int | None = None,
+    access_key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Call[AuthMethod]:
+    """Change what is given; headers are replaced as a whole (15, A2)."""
+    body = _said(host=new_host, port=port, access_key=access_key, headers=headers)
+    return Call("PUT", _host_path(service_type, host, "/authm"), _auth_method, body)
+
+
+def delete_auth_method(service_type: str, host: str) -> Call[None]:
+    """Forget how a host is asked: nobody can log in there until it is said anew."""
+    return Call("DELETE", _host_path(service_type, host, "/authm"), nothing, successes=_GONE)
+
+
+def list_bindings() -> Call[Bindings]:
+    """Ask for all bindings."""
+    return Call("GET", "/v1/bindings", _bindings)
+
+
+def list_host_bindings(service_type: str, host: str) -> Call[Bindings]:
+    """Ask for the bindings on one host."""
+    return Call("GET", _host_path(service_type, host, "/bindings"), _bindings)
+
+
+def find_binding(service_type: str, host: str, auth_identifier: str) -> Call[Bindings]:
+    """Ask for the binding of a subject in normal form: a list of one; `NotFound` for none."""
+    query = {"authID": auth_identifier}
+    return Call("GET", _host_path(service_type, host, "/bindings"), _bindings, query=query)
+
+
+def get_binding(name: str) -> Call[Binding]:
+    """Ask for one binding."""
+    return Call("GET", _binding_path(name), _binding)
+
+
+def create_binding(
+    name: str,
+    service_uuid: str,
+    host: str,
+    auth_identifier: str,
+    unique_key: str,
+    *,
+    auth_type: str = X509,
+    issuer: str = "",
+) -> Call[Binding]:
+    """Bind a subject in normal form to a user; `Conflict` when the name or the subject is taken there."""
+    body = _said(
+        service_uuid=service_uuid,
+        host=host,
+        auth_identifier=auth_identifier,
+        unique_key=unique_key,
+        auth_type=auth_type,
+        issuer=issuer or None,
+    )
+    return Call("POST", f"/v1/bindings/{_new('binding', name)}", _binding, body, successes=_MADE)
+
+
+def update_binding(
+    binding: str,
+    *,
+    name: str | None = None,
+    service_uuid: str | None = None,
+    host: str | None = None,
+    auth_identifier: str | None = None,
+    unique_key: str | None = None,
+    auth_type: str | None = None,
+    issuer: str | None = None,
+) -> Call[Binding]:
+    """Change what is given; an empty issuer lets any trusted CA be the issuer again."""
+    body = _said(
+        name=None if name is None else _new("binding", name),
+        service_uuid=service_uuid,
+        host=host,
+        auth_identifier=auth_identifier,
+        unique_key=unique_key,
+        auth_type=auth_type,
+        issuer=issuer,
+    )
+    return Call("PUT", _binding_path(binding), _binding, body)
+
+
+def delete_binding(name: str) -> Call[None]:
+    """Remove a binding: its certificate opens nothing any more, but a token already given stays valid."""
+    return Call("DELETE", _binding_path(name), nothing, successes=_GONE)
+
+
+def list_keys() -> Call[Keys]:
+    """Ask which management keys there are (15, A15)."""
+    return Call("GET", "/v1/keys", _keys)
+
+
+def create_key(name: str, scope: str) -> Call[Key]:
+    """Make a management key that may `read`, or `write` too; the answer holds it, this once."""
+    return Call("POST", f"/v1/keys/{_new('key', name)}", _key, json_body({"scope": scope}), successes=_MADE)
+
+
+def delete_key(name: str) -> Call[None]:
+    """Take a management key away; it opens nothing any more."""
+    return Call("DELETE", f"/v1/keys/{_segment('key', name)}", nothing, successes=_GONE)
+
+
+def authx509(service_type: str, host: str) -> Call[Token]:
+    """Ask for the token of the user that the client's certificate stands for (authn contract 8)."""
+    return Call("GET", _host_path(service_type, host, ":authx509"), _token)
+
+
+def _said(**fields: Any) -> bytes:
+    """Write a body of what is given; a key left out keeps its value."""
+    return json_body({name: value for name, value in fields.items() if value is not None})
+
+
+def _service_type_path(name: str) -> str:
+    return f"/v1/service-types/{_segment('service-type', name)}"
+
+
+def _host_path(service_type: str, host: str, rest: str) -> str:
+    return f"{_service_type_path(service_type)}/hosts/{_segment('host', host)}{rest}"
+
+
+def _binding_path(name: str) -> str:
+    return f"/v1/bindings/{_segment('binding', name)}"
+
+
+def _new(kind: str, name: str) -> str:
+    if not is_name(name):
+        raise InvalidInput(f"Invalid {kind} name: {NAME_RULE}", 400, "BAD REQUEST")
+    return name
+
+
+def _segment(kind: str, text: str) -> str:
+    """Return a name as it stands in a path, also one that nothing new may have but an old installation left (A7).
+
+    With a slash it would ask for another resource than the one named.
+    """
+    if not text or text in (".", "..") or "/" in text:
+        raise InvalidInput(f"Invalid {kind} name", 400, "BAD REQUEST")
+    return quote(text, safe="")
+
+
+def without_secrets(method: AuthMethod) -> AuthMethod:
+    """Return an auth method as it may be printed: names of headers, no values."""
+    return msgspec.structs.replace(method, access_key="", headers=dict.fromkeys(method.headers, ""))

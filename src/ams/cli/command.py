@@ -43,7 +43,7 @@ def _session(
     asked = Source(endpoint=endpoint, token=token, token_file=token_file, project=project, ca=ca)
     found = connection(asked, profile, environment())
     client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout, retry=None)
-    return Session(client, found.project, output, found.token, found.ca)
+    return Session(client, found.project, output, found.token, found.ca, profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Session:
     """Empty when none was found anywhere; then only status and version are answered."""
     ca: str | None
     """File of the CA certificates to trust."""
+    profile: str | None = None
+    """The profile that was named."""
     anonymous: str = _ANONYMOUS
     """What is said when the service wants a token and none was found."""
 

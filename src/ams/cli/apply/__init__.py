@@ -2,18 +2,26 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any
+from contextlib import contextmanager
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from ams.cli.apply.authn import secrets
 from ams.cli.apply.document import read_documents
 from ams.cli.apply.plan import Change, Step, plan
-from ams.cli.apply.resources import Kind
+from ams.cli.apply.resources import Declared, Kind
 from ams.cli.apply.running import carry_out, tokens_to
-from ams.cli.apply.state import read_existing
+from ams.cli.apply.state import Ask, read_existing
 from ams.cli.command import Session, with_session
 from ams.cli.exits import Usage
 from ams.cli.output import document, emit, note, printable
+from ams.client import Client
+from ams.client.connection import authn_connection
+from ams.client.profiles import Source
+from ams.client.wire import Call
+from ams.client.wire.authn import is_for_authn
+from ams.settings import environment
 
 Files = Annotated[
     list[str], typer.Option("--file", "-f", metavar="FILE", help="What to declare; - is standard input; repeatable.")
@@ -31,30 +39,56 @@ def apply(
     prune: Annotated[bool, typer.Option("--prune", help="Remove from declared projects what is not declared.")] = False,
     tokens: Tokens = None,
     show_tokens: Annotated[bool, typer.Option("--show-tokens", help="Write tokens of new users to stdout.")] = False,
+    set_secrets: Annotated[
+        bool, typer.Option("--set-secrets", help="Set secrets of auth methods anew; nobody can see if they differ.")
+    ] = False,
+    authn_endpoint: Annotated[
+        str | None, typer.Option(help="Certificate service, for files that concern it (AMS_AUTHN_ENDPOINT).")
+    ] = None,
+    authn_key_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File of its management key (AMS_AUTHN_KEY_FILE).")
+    ] = None,
 ) -> None:
     """Make the service hold what files declare: shows what it would do, asks, and does it.
 
-    Applied again, there is nothing to do.
+    Applied again, there is nothing to do. Service types and bindings are made on the certificate service.
     """
     declared = read_documents(file)
+    named = Source(authn_endpoint=authn_endpoint, authn_key_file=authn_key_file)
+    with _services(session, declared, named) as ask:
 
-    def planned() -> list[Step]:
-        return plan(declared, read_existing(declared, session.call), prune=prune)
+        def planned(again: bool = True) -> list[Step]:
+            # Secrets are set once: nobody can see that they are as they shall be.
+            existing = read_existing(declared, ask)
+            return plan(declared, existing, prune=prune, set_secrets=set_secrets and not again)
 
-    steps = planned()
+        _apply(session, ask, planned(again=False), planned, _Wishes(dry_run, yes, tokens, show_tokens))
+
+
+class _Wishes(NamedTuple):
+    """What is to be done with a plan."""
+
+    dry_run: bool
+    yes: bool
+    tokens: str | None
+    show_tokens: bool
+
+
+def _apply(session: Session, ask: Ask, steps: Sequence[Step], planned: Planned, wishes: _Wishes) -> None:
     if not session.for_programs:
         emit("\n".join(lines(steps)) or "nothing to do")
     made: dict[str, str] = {}
-    if steps and not dry_run:
-        _confirm(session, yes=yes)
-        made = _carry_out(session, steps, tokens, planned)
+    if steps and not wishes.dry_run:
+        _confirm(session, yes=wishes.yes)
+        _check_secrets(steps)
+        made = _carry_out(ask, steps, wishes.tokens, planned)
     if session.for_programs:
-        result = {"steps": [_as_object(step) for step in steps], "applied": not dry_run}
-        emit(document(result | ({"tokens": made} if show_tokens else {})))
-    elif show_tokens:
+        result = {"steps": [_as_object(step) for step in steps], "applied": not wishes.dry_run}
+        emit(document(result | ({"tokens": made} if wishes.show_tokens else {})))
+    elif wishes.show_tokens:
         for user, token in made.items():
             emit(f"{user} {token}")
-    if made and not (tokens or show_tokens):
+    if made and not (wishes.tokens or wishes.show_tokens):
         remedy = "a service_admin gives new ones: ams admin tokens refresh USER"
         note(f"tokens of {', '.join(made)} were not kept; {remedy}")
 
@@ -82,9 +116,31 @@ def _confirm(session: Session, *, yes: bool) -> None:
     typer.confirm("do it?", abort=True, err=True)
 
 
-def _carry_out(session: Session, steps: Sequence[Step], path: str | None, planned: Planned) -> dict[str, str]:
+def _check_secrets(steps: Sequence[Step]) -> None:
+    """Raise before anything is done what would come up when a secret is sent."""
+    for step in steps:
+        if step.key.kind is Kind.AUTH_METHOD:
+            secrets(step.fields)
+
+
+@contextmanager
+def _services(session: Session, declared: Declared, named: Source) -> Iterator[Ask]:
+    """Yield what asks both services; the certificate service is looked for only by files that concern it."""
+    if not declared.concerns_authn:
+        yield session.call
+        return
+    found = authn_connection(named, session.profile, environment())
+    with Client(found.endpoint, found.token, ca=found.ca, retry=None) as certificates:
+
+        def ask(call: Call[Any]) -> Any:
+            return certificates.call(call) if is_for_authn(call) else session.call(call)
+
+        yield ask
+
+
+def _carry_out(ask: Ask, steps: Sequence[Step], path: str | None, planned: Planned) -> dict[str, str]:
     with tokens_to(path if any(_may_make_a_user(step) for step in steps) else None) as tokens:
-        carry_out(steps, session.call, tokens, planned)
+        carry_out(steps, ask, tokens, planned)
     return tokens.made
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
+from ams.cli.apply.authn import secrets
 from ams.cli.apply.plan import Change, Step
 from ams.cli.apply.resources import Kind
 from ams.client import wire
-from ams.client.wire import Call
+from ams.client.wire import Call, authn
 
 Calls = Generator[Call[Any], Any, None]
 """Calls to send, in order; it is sent the answer of each."""
@@ -99,6 +100,37 @@ def _altered_subscription(step: Step) -> Calls:
         yield wire.modify_push_config(project, name, _push_config(step))
 
 
+def _service_type(step: Step) -> Calls:
+    said = dict(step.fields)
+    if step.change is Change.ADD:
+        hosts, kind = said.pop("hosts"), said.pop("type", "ams")
+        yield authn.create_service_type(step.key.name, hosts, kind=kind, **said)
+    else:
+        yield authn.update_service_type(step.key.name, **said)
+
+
+def _auth_method(step: Step) -> Calls:
+    service_type, host = step.key.project, step.key.name
+    said = {**step.fields, **secrets(step.fields)}
+    if step.change is Change.ADD:
+        yield authn.create_auth_method(service_type, host, said.pop("port"), **said)
+    else:
+        yield authn.update_auth_method(service_type, host, **said)
+
+
+def _binding(step: Step) -> Calls:
+    said = dict(step.fields)
+    if "service_type" in said:
+        said["service_uuid"] = (yield authn.get_service_type(said.pop("service_type"))).uuid
+    if "user" in said:
+        # Asked for now, as a step before may have made the user.
+        said["unique_key"] = (yield wire.get_user(said.pop("user"))).uuid
+    if step.change is Change.ADD:
+        yield authn.create_binding(step.key.name, **said)
+    else:
+        yield authn.update_binding(step.key.name, **said)
+
+
 def _push_config(step: Step) -> wire.PushConfig | None:
     push = step.fields.get("push")
     return msgspec.convert(push, wire.PushConfig) if push else None
@@ -116,10 +148,15 @@ _MAKE_OR_ALTER: dict[Kind, Callable[[Step], Calls]] = {
     Kind.SCHEMA: _schema,
     Kind.TOPIC: _topic,
     Kind.SUBSCRIPTION: _subscription,
+    Kind.SERVICE_TYPE: _service_type,
+    Kind.AUTH_METHOD: _auth_method,
+    Kind.BINDING: _binding,
 }
 _REMOVE: dict[Kind, Callable[[str, str], Call[Any]]] = {
     Kind.MEMBER: wire.remove_member,
     Kind.SCHEMA: wire.delete_schema,
     Kind.TOPIC: wire.delete_topic,
     Kind.SUBSCRIPTION: wire.delete_subscription,
+    Kind.AUTH_METHOD: authn.delete_auth_method,
+    Kind.BINDING: lambda _, name: authn.delete_binding(name),
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ams.access.roles import PROJECT_ROLES
+from ams.cli.apply import authn
 from ams.cli.apply.push import push_fields
 from ams.cli.apply.resources import Declared, Fields, Key, Kind, Reference
 from ams.cli.durations import seconds
@@ -37,17 +38,46 @@ class _Reading:
         self._places: dict[Key, Place] = {}
         self._references: list[Reference] = []
         self._sections: set[tuple[str, Kind]] = set()
+        self._bound: list[tuple[Place, str]] = []
+        """Users of AMS whom bindings name, and where."""
 
     def declared(self) -> Declared:
-        return Declared(self._fields, self._places, self._references, frozenset(self._sections))
+        references = [*self._references, *(self._of_user(place, user) for place, user in self._bound)]
+        return Declared(self._fields, self._places, references, frozenset(self._sections))
+
+    def _of_user(self, place: Place, user: str) -> Reference:
+        """Return what a binding needs: the user, whom also a project may declare as its member."""
+        members = (key for key in self._fields if key.kind is Kind.MEMBER and key.name == user)
+        return Reference(place, next(members, Key(Kind.USER, "", user)))
 
     def document(self, root: Value, folder: str) -> None:
         """Read one file; names of files in it are relative to `folder`."""
-        said = root.mapping(("users", "projects"))
+        said = root.mapping(("users", "projects", "service_types", "bindings"))
         for name, value in _section(said, "users"):
             self._add(Key(Kind.USER, "", name), value, _fields(value, _USER))
         for name, value in _section(said, "projects"):
             self._project(name, value, folder)
+        for name, value in authn.named(said, "service_types"):
+            self._service_type(name, value, folder)
+        if "bindings" in said:
+            self._sections.add(("", Kind.BINDING))
+        for name, value in authn.named(said, "bindings"):
+            self._binding(name, value)
+
+    def _service_type(self, name: str, value: Value, folder: str) -> None:
+        self._add(Key(Kind.SERVICE_TYPE, "", name), value, authn.service_type_fields(value))
+        if "auth_methods" in value.mapping():
+            self._sections.add((name, Kind.AUTH_METHOD))
+        for key, each, fields in authn.auth_methods(name, value, folder):
+            self._add(key, each, fields)
+
+    def _binding(self, name: str, value: Value) -> None:
+        fields, said = authn.binding_fields(value), value.mapping()
+        self._add(Key(Kind.BINDING, "", name), value, fields)
+        service_type = Key(Kind.SERVICE_TYPE, "", fields["service_type"])
+        self._references.append(Reference(said["service_type"].place, service_type))
+        if "user" in fields:
+            self._bound.append((said["user"].place, fields["user"]))
 
     def _project(self, project: str, value: Value, folder: str) -> None:
         said = value.mapping((*_PROJECT, "members", "schemas", "topics", "subscriptions"))

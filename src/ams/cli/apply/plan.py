@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ams.cli.apply.authn import SECRETS, same_secrets
 from ams.cli.apply.push import same_push
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
 from ams.yaml_tree import bad
@@ -33,15 +34,18 @@ class Step:
     """The fields to set: of a new resource all that are declared, else those that differ."""
 
 
-def plan(declared: Declared, existing: Existing, *, prune: bool = False) -> list[Step]:
+def plan(declared: Declared, existing: Existing, *, prune: bool = False, set_secrets: bool = False) -> list[Step]:
     """Return the steps in the order in which they can be carried out.
 
-    With `prune`, what exists in a declared project and is not declared is removed, where the files have a section for
+    With `set_secrets`, secrets of auth methods are set anew, which nobody can compare. With `prune`, what exists in a
+    declared project, or of a declared service type, and is not declared is removed, where the files have a section for
     its kind. Raises `BadDocument` for references to nothing, and for what no step can do.
     """
     removed = set(_surplus(declared, existing)) if prune else set()
     _check_references(declared, existing, removed)
-    steps = [step for key in sorted(declared.fields, key=_rank) if (step := _step(key, declared, existing))]
+    steps = [
+        step for key in sorted(declared.fields, key=_rank) if (step := _step(key, declared, existing, set_secrets))
+    ]
     last_first = sorted(removed, key=lambda key: (-_ORDER.index(key.kind), key))
     return steps + [Step(Change.REMOVE, key, {}) for key in last_first]
 
@@ -50,20 +54,26 @@ def _rank(key: Key) -> int:
     return _ORDER.index(key.kind)
 
 
-def _step(key: Key, declared: Declared, existing: Existing) -> Step | None:
+def _step(key: Key, declared: Declared, existing: Existing, set_secrets: bool) -> Step | None:
     wanted = _wanted(key, declared, existing)
     found = existing.fields.get(key)
     if found is None:
         return Step(Change.ADD, key, wanted)
-    changed = {name: value for name, value in wanted.items() if not _same(name, value, found.get(name))}
-    impossible = _impossible(changed, found)
+    changed = {
+        name: value
+        for name, value in wanted.items()
+        if not _same(name, value, found.get(name)) or (set_secrets and name in SECRETS)
+    }
+    impossible = _impossible(key.kind, changed, found)
     if impossible:
         raise bad(declared.places[key], f"{key} {impossible}; delete it first")
     return Step(Change.ALTER, key, changed) if changed else None
 
 
-def _impossible(changed: Fields, found: Fields) -> str:
+def _impossible(kind: Kind, changed: Fields, found: Fields) -> str:
     """Return why a resource cannot be altered so; empty when it can."""
+    if kind is Kind.SERVICE_TYPE and "type" in changed:
+        return f"is of type {found['type']}, and a service type cannot change its type"
     if "topic" in changed:
         return f"is on topic {found['topic']}, and a subscription cannot change its topic"
     if changed.get("schema") == {}:
@@ -91,6 +101,8 @@ def _has_no_role(member: Key, declared: Declared, existing: Existing) -> bool:
 def _same(name: str, wanted: Any, found: Any) -> bool:
     if name == "push":
         return same_push(wanted, found or {})
+    if name in SECRETS:
+        return same_secrets(name, wanted, found)
     return bool(wanted == found)
 
 

@@ -9,6 +9,9 @@ what exists are all that were read. Both spell values alike, so that equal means
     schema        type: json or avro; schema, attributes: JSON objects
     topic         schema: name, "" = none; retention: seconds, 0 = the project's; access: sorted names
     subscription  topic: name; ackDeadline: seconds; push: fields of pushConfig, {} = pull; access: sorted names
+    service type  hosts, auth_types: sorted names; auth_method, type: text; verify_client_host: switch
+    auth method   port: number; access_key: where its value is; headers: names, and where their values are
+    binding       service_type, host, auth_type, unique_key: text; auth_identifier, issuer: normal form; user: name
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +33,13 @@ class Kind(StrEnum):
     SCHEMA = "schema"
     TOPIC = "topic"
     SUBSCRIPTION = "subscription"
+    SERVICE_TYPE = "service type"
+    AUTH_METHOD = "auth method"
+    BINDING = "binding"
+
+
+AUTHN_KINDS = frozenset({Kind.SERVICE_TYPE, Kind.AUTH_METHOD, Kind.BINDING})
+"""Kinds that the certificate service holds; they come after those of AMS, whose users bindings name."""
 
 
 class Key(NamedTuple):
@@ -37,7 +47,7 @@ class Key(NamedTuple):
 
     kind: Kind
     project: str
-    """The project it belongs to; empty for users and projects."""
+    """The project it belongs to, or the service type; empty for what belongs to none."""
     name: str
 
     def __str__(self) -> str:
@@ -65,6 +75,12 @@ class Declared:
     def projects(self) -> list[str]:
         """The names of the declared projects."""
         return [key.name for key in self.fields if key.kind is Kind.PROJECT]
+
+    @property
+    def concerns_authn(self) -> bool:
+        """Whether the certificate service has a part in it."""
+        kinds = {key.kind for key in self.fields} | {kind for _, kind in self.sections}
+        return not kinds.isdisjoint(AUTHN_KINDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
 """Asks the service what there is of what the files declare, and no more."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
 from ams.cli.output import short_name
 from ams.client import wire
 from ams.client.errors import NotAuthenticated, NotFound
-from ams.client.wire import Call
+from ams.client.wire import Call, authn
 
 T = TypeVar("T")
 
@@ -43,6 +43,42 @@ class _State:
                 yield from self._user(key)
         for project in self._declared.projects:
             yield from self._project(project)
+        if self._declared.concerns_authn:
+            yield from self._authn()
+
+    def _authn(self) -> Iterator[tuple[Key, Fields]]:
+        """Read what the certificate service has: all service types, and of the rest what belongs to declared ones."""
+        types = self._ask(authn.list_service_types()).service_types
+        for each in types:
+            yield Key(Kind.SERVICE_TYPE, "", each.name), _service_type(each)
+        names = {each.uuid: each.name for each in types}
+        if any(kind is Kind.AUTH_METHOD for _, kind in self._kinds):
+            for method in self._ask(authn.list_auth_methods()).auth_methods:
+                fields = {"port": method.port, "headers": tuple(method.headers)}
+                yield Key(Kind.AUTH_METHOD, names.get(method.service_uuid, ""), method.host), fields
+        if ("", Kind.BINDING) in self._kinds:
+            yield from self._bindings(names)
+
+    def _bindings(self, names: Mapping[str, str]) -> Iterator[tuple[Key, Fields]]:
+        """Read bindings that are declared, or of declared service types, and the users that are bound."""
+        bindings = [fields for key, fields in self._declared.fields.items() if key.kind is Kind.BINDING]
+        bound = {fields["user"] for fields in bindings if "user" in fields}
+        uuids = {}
+        for name in sorted(bound):
+            user = self._found(wire.get_user(name))
+            if user:
+                uuids[name] = user.uuid
+                if Key(Kind.USER, "", name) not in self._declared.fields:
+                    yield Key(Kind.USER, "", name), {}
+        for binding in self._ask(authn.list_bindings()).bindings:
+            key = Key(Kind.BINDING, "", binding.name)
+            service_type = names.get(binding.service_uuid, "")
+            declared = self._declared.fields.get(key)
+            if declared is None and Key(Kind.SERVICE_TYPE, "", service_type) not in self._declared.fields:
+                continue
+            wanted = (declared or {}).get("user", "")
+            stands_for = wanted if wanted and uuids.get(wanted) == binding.unique_key else ""
+            yield key, {"service_type": service_type, "user": stands_for, **_binding(binding)}
 
     def _user(self, key: Key) -> Iterator[tuple[Key, Fields]]:
         user = self._found(wire.get_user(key.name))
@@ -107,3 +143,23 @@ class _State:
         except NotFound:
             return None
         return found
+
+
+def _service_type(found: authn.ServiceType) -> Fields:
+    return {
+        "hosts": tuple(sorted(set(found.hosts))),
+        "auth_types": tuple(sorted(set(found.auth_types))),
+        "auth_method": found.auth_method,
+        "type": found.type,
+        "verify_client_host": found.verify_client_host,
+    }
+
+
+def _binding(found: authn.Binding) -> Fields:
+    return {
+        "host": found.host,
+        "auth_identifier": found.auth_identifier,
+        "unique_key": found.unique_key,
+        "auth_type": found.auth_type,
+        "issuer": found.issuer,
+    }

@@ -6,7 +6,7 @@ from ams.cli.authn import auth_methods, bindings, importing, keys, login, servic
 from ams.cli.command import examples
 
 app = typer.Typer(
-    help="The certificate service: logins with certificates, and who they stand for.",
+    help="The certificate service, and who logs in with what.",
     no_args_is_help=True,
     epilog=examples(
         "ams authn serve --data ./ams-authn --tls-self-signed --client-ca /etc/grid-security/certificates",

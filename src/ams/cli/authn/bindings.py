@@ -176,7 +176,9 @@ def import_csv(
     read = list(read_bindings(file, session.uuid_of))
     types = session.call(authn.list_service_types()).service_types
     wanted = [each for each in read if isinstance(each, bulk.Wanted)]
-    planned = {each.wanted.place: each for each in bulk.plan(wanted, types, session.call(authn.list_bindings()).bindings)}
+    planned = {
+        each.wanted.place: each for each in bulk.plan(wanted, types, session.call(authn.list_bindings()).bindings)
+    }
     reports = [
         bulk.Report(each.place, each.name, bulk.Outcome.REFUSED, each.reason)
         if isinstance(each, Wrong)

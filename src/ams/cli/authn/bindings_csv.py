@@ -1,7 +1,7 @@
 """Reads bindings from CSV: a line of column names, then a binding a line (docs/reference/cli.md)."""
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ams.cli.authn.bulk import Wanted
@@ -50,7 +50,7 @@ def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[Wanted | Wrong]:
         raise BadDocument(f"{path} is not CSV in UTF-8: {getattr(error, 'reason', None) or error}") from None
 
 
-def _check_columns(path: str, names: "tuple[str, ...] | list[str]") -> None:
+def _check_columns(path: str, names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
         raise BadDocument(f"{path}:1: unknown column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
@@ -71,8 +71,8 @@ def _read(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> Want
     if bool(user) == bool(unique_key):
         return Wrong(place, name, "give unique_key, or the user of AMS whose it is, one of them")
     try:
-        subject, issuer = normalised(said["auth_identifier"]), said.get("issuer", "")
-        issuer = normalised(issuer) if issuer else ""
+        subject, issuer = normalised(said["auth_identifier"]), said.get("issuer")
+        issuer = normalised(issuer) if issuer else issuer
     except ValueError as error:
         return Wrong(place, name, str(error))
     try:

@@ -33,7 +33,8 @@ class Wanted:
     auth_identifier: str
     unique_key: str
     auth_type: str = authn.X509
-    issuer: str = ""
+    issuer: str | None = None
+    """None: whatever it is; new bindings then have none."""
 
     @property
     def subject(self) -> tuple[str, str, str, str]:
@@ -109,7 +110,11 @@ def show(reports: Sequence[Report], *, for_programs: bool, applied: bool) -> Non
         ]
         emit(document({"lines": lines, "applied": applied}))
         return
-    emit(columns(("PLACE", "NAME", "OUTCOME", "WHY"), [(each.place, each.name, each.outcome, each.text) for each in reports]))
+    emit(
+        columns(
+            ("PLACE", "NAME", "OUTCOME", "WHY"), [(each.place, each.name, each.outcome, each.text) for each in reports]
+        )
+    )
     counts = Counter(each.outcome for each in reports)
     emit(", ".join(f"{counts[each]} {each}" for each in Outcome if counts[each]) or "nothing to do")
 
@@ -145,7 +150,8 @@ _FIELDS = ("service_type", "host", "auth_identifier", "unique_key", "auth_type",
 def _compared(wanted: Wanted, there: Wanted | None) -> Planned:
     if there is None:
         return Planned(wanted, Outcome.MADE)
-    changes = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) != getattr(there, name)}
+    said = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) is not None}
+    changes = {name: value for name, value in said.items() if value != getattr(there, name)}
     if not changes:
         return Planned(wanted, Outcome.SAME)
     return Planned(wanted, Outcome.CHANGED, ", ".join(changes), changes)
@@ -163,7 +169,7 @@ def _sent(planned: Planned, uuids: Mapping[str, str], ask: Ask) -> Report:
                     wanted.auth_identifier,
                     wanted.unique_key,
                     auth_type=wanted.auth_type,
-                    issuer=wanted.issuer,
+                    issuer=wanted.issuer or "",
                 )
             )
         elif planned.outcome is Outcome.CHANGED:

@@ -18,17 +18,12 @@ from ams.client.profiles import Source
 from ams.client.wire import Call, authn
 from ams.settings import environment
 
-ANONYMOUS = (
-    "Wrong Credentials (no key was given: --key-file, AMS_AUTHN_KEY, AMS_AUTHN_KEY_FILE or a profile names one)"
-)
+ANONYMOUS = "Wrong Credentials (no key was given: --key-file, AMS_AUTHN_KEY, AMS_AUTHN_KEY_FILE or a profile names one)"
 
 
 @dataclass(frozen=True, slots=True)
 class AuthnSession(Session):
     """A session with the certificate service; it has no project, and its token is the management key."""
-
-    profile: str | None = None
-    """The profile that was named."""
 
     def uuid_of(self, user: str) -> str:
         """Ask AMS, where commands like `ams users` find it, for the uuid of a user; raise a `ClientError`."""
@@ -41,7 +36,9 @@ def authn_session(
     endpoint: Annotated[
         str | None, typer.Option(help="Certificate service, https://HOST:PORT (AMS_AUTHN_ENDPOINT).")
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Management key; other users here can see it (AMS_AUTHN_KEY).")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Management key; other users here can see it (AMS_AUTHN_KEY).")
+    ] = None,
     key_file: Annotated[
         str | None, typer.Option(help="File that holds it, or a service_admin's token (AMS_AUTHN_KEY_FILE).")
     ] = None,
@@ -54,7 +51,7 @@ def authn_session(
     asked = Source(authn_endpoint=endpoint, authn_key=key, authn_key_file=key_file, authn_ca=ca)
     found = authn_connection(asked, profile, environment())
     client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout, retry=None)
-    return AuthnSession(client, None, output, found.token, found.ca, ANONYMOUS, profile)
+    return AuthnSession(client, None, output, found.token, found.ca, profile, ANONYMOUS)
 
 
 def with_authn(function: Callable[..., None]) -> Callable[..., None]:
@@ -77,12 +74,15 @@ def key_names(context: typer.Context, incomplete: str) -> list[str]:
     return _names(context, incomplete, authn.list_keys(), lambda found: found.keys)
 
 
+_CONNECTION = ("endpoint", "key", "key_file", "ca", "profile")
+
+
 def _names(
     context: typer.Context, incomplete: str, call: Call[Any], items: Callable[[Any], Iterable[Any]]
 ) -> list[str]:
     # Whatever goes wrong, a shell must not write it into the line its user is typing.
     with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
-        given = {name: context.params.get(name) for name in ("endpoint", "key", "key_file", "ca", "profile")}
+        given: dict[str, Any] = {name: context.params.get(name) for name in _CONNECTION}
         with authn_session(**given, timeout=SECONDS).client as client:
             return [each.name for each in items(client.call(call)) if each.name.startswith(incomplete)]
     return []

@@ -94,7 +94,9 @@ def _documents(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         try:
             value, index = decoder.raw_decode(text, index)
         except (ValueError, RecursionError):
-            raise BadDocument(f"{path}:{text.count(chr(10), 0, index) + 1}: not JSON as mongoexport writes it") from None
+            raise BadDocument(
+                f"{path}:{text.count(chr(10), 0, index) + 1}: not JSON as mongoexport writes it"
+            ) from None
         for document in value if isinstance(value, list) else [value]:
             number += 1
             if not isinstance(document, dict):
@@ -182,10 +184,7 @@ def _number(place: str, value: object) -> int:
     """Return a number, which extended JSON may write as an object around a text."""
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$number"):
         value = next(iter(value.values()))
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = -1.0
-    if number != int(number) or not 0 < number < 65536:
+    digits = str(value).removesuffix(".0")
+    if not (digits.isascii() and digits.isdecimal() and 0 < int(digits) < 65536):
         raise BadDocument(f"{place}: port is from 1 to 65535")
-    return int(number)
+    return int(digits)

@@ -88,6 +88,8 @@ class Binding(Object, frozen=True, kw_only=True, omit_defaults=True):
     created_on: str = ""
     updated_on: str = ""
     last_auth: str = ""
+    subject_sha256: str = ""
+    """Of the whole subject as it was at the first login; empty: nobody has logged in yet (15, A8)."""
 
 
 class Bindings(Object, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,202 @@
+"""`ams authn import`: what a database of the reference holds goes into a running certificate service.
+
+Through its API, so that everything is checked, encrypted and audited as if an administrator had done it, on whatever
+database the service keeps it. Service types, auth methods and bindings get new uuids and dates; references between
+them are followed.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from ams.cli.authn import bulk
+from ams.cli.authn.bulk import Ask, Outcome, Report
+from ams.cli.authn.command import AuthnSession, with_authn
+from ams.cli.authn.reference import OldAuthMethod, OldBinding, OldDatabase, OldServiceType, mended, read_reference
+from ams.cli.output import note, printable
+from ams.client.errors import Refused
+from ams.client.wire import authn
+from ams.distinguished_names import normalised
+from ams.errors import InvalidInput
+
+OIDC = "oidc"
+"""Accepted by the reference, where nothing was behind it (15, A14)."""
+
+
+@with_authn
+def import_(
+    session: AuthnSession,
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Written by mongoexport.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and compare, change nothing.")] = False,
+    mend_names: Annotated[
+        bool, typer.Option("--mend-names", help="Write - for what a name may not hold, instead of refusing it.")
+    ] = False,
+) -> None:
+    """Bring service types, auth methods and bindings of the reference's certificate service into this one.
+
+    What is there already under the same name stays as it is. Each record is reported; the exit code is 1 when one was
+    refused. Imported again, there is nothing to do.
+    """
+    old = read_reference(files)
+    importing = _Import(old, session.call, dry_run=dry_run, mend_names=mend_names)
+    reports = importing.reports()
+    bulk.show(reports, for_programs=session.for_programs, applied=not dry_run)
+    for line in importing.notes:
+        note(f"ams: {printable(line)}")
+    refused = sum(each.outcome is Outcome.REFUSED for each in reports)
+    if refused:
+        raise InvalidInput(f"{refused} of {len(reports)} records were refused")
+
+
+class _Import:
+    """One run: service types first, then what refers to them."""
+
+    def __init__(self, old: OldDatabase, ask: Ask, *, dry_run: bool, mend_names: bool) -> None:
+        self._old = old
+        self._ask = ask
+        self._dry_run = dry_run
+        self._mend_names = mend_names
+        self._types = {each.name: each for each in ask(authn.list_service_types()).service_types}
+        self._names: dict[str, str] = {}
+        """Names here of service types by their uuids there."""
+        self.notes: list[str] = []
+
+    def reports(self) -> list[Report]:
+        """Bring everything in and say what became of it."""
+        made = [*self._service_types(), *self._auth_methods(), *self._bindings()]
+        if self._old.passed_over:
+            self.notes.append(f"{self._old.passed_over} notes on missing IP names are not needed here")
+        return made
+
+    def _service_types(self) -> list[Report]:
+        names = Counter(self._name(each.name) for each in self._old.service_types)
+        return [self._service_type(each, names) for each in self._old.service_types]
+
+    def _service_type(self, old: OldServiceType, names: Mapping[str, int]) -> Report:
+        name = self._name(old.name)
+        if names[name] > 1:
+            return Report(old.place, name, Outcome.REFUSED, f"{names[name]} service types have this name")
+        self._names[old.uuid] = name
+        there = self._types.get(name)
+        report = self._compared(old, there) if there else self._made(old, name)
+        found = self._types.get(name)
+        if found and found.uuid and found.uuid != old.uuid:
+            self.notes.append(f"service type {name} was {old.uuid} and is {found.uuid}: scripts may name it by that")
+        return report
+
+    def _made(self, old: OldServiceType, name: str) -> Report:
+        auth_types = [each for each in old.auth_types if each != OIDC]
+        if OIDC in old.auth_types:
+            self.notes.append(f"service type {name}: logins by {OIDC} never worked there and are left out")
+        call = authn.create_service_type(
+            name, old.hosts, auth_types=auth_types, auth_method=old.auth_method, kind=old.type
+        )
+        # As the service would answer: what follows is checked against it, also in a dry run.
+        made = authn.ServiceType(
+            name=name,
+            hosts=list(old.hosts),
+            auth_types=auth_types,
+            auth_method=old.auth_method,
+            type=old.type,
+            uuid="",
+        )
+        try:
+            self._types[name] = made if self._dry_run else self._ask(call)
+        except Refused as error:
+            return self._refused(old.place, name, error)
+        return Report(old.place, name, Outcome.MADE)
+
+    def _compared(self, old: OldServiceType, there: authn.ServiceType) -> Report:
+        differing = [
+            field
+            for field, one, other in (
+                ("hosts", set(old.hosts), set(there.hosts)),
+                ("auth_types", set(old.auth_types) - {OIDC}, set(there.auth_types)),
+                ("auth_method", old.auth_method, there.auth_method),
+                ("type", old.type, there.type),
+            )
+            if one != other
+        ]
+        text = f"is there with other {', '.join(differing)}" if differing else ""
+        return Report(old.place, there.name, Outcome.SAME, text)
+
+    def _auth_methods(self) -> list[Report]:
+        there = {(each.service_uuid, each.host) for each in self._ask(authn.list_auth_methods()).auth_methods}
+        places = Counter((each.service_uuid, each.host) for each in self._old.auth_methods)
+        return [self._auth_method(each, there, places[each.service_uuid, each.host]) for each in self._old.auth_methods]
+
+    def _auth_method(self, old: OldAuthMethod, there: set[tuple[str, str]], times: int) -> Report:
+        service_type = self._types.get(self._names.get(old.service_uuid, ""))
+        name = f"{service_type.name if service_type else old.service_uuid}/{old.host}"
+        if service_type is None:
+            return Report(old.place, name, Outcome.REFUSED, "its service type is not there")
+        if times > 1:
+            return Report(old.place, name, Outcome.REFUSED, f"{times} auth methods are of this host")
+        if (service_type.uuid, old.host) in there:
+            return Report(old.place, name, Outcome.SAME, "is there; secrets are not compared")
+        if old.host not in service_type.hosts:
+            return Report(old.place, name, Outcome.REFUSED, f"{old.host} is no host of {service_type.name}")
+        call = authn.create_auth_method(
+            service_type.name, old.host, old.port, access_key=old.access_key, headers=old.headers
+        )
+        try:
+            if not self._dry_run:
+                self._ask(call)
+        except Refused as error:
+            return self._refused(old.place, name, error)
+        return Report(old.place, name, Outcome.MADE)
+
+    def _bindings(self) -> list[Report]:
+        there = self._ask(authn.list_bindings()).bindings
+        old = {each.place: each for each in self._old.bindings}
+        planned = [
+            self._left_alone(each)
+            for each in bulk.plan([self._wanted(each) for each in old.values()], self._types.values(), there)
+        ]
+        uuids = {each.name: each.uuid for each in self._types.values()}
+        sent = [each.report for each in planned] if self._dry_run else bulk.carry_out(planned, uuids, self._ask)
+        return [self._with_remarks(each, old[each.place]) for each in sent]
+
+    def _left_alone(self, planned: bulk.Planned) -> bulk.Planned:
+        """Refuse a change: what an administrator has done here since is not undone by old data."""
+        if planned.outcome is not Outcome.CHANGED:
+            return planned
+        return bulk.Planned(planned.wanted, Outcome.REFUSED, f"is there with other {planned.text}")
+
+    def _wanted(self, old: OldBinding) -> bulk.Wanted:
+        return bulk.Wanted(
+            place=old.place,
+            name=self._name(old.name),
+            service_type=self._names.get(old.service_uuid, old.service_uuid),
+            host=old.host,
+            auth_identifier=old.auth_identifier,
+            unique_key=old.unique_key,
+            auth_type=old.auth_type,
+        )
+
+    def _with_remarks(self, report: Report, old: OldBinding) -> Report:
+        remarks = [report.text] if report.text else []
+        if old.asked_for:
+            remarks.append(f"user {old.asked_for} was asked for and never took effect; {old.unique_key} is kept")
+        if not _is_normal(old.auth_identifier):
+            remarks.append("its subject is in no normal form: nobody can log in by it")
+        return Report(report.place, report.name, report.outcome, "; ".join(remarks))
+
+    def _name(self, name: str) -> str:
+        if not self._mend_names or authn.is_name(name):
+            return name
+        return mended(name)
+
+    def _refused(self, place: str, name: str, error: Refused) -> Report:
+        if error.code in (401, 403) or error.retriable:
+            raise error
+        return Report(place, name, Outcome.REFUSED, error.message)
+
+
+def _is_normal(subject: str) -> bool:
+    try:
+        return normalised(subject) == subject
+    except ValueError:
+        return False

@@ -1,0 +1,171 @@
+"""A certificate service of a few lines, which speaks the contract of its management (authn contract 3 to 8)."""
+
+import contextlib
+import json
+import ssl
+import threading
+import uuid
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+KEY = "the-management-key"
+DATE = "2026-01-02T03:04:05Z"
+
+Record = dict[str, Any]
+
+
+class Refusal(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, code: int, status: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.status = code, status
+
+
+class CertificateService:
+    """What it holds, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.service_types: list[Record] = []
+        self.auth_methods: list[Record] = []
+        self.bindings: list[Record] = []
+        self.keys: list[Record] = []
+        self.tokens: dict[str, str] = {}
+        """Tokens by the common name of who logs in."""
+        self.changes: list[tuple[str, str, Record]] = []
+        """Method, path and body of all that changed something."""
+
+    def answer(self, method: str, target: str, key: str | None, body: Record, name: str | None) -> tuple[int, Any]:
+        parts = urlsplit(target)
+        path = [unquote(each) for each in parts.path.split("/")[2:]]
+        if target.endswith(":authx509"):
+            return 200, {"token": self._token(name)}
+        if key != KEY:
+            raise Refusal(401, "UNAUTHORIZED", "Wrong Credentials")
+        if method != "GET":
+            self.changes.append((method, parts.path, body))
+        match path:
+            case ["service-types"] if method == "POST":
+                return 201, self._made(self.service_types, body)
+            case ["service-types"]:
+                return 200, {"service_types": self.service_types}
+            case ["service-types", kind]:
+                return self._one(method, self.service_types, "Service-type", body, name=kind)
+            case ["service-types", kind, "authm"]:
+                found = self._find(self.service_types, "Service-type", name=kind)
+                own = {"service_uuid": found["uuid"], "type": found["auth_method"]}
+                return 201, _masked(self._made(self.auth_methods, body | own, "host"))
+            case ["service-types", kind, "hosts", host, "authm"]:
+                of = {"service_uuid": self._find(self.service_types, "Service-type", name=kind)["uuid"], "host": host}
+                code, shown = self._one(method, self.auth_methods, "Auth method", body, **of)
+                return code, _masked(shown) if shown else None
+            case ["service-types", kind, "hosts", host, "bindings"]:
+                of = {"service_uuid": self._find(self.service_types, "Service-type", name=kind)["uuid"], "host": host}
+                if "authID" in (query := parse_qs(parts.query)):
+                    subject = query["authID"][0]
+                    return 200, {"bindings": [self._find(self.bindings, "Binding", auth_identifier=subject, **of)]}
+                return 200, {"bindings": [each for each in self.bindings if of.items() <= each.items()]}
+            case ["authm"]:
+                return 200, {"auth_methods": [_masked(each) for each in self.auth_methods]}
+            case ["bindings"]:
+                return 200, {"bindings": self.bindings}
+            case ["bindings", named] if method == "POST":
+                if any(each["auth_identifier"] == body["auth_identifier"] for each in self.bindings):
+                    text = f"binding object with auth_identifier: {body['auth_identifier']} already exists"
+                    raise Refusal(409, "CONFLICT", text)
+                return 201, self._made(self.bindings, body | {"name": named})
+            case ["bindings", named]:
+                return self._one(method, self.bindings, "Binding", body, name=named)
+            case ["keys"]:
+                return 200, {"keys": self.keys}
+            case ["keys", named] if method == "POST":
+                return 201, self._made(self.keys, body | {"name": named}) | {"key": f"key-of-{named}"}
+            case ["keys", named]:
+                return self._one(method, self.keys, "Key", body, name=named)
+        raise Refusal(404, "NOT FOUND", "Not found")
+
+    def _token(self, name: str | None) -> str:
+        if name is None:
+            raise Refusal(400, "BAD REQUEST", "No certificate provided")
+        if name not in self.tokens:
+            raise Refusal(404, "NOT FOUND", "Binding was not found")
+        return self.tokens[name]
+
+    def _made(self, records: list[Record], body: Record, unique: str = "name") -> Record:
+        if any(each[unique] == body[unique] for each in records):
+            raise Refusal(409, "CONFLICT", f"object with {unique}: {body[unique]} already exists")
+        made = body | {"uuid": str(uuid.uuid4()), "created_on": DATE}
+        records.append(made)
+        return made
+
+    def _one(self, method: str, records: list[Record], thing: str, body: Record, **of: str) -> tuple[int, Any]:
+        found = self._find(records, thing, **of)
+        if method == "DELETE":
+            records.remove(found)
+            return 204, None
+        if method == "PUT":
+            found.update(body | {"updated_on": DATE})
+        return 200, found
+
+    @staticmethod
+    def _find(records: list[Record], thing: str, **of: str) -> Record:
+        for each in records:
+            if of.items() <= each.items():
+                return each
+        raise Refusal(404, "NOT FOUND", f"{thing} was not found")
+
+
+def _masked(record: Record) -> Record:
+    """Return an auth method as it is shown (15, A16)."""
+    hidden = {"headers": dict.fromkeys(record["headers"], "***")} if "headers" in record else {"access_key": "***"}
+    return record | hidden
+
+
+@contextlib.contextmanager
+def certificate_service(tls: ssl.SSLContext | None = None) -> Iterator[CertificateService]:
+    """Run one on a free port of this machine; with TLS it says who logs in."""
+    service = CertificateService()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:  # the name the standard library calls
+            sent = self.rfile.read(int(self.headers.get("content-length", 0)))
+            name = _common_name(self.connection) if tls else None
+            key = self.headers.get("x-api-key")
+            try:
+                code, body = service.answer(self.command, self.path, key, json.loads(sent or "{}"), name)
+            except Refusal as error:
+                code, body = error.code, {"error": {"message": str(error), "code": error.code, "status": error.status}}
+            content = b"" if body is None else json.dumps(body, indent=1).encode()
+            self.send_response(code)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  # as above
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    service.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield service
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _common_name(connection: Any) -> str | None:
+    shown = connection.getpeercert()
+    return dict(pair for part in shown["subject"] for pair in part)["commonName"] if shown else None

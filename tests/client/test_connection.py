@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.client.connection import connection
+from ams.client.connection import authn_connection, connection
 from ams.client.errors import BadConnection
 from ams.client.profiles import Source, profiles_path, read_profile
 
@@ -172,3 +172,50 @@ def test_profiles_are_kept_in_the_home_by_default(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HOME", "/home/operator")
 
     assert profiles_path({}) == "/home/operator/.config/ams/profiles.toml"
+
+
+def local_certificates(folder: Path, name: str = "ams-authn") -> None:
+    data = folder / name
+    data.mkdir(exist_ok=True)
+    (data / "authn.key").write_text("local-key\n")
+    (data / "ca.pem").write_text("")
+
+
+def test_the_certificate_service_has_variables_of_its_own() -> None:
+    environment = {"AMS_ENDPOINT": ELSEWHERE, "AMS_TOKEN": "t", "AMS_CA": "ams.pem"}
+    environment |= {"AMS_AUTHN_ENDPOINT": "authn.example:8443", "AMS_AUTHN_KEY": "k"}
+
+    found = authn_connection(NOTHING, None, environment)
+
+    assert (found.endpoint, found.token, found.ca) == ("https://authn.example:8443", "k", "ams.pem")
+    assert authn_connection(NOTHING, None, environment | {"AMS_AUTHN_CA": "own.pem"}).ca == "own.pem"
+
+
+def test_a_profile_says_where_the_certificate_service_is_and_its_file_is_beside_it(folder: Path) -> None:
+    text = 'current = "site"\n[site]\nendpoint = "https://a"\nauthn_endpoint = "https://b"\nauthn_key_file = "b.key"'
+    environment = profiles(folder, text)
+    (folder / "ams" / "b.key").write_text("key-of-b\n")
+
+    assert authn_connection(NOTHING, None, environment).token == "key-of-b"
+    elsewhere = authn_connection(Source(authn_endpoint=ELSEWHERE), None, environment)
+    assert (elsewhere.endpoint, elsewhere.token) == (ELSEWHERE, "")
+
+
+@pytest.mark.parametrize("name", ["ams-authn", "ams-data"])
+def test_a_certificate_service_on_this_machine_is_found_by_its_folder(folder: Path, name: str) -> None:
+    local_certificates(folder, name)
+
+    found = authn_connection(NOTHING, None, {"XDG_CONFIG_HOME": str(folder)})
+
+    assert (found.endpoint, found.token, found.ca) == ("https://localhost:8443", "local-key", f"{name}/ca.pem")
+
+
+def test_the_local_key_never_leaves_the_machine(folder: Path) -> None:
+    local_certificates(folder)
+
+    assert authn_connection(Source(authn_endpoint=ELSEWHERE), None, {"XDG_CONFIG_HOME": str(folder)}).token == ""
+
+
+def test_no_certificate_service_is_an_error_that_says_what_to_do(folder: Path) -> None:
+    with pytest.raises(BadConnection, match="AMS_AUTHN_ENDPOINT"):
+        authn_connection(NOTHING, None, {"XDG_CONFIG_HOME": str(folder)})

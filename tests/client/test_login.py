@@ -1,6 +1,7 @@
 """Logging in with a certificate, over TLS that asks for one."""
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,23 +39,27 @@ def service(authority: Authority) -> Iterator[CertificateService]:
         yield service
 
 
-def logged_in(face: str, *arguments: Any, **options: Any) -> Any:
-    """Call `from_certificate` of a face."""
+@contextlib.contextmanager
+def logged_in(face: str, *arguments: Any, **options: Any) -> Iterator[Any]:
+    """Open a client of a face by a certificate."""
     if face == "threads":
-        return Client.from_certificate(*arguments, **options)
-    runner = asyncio.Runner()
-    return Driven(runner, runner.run(AsyncClient.from_certificate(*arguments, **options)))
+        with Client.from_certificate(*arguments, **options) as client:
+            yield client
+        return
+    with asyncio.Runner() as runner:
+        driven = Driven(runner, runner.run(AsyncClient.from_certificate(*arguments, **options)))
+        yield driven
+        driven.close()
 
 
 def test_a_certificate_becomes_a_client_with_the_token_of_its_user(
     face: str, service: CertificateService, authority: Authority, jane: Pair, stub: Stub
 ) -> None:
     stub.body = b'{"status":"ok"}'
-    client = logged_in(
-        face, stub.url, jane.chain, jane.key, authn=service.url, authn_ca=authority.pair.chain, retry=None
-    )
-    client.call(wire.get_status())
-    client.close()
+    options = {"authn": service.url, "authn_ca": authority.pair.chain, "retry": None}
+
+    with logged_in(face, stub.url, jane.chain, jane.key, **options) as client:
+        client.call(wire.get_status())
 
     assert stub.requests[0][2]["x-api-key"] == "token-of-jane"
 
@@ -63,14 +68,18 @@ def test_a_certificate_that_stands_for_nobody_brings_no_client(
     face: str, service: CertificateService, authority: Authority
 ) -> None:
     other = authority.signs("other")
+    options = {"authn": service.url, "ca": authority.pair.chain}
 
-    with pytest.raises(NotFound, match="Binding was not found"):
-        logged_in(face, service.url, other.chain, other.key, authn=service.url, ca=authority.pair.chain)
+    with (
+        pytest.raises(NotFound, match="Binding was not found"),
+        logged_in(face, service.url, other.chain, other.key, **options),
+    ):
+        pass
 
 
 def test_a_key_that_cannot_be_read_is_said_before_anything_is_sent(face: str, tmp_path: Path, jane: Pair) -> None:
-    with pytest.raises(Unusable):
-        logged_in(face, "https://localhost", jane.chain, str(tmp_path / "none"))
+    with pytest.raises(Unusable), logged_in(face, "https://localhost", jane.chain, str(tmp_path / "none")):
+        pass
 
 
 def test_the_certificate_service_is_on_the_host_of_ams_by_custom() -> None:

@@ -148,6 +148,10 @@ def certificate_service(tls: ssl.SSLContext | None = None) -> Iterator[Certifica
 
         do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  # as above
 
+        def finish(self) -> None:
+            super().finish()
+            self.connection.close()
+
         def log_message(self, *_: object) -> None:
             pass
 

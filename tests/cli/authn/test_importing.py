@@ -1,0 +1,133 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ams.cli.authn.reference import mended, read_reference
+from ams.cli.exits import Exit
+from ams.errors import BadDocument
+from tests.cli.authn.conftest import Authn
+from tests.support.certificate_service import CertificateService
+
+TYPE = {"_id": {"$oid": "1"}, "name": "web", "hosts": ["web.example"], "auth_types": ["x509", "oidc"],
+        "auth_method": "api-key", "uuid": "old-web", "created_on": "2019-01-01T00:00:00Z", "type": "web-api"}  # fmt: skip
+METHOD = {"service_uuid": "old-web", "port": {"$numberInt": "8444"}, "host": "web.example", "type": "api-key",
+          "uuid": "old-m", "access_key": "hush"}  # fmt: skip
+BINDING = {"name": "jane", "service_uuid": "old-web", "host": "web.example", "auth_identifier": "CN=Jane,C=GR",
+           "uuid": "old-b", "auth_type": "x509", "uniquekey": "id-1"}  # fmt: skip
+SAN = {"binding_uuid": "old-b", "binding_auth_identifier": "CN=Jane,C=GR"}
+
+
+@pytest.fixture
+def database(tmp_path: Path):  # type: ignore[no-untyped-def]  # a function of the test below
+    def write(*documents: dict[str, Any]) -> str:
+        (tmp_path / "dump.json").write_text("\n".join(json.dumps(each) for each in documents))
+        return "dump.json"
+
+    return write
+
+
+def test_a_database_comes_in_with_its_references_and_again_there_is_nothing_to_do(
+    authn: Authn,
+    certificates: CertificateService,
+    database,  # type: ignore[no-untyped-def]
+) -> None:
+    dump = database(BINDING, METHOD, TYPE, SAN)
+    first = authn.run("import", dump)
+    before = len(certificates.changes)
+    again = authn.run("import", dump)
+
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert first.stdout.endswith("3 made\n")
+    assert again.stdout.endswith("3 as it is\n")
+    assert len(certificates.changes) == before == 3
+    web = certificates.service_types[1]
+    assert web["auth_types"] == ["x509"]
+    assert certificates.auth_methods[0]["access_key"] == "hush"
+    assert certificates.auth_methods[0]["port"] == 8444
+    assert certificates.bindings[0]["service_uuid"] == web["uuid"]
+    assert f"web was old-web and is {web['uuid']}" in first.stderr
+    assert "hush" not in first.stdout + first.stderr
+
+
+def test_a1_the_user_that_logins_went_by_is_kept_and_the_one_asked_for_is_reported(
+    authn: Authn,
+    certificates: CertificateService,
+    database,  # type: ignore[no-untyped-def]
+) -> None:
+    ran = authn.run("import", database(TYPE, METHOD, BINDING | {"unique_key": "id-2"}))
+
+    assert certificates.bindings[0]["unique_key"] == "id-1"
+    assert "user id-2 was asked for and never took effect; id-1 is kept" in ran.stdout
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(
+    authn: Authn,
+    certificates: CertificateService,
+    database,  # type: ignore[no-untyped-def]
+) -> None:
+    assert authn("import", database(TYPE, METHOD, BINDING), "--dry-run").endswith("3 made\n")
+    assert certificates.changes == []
+
+
+def test_a7_a_name_that_no_path_could_hold_is_refused_or_mended(
+    authn: Authn,
+    certificates: CertificateService,
+    database,  # type: ignore[no-untyped-def]
+) -> None:
+    dump = database(TYPE, METHOD, BINDING | {"name": "jane/at home"})
+    refused = authn.run("import", dump)
+
+    assert refused.returncode == Exit.REFUSED
+    assert "a name is letters" in refused.stdout
+    assert authn("import", dump, "--mend-names").endswith("1 made, 2 as it is\n")
+    assert certificates.bindings[0]["name"] == "jane-at-home" == mended("jane/at home")
+
+
+def test_duplicates_and_orphans_are_reported_and_none_of_them_taken(
+    authn: Authn,
+    certificates: CertificateService,
+    database,  # type: ignore[no-untyped-def]
+) -> None:
+    orphan = BINDING | {"name": "orphan", "service_uuid": "gone"}
+    ran = authn.run("import", database(TYPE, METHOD, METHOD, BINDING, BINDING | {"name": "janet"}, orphan))
+
+    assert ran.returncode == Exit.REFUSED
+    assert ran.stdout.count("bindings of the file have this subject on this host") == 2
+    assert "2 auth methods are of this host" in ran.stdout
+    assert "there is no service type gone" in ran.stdout
+    assert certificates.bindings == certificates.auth_methods == []
+
+
+def test_what_was_changed_here_since_is_not_undone(
+    authn: Authn,
+    certificates: CertificateService,
+    database,  # type: ignore[no-untyped-def]
+) -> None:
+    dump = database(TYPE, METHOD, BINDING)
+    authn("import", dump)
+    certificates.bindings[0]["unique_key"] = "id-5"
+
+    ran = authn.run("import", dump)
+
+    assert ran.returncode == Exit.REFUSED
+    assert "is there with other unique_key" in ran.stdout
+    assert certificates.bindings[0]["unique_key"] == "id-5"
+
+
+@pytest.mark.parametrize("text", ["[{", "[1]", '{"x": 1}', '{"auth_identifier": "CN=x"}', '{"hosts": "x"}',
+                                  '{"port": 70000, "service_uuid": "u", "host": "h"}'])  # fmt: skip
+def test_what_is_no_such_database_is_said_with_its_place(tmp_path: Path, text: str) -> None:
+    (tmp_path / "dump").write_text(text)
+
+    with pytest.raises(BadDocument, match="dump"):
+        read_reference([str(tmp_path / "dump")])
+
+
+def test_an_array_reads_as_lines_do(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(json.dumps([TYPE, BINDING], indent=1))
+
+    found = read_reference([str(tmp_path / "a")])
+
+    assert (len(found.service_types), len(found.bindings)) == (1, 1)

@@ -2,6 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
+import typer.main
 
 from ams.cli.authn.command import binding_names, key_names, service_type_names
 from ams.cli.exits import Exit
@@ -138,9 +140,8 @@ def test_names_are_completed_from_the_service(
     monkeypatch.setenv("AMS_AUTHN_ENDPOINT", certificates.url)
     monkeypatch.setenv("AMS_AUTHN_KEY", KEY)
 
-    class Context:
-        params: dict[str, str] = {}
+    context = typer.Context(typer.main.get_command(typer.Typer(callback=lambda: None)))
 
-    assert service_type_names(Context(), "a") == ["ams"]  # type: ignore[arg-type]
-    assert binding_names(Context(), "") == ["jane"]  # type: ignore[arg-type]
-    assert key_names(Context(), "") == []  # type: ignore[arg-type]
+    assert service_type_names(context, "a") == ["ams"]
+    assert binding_names(context, "") == ["jane"]
+    assert key_names(context, "") == []

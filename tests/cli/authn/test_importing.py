@@ -11,7 +11,7 @@ from tests.cli.authn.conftest import Authn
 from tests.support.certificate_service import CertificateService
 
 TYPE = {"_id": {"$oid": "1"}, "name": "web", "hosts": ["web.example"], "auth_types": ["x509", "oidc"],
-        "auth_method": "api-key", "uuid": "old-web", "created_on": "2019-01-01T00:00:00Z", "type": "web-api"}  # fmt: skip
+        "auth_method": "api-key", "uuid": "old-web", "type": "web-api"}  # fmt: skip
 METHOD = {"service_uuid": "old-web", "port": {"$numberInt": "8444"}, "host": "web.example", "type": "api-key",
           "uuid": "old-m", "access_key": "hush"}  # fmt: skip
 BINDING = {"name": "jane", "service_uuid": "old-web", "host": "web.example", "auth_identifier": "CN=Jane,C=GR",

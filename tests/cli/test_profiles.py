@@ -116,3 +116,14 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(Usage, match="profiles.toml: "):
         write_profiles(str(tmp_path / "ams" / "profiles.toml"), Profiles({}))
+
+
+def test_a_profile_names_the_certificate_service_too(ams: Ams, tmp_path: Path) -> None:
+    (tmp_path / "authn.key").write_text("k\n")
+    ams("profile", "set", "site", "--authn-endpoint", "authn.example:8443", "--authn-key-file", "authn.key")
+
+    shown = ams("profile", "show", "site").stdout
+    text = (tmp_path / ".config" / "ams" / "profiles.toml").read_text()
+
+    assert "https://authn.example:8443" in shown
+    assert f'authn_key_file = "{tmp_path}/authn.key"' in text

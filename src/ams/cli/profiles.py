@@ -71,6 +71,9 @@ def set_(
     token_stdin: Annotated[
         bool, typer.Option("--token-stdin", help="Read the token from standard input and keep it.")
     ] = False,
+    authn_endpoint: Annotated[str | None, typer.Option(help="Certificate service, https://HOST:PORT.")] = None,
+    authn_key_file: Annotated[str | None, typer.Option(help="File that holds its management key.")] = None,
+    authn_ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust there.")] = None,
 ) -> None:
     """Make a profile or change what is named of it; an empty value takes it away."""
     if token_file is not None and token_stdin:
@@ -79,12 +82,16 @@ def set_(
     found = read_profiles(path)
     _must_be_possible(name)
     said = {"endpoint": endpoint and endpoint_of(endpoint), "project": project, "ca": _absolute(ca)}
+    said |= {"authn_endpoint": authn_endpoint and endpoint_of(authn_endpoint)}
+    said |= {"authn_key_file": _absolute(authn_key_file), "authn_ca": _absolute(authn_ca)}
     if token_stdin:
         said["token_file"] = _kept_token(path, name)
     elif token_file is not None:
         said["token_file"] = _absolute(token_file)
     if said.get("token_file") is not None:
         said["token"] = ""
+    if said["authn_key_file"] is not None:
+        said["authn_key"] = ""
     changed = {**found.tables.get(name, {}), **{key: value for key, value in said.items() if value is not None}}
     table = {key: value for key, value in changed.items() if value}
     write_profiles(path, Profiles({**found.tables, name: table}, found.current))
@@ -116,6 +123,7 @@ def _shown(found: Profiles, name: str) -> dict[str, str | bool]:
         "project": table.get("project", ""),
         "ca": table.get("ca", ""),
         "token": token,
+        "authn": table.get("authn_endpoint", ""),
         "current": found.current == name,
     }
 

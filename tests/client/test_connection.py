@@ -176,9 +176,9 @@ def test_profiles_are_kept_in_the_home_by_default(monkeypatch: pytest.MonkeyPatc
 
 def local_certificates(folder: Path, name: str = "ams-authn") -> None:
     data = folder / name
-    data.mkdir(exist_ok=True)
+    (data / "authn-tls").mkdir(parents=True)
     (data / "authn.key").write_text("local-key\n")
-    (data / "ca.pem").write_text("")
+    (data / "authn-tls" / "ca.pem").write_text("")
 
 
 def test_the_certificate_service_has_variables_of_its_own() -> None:
@@ -207,7 +207,7 @@ def test_a_certificate_service_on_this_machine_is_found_by_its_folder(folder: Pa
 
     found = authn_connection(NOTHING, None, {"XDG_CONFIG_HOME": str(folder)})
 
-    assert (found.endpoint, found.token, found.ca) == ("https://localhost:8443", "local-key", f"{name}/ca.pem")
+    assert (found.endpoint, found.token, found.ca) == ("https://localhost:8443", "local-key", f"{name}/authn-tls/ca.pem")
 
 
 def test_the_local_key_never_leaves_the_machine(folder: Path) -> None:

@@ -107,7 +107,7 @@ def _local_folder() -> Source | None:
 
 def _local_authn() -> Source | None:
     for folder in LOCAL_AUTHN_FOLDERS:
-        key, ca = os.path.join(folder, "authn.key"), os.path.join(folder, "ca.pem")
+        key, ca = os.path.join(folder, "authn.key"), os.path.join(folder, "authn-tls", "ca.pem")
         if os.path.exists(key):
             return Source(authn_key_file=key, authn_ca=ca if os.path.exists(ca) else None)
     return None

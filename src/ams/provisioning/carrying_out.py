@@ -1,0 +1,203 @@
+"""Carries out a plan. What goes wrong with one endpoint ends that one's steps, and the others go on (A24)."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ams.client import wire
+from ams.client.errors import AlreadyExists, ClientError, Conflict, NotAuthenticated, NotFound, Unreachable
+from ams.provisioning import bindings as authn
+from ams.provisioning.access_lists import change_list
+from ams.provisioning.plan import (
+    Allow,
+    Alter,
+    Bind,
+    Disallow,
+    Join,
+    Leave,
+    MakeSubscription,
+    MakeTopic,
+    Step,
+    Unbind,
+)
+from ams.provisioning.state import Ask, Place, State
+
+ACK_DEADLINE_SECONDS = 100
+"""Of the subscription of an endpoint (step 11b)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A step that could not be done."""
+
+    step: Step
+    text: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a plan."""
+
+    done: list[Step] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+    overtaken: bool = False
+    """Whether a step met what had changed since the state was read, so that planning again may help."""
+
+
+class CarryingOut:
+    """Does steps in order; `tell` hears of each that was done. Never raises for a single refusal.
+
+    Raises `Unreachable` and `NotAuthenticated`, which would be met again at each step.
+    """
+
+    def __init__(
+        self, ams: Ask, certificates: Ask, place: Place, state: State, role: str, tell: Callable[[Step], None]
+    ) -> None:
+        self._ams = ams
+        self._authn = certificates
+        self._place = place
+        self._bindings = state.bindings
+        self._uuids = {name: member.uuid for name, member in state.members.items()}
+        self._role = role
+        self._tell = tell
+        self._broken: set[str] = set()
+
+    def run(self, steps: Sequence[Step]) -> Outcome:
+        """Do all that can be done."""
+        outcome = Outcome()
+        for step in steps:
+            if step.endpoint and step.endpoint in self._broken:
+                continue
+            try:
+                changed = self._do(step)
+            except (Unreachable, NotAuthenticated):
+                raise
+            except ClientError as error:
+                self._broken.add(step.endpoint)
+                outcome.failed.append(Failure(step, error.message))
+                outcome.overtaken |= isinstance(error, Conflict | NotFound)
+                continue
+            if changed:
+                outcome.done.append(step)
+                self._tell(step)
+        return outcome
+
+    def _do(self, step: Step) -> bool:
+        """Do a step; return whether anything had to be changed."""
+        changed: bool = self._DOING[type(step)](self, step)
+        return changed
+
+    def _join(self, step: Join) -> bool:
+        # The answer holds a token when the user is new. Whoever has the certificate gets it, and nobody else.
+        self._uuids[step.user] = self._joined(step).uuid
+        return True
+
+    def _joined(self, step: Join) -> wire.User:
+        project, roles = self._place.project, [self._role]
+        try:
+            return self._ams(wire.create_member(project, step.user, roles, email=step.email or None))
+        except Conflict:
+            pass
+        try:
+            return self._ams(wire.add_member(project, step.user, roles))
+        except Conflict:
+            return self._ams(wire.get_member(project, step.user))
+
+    def _bind(self, step: Bind) -> bool:
+        place = self._place
+        self._authn(
+            authn.create_binding(
+                authn.Binding(
+                    name=step.binding,
+                    service_uuid=place.service_uuid,
+                    host=place.host,
+                    auth_identifier=step.dn,
+                    unique_key=self._uuids[step.user],
+                )
+            )
+        )
+        return True
+
+    def _alter(self, step: Alter) -> bool:
+        uuid = self._uuids[step.user] if step.user else ""
+        if not step.dn and uuid == self._bindings[step.binding].uuid:
+            return False  # a user of the service who was no member here
+        self._authn(authn.update_binding(step.binding, auth_identifier=step.dn, unique_key=uuid))
+        return True
+
+    def _make_topic(self, step: MakeTopic) -> bool:
+        try:
+            self._ams(wire.create_topic(self._place.project, step.topic))
+        except AlreadyExists:
+            return False
+        return True
+
+    def _make_subscription(self, step: MakeSubscription) -> bool:
+        project, seconds = self._place.project, ACK_DEADLINE_SECONDS
+        self._ams(wire.create_subscription(project, step.subscription, step.topic, ack_deadline=seconds))
+        return True
+
+    def _allow(self, step: Allow) -> bool:
+        users = [user for user in step.users if user in self._uuids]  # whoever could not join is not let in
+        if users:
+            change_list(self._ams, self._place.project, step.kind, step.name, add=users)
+        return bool(users)
+
+    def _disallow(self, step: Disallow) -> bool:
+        change_list(self._ams, self._place.project, step.kind, step.name, remove=step.users)
+        return True
+
+    def _unbind(self, step: Unbind) -> bool:
+        self._authn(authn.delete_binding(step.binding))
+        return True
+
+    def _leave(self, step: Leave) -> bool:
+        self._ams(wire.remove_member(self._place.project, step.user))
+        return True
+
+    _DOING: dict[type[Step], Callable[..., Any]] = {  # noqa: RUF012  # a constant
+        Join: _join,
+        Bind: _bind,
+        Alter: _alter,
+        MakeTopic: _make_topic,
+        MakeSubscription: _make_subscription,
+        Allow: _allow,
+        Disallow: _disallow,
+        Unbind: _unbind,
+        Leave: _leave,
+    }
+
+
+def told(step: Step) -> str:
+    """Return a step as people read it."""
+    match step:
+        case Join(user=user):
+            return f"join {user}"
+        case Bind(binding=binding, dn=dn):
+            return f"bind {binding}: {dn}"
+        case Alter(binding=binding, dn=dn, user=user):
+            return f"alter {binding}: {f'certificate {dn}' if dn else f'user {user}'}"
+        case MakeTopic(topic=topic):
+            return f"make topic {topic}"
+        case MakeSubscription(subscription=subscription):
+            return f"make subscription {subscription}"
+        case Allow(kind=kind, name=name, users=users):
+            return f"allow {kind} {name}: {', '.join(users)}"
+        case Disallow(kind=kind, name=name, users=users):
+            return f"disallow {kind} {name}: {', '.join(users)}"
+        case Unbind(binding=binding):
+            return f"unbind {binding}"
+        case Leave(user=user):
+            return f"leave {user}"
+        case _:
+            return type(step).__name__
+
+
+def as_object(step: Step) -> dict[str, Any]:
+    """Return a step as programs read it: its kind, and what is not empty of it."""
+    values = {name: value for name, value in dataclasses.asdict(step).items() if value}
+    return {"step": told(step).split()[0] if type(step) not in _MADE else _MADE[type(step)], **values}
+
+
+_MADE: dict[type[Step], str] = {MakeTopic: "make topic", MakeSubscription: "make subscription"}

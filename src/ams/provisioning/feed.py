@@ -1,0 +1,187 @@
+"""Asks GOCDB, or reads a file that holds what it answered.
+
+Certificates are verified, ours is shown if there is one, pages are followed on the same host only, and neither the size
+of an answer nor the number of pages is without an end (A23, A26).
+"""
+
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import quote, urljoin, urlsplit
+
+import httpx
+
+from ams.client.endpoint import LOOPBACK
+from ams.errors import BadSettings, ServiceFailed, ServiceTimeout
+from ams.provisioning.listing import Endpoint, Page, Site, T, endpoints, sites
+
+TYPE, SITE = "{{service-type}}", "{{site}}"
+"""What an address may hold in place of a service type or a site."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Of one answer or file; the whole of EGI's endpoints is a tenth of it."""
+MAX_PAGES = 10_000
+CONNECT_SECONDS = 10.0
+SILENT_SECONDS = 60.0
+"""GOCDB makes long answers before it sends the first byte."""
+PAGE_SECONDS = 300.0
+_CHUNK = 64 * 1024
+
+Read = Callable[[bytes], Page[T]]
+
+
+def sites_address(endpoints_address: str) -> str:
+    """Return where sites are asked for, one by one, when only the address of endpoints is known (contract 14.1)."""
+    if "method=" not in endpoints_address or not is_url(endpoints_address):
+        raise BadSettings("the sites are listed elsewhere: say where with --sites")
+    return f"{endpoints_address.partition('?')[0]}?method=get_site&sitename={SITE}"
+
+
+def is_url(address: str) -> bool:
+    """Whether an address is one to be asked over HTTP, and no file."""
+    return address.startswith(("https://", "http://"))
+
+
+class Feed:
+    """GOCDB, with connections that are kept; use it in a `with` block.
+
+    `endpoints_at` and `sites_at` are URLs or files, with `{{service-type}}` and `{{site}}` where one of many is asked
+    for. `ca` is a file or folder of certificates to trust instead of the system's; `cert` and `key` are shown. Raises
+    `BadSettings` for files of no use.
+    """
+
+    def __init__(self, endpoints_at: str, sites_at: str, *, ca: str = "", cert: str = "", key: str = "") -> None:
+        for address in (endpoints_at, sites_at):
+            if address.startswith("http://") and urlsplit(address).hostname not in LOOPBACK:
+                raise BadSettings(f"{address} would be read without TLS: say https://")
+        self._endpoints_at = endpoints_at
+        self._sites_at = sites_at
+        self._trust = _trust(ca, cert, key)
+        self._clients: dict[bool, httpx.Client] = {}
+        self._pages: dict[str, list[Endpoint]] = {}
+        self._sites: dict[str, Site] | None = None
+        self._failed_sites: dict[str, ServiceFailed] = {}
+
+    def __enter__(self) -> "Feed":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def endpoints(self, service_type: str) -> list[Endpoint]:
+        """Return all endpoints of a type; raise `ServiceFailed` or `ServiceTimeout` if they cannot be had."""
+        address = self._endpoints_at.replace(TYPE, quote(service_type, safe=""))
+        if address not in self._pages:
+            self._pages[address] = list(self._items(address, endpoints))
+        # One without a type came with the others: it is told of, and not passed over.
+        return [each for each in self._pages[address] if each.service_type in (service_type, "")]
+
+    def site(self, name: str) -> Site | None:
+        """Return a site, None for one that is not listed; raise `ServiceFailed` or `ServiceTimeout`."""
+        if SITE in self._sites_at:
+            return self._asked_site(name)
+        if self._sites is None:
+            self._sites = {each.name: each for each in self._items(self._sites_at, sites)}
+        return self._sites.get(name)
+
+    def _asked_site(self, name: str) -> Site | None:
+        if self._sites is None:
+            self._sites = {}
+        if name in self._failed_sites:
+            raise self._failed_sites[name]
+        if name not in self._sites:
+            try:
+                found = list(self._items(self._sites_at.replace(SITE, quote(name, safe="")), sites))
+            except ServiceFailed as error:
+                self._failed_sites[name] = error
+                raise
+            self._sites[name] = next((each for each in found if each.name == name), Site(name=""))
+        return self._sites[name] if self._sites[name].name else None
+
+    def _items(self, address: str, read: "Read[T]") -> Iterator[T]:
+        seen: set[str] = set()
+        while address:
+            if address in seen or len(seen) >= MAX_PAGES:
+                raise ServiceFailed(f"the pages of {_shown(address)} do not end")
+            seen.add(address)
+            page = read(self._body(address))
+            yield from page.items
+            address = _followed(address, page.next)
+
+    def _body(self, address: str) -> bytes:
+        return self._fetched(address) if is_url(address) else _file(address)
+
+    def _fetched(self, address: str) -> bytes:
+        until = time.monotonic() + PAGE_SECONDS
+        try:
+            with self._client(address).stream("GET", address) as answer:
+                if answer.status_code != httpx.codes.OK:
+                    raise ServiceFailed(f"{_shown(address)} answered {answer.status_code}")
+                return _whole(answer, address, until)
+        except httpx.TimeoutException as error:
+            raise ServiceTimeout(f"no answer from {_shown(address)} in time") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            why = "its certificate is not signed by a trusted CA" if "VERIFY_FAILED" in str(error) else str(error)
+            raise ServiceFailed(f"cannot read {_shown(address)}: {why or type(error).__name__}") from error
+
+    def _client(self, address: str) -> httpx.Client:
+        local = urlsplit(address).hostname in LOOPBACK
+        if local not in self._clients:
+            timeout = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
+            self._clients[local] = httpx.Client(
+                verify=self._trust, timeout=timeout, trust_env=not local, follow_redirects=False
+            )
+        return self._clients[local]
+
+
+def _whole(answer: httpx.Response, address: str, until: float) -> bytes:
+    body = bytearray()
+    for piece in answer.iter_bytes(_CHUNK):
+        body += piece
+        if len(body) > MAX_BYTES:
+            raise ServiceFailed(f"the answer of {_shown(address)} is larger than {MAX_BYTES} bytes")
+        if time.monotonic() > until:
+            raise ServiceTimeout(f"the answer of {_shown(address)} takes too long")
+    return bytes(body)
+
+
+def _file(path: str) -> bytes:
+    try:
+        if os.path.getsize(path) > MAX_BYTES:
+            raise ServiceFailed(f"{path} is larger than {MAX_BYTES} bytes")
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ServiceFailed(f"{path}: {error.strerror}") from error
+
+
+def _followed(address: str, link: str) -> str:
+    """Return the address of the next page; raise `ServiceFailed` for one elsewhere: it must not see our certificate."""
+    if not link or not is_url(address):
+        return ""
+    there = urljoin(address, link)
+    if urlsplit(there)[:2] != urlsplit(address)[:2]:
+        raise ServiceFailed(f"the next page of {_shown(address)} is on another host")
+    return there
+
+
+def _shown(address: str) -> str:
+    """Return an address without what may stand in it of somebody's password."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if is_url(address) else address
+
+
+def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:
+    folder = os.path.isdir(ca)
+    try:
+        context = ssl.create_default_context(cafile=None if folder else ca or None, capath=ca if folder else None)
+    except OSError as error:
+        raise BadSettings(f"CA file {ca}: {error.strerror or 'not a certificate in PEM form'}") from error
+    if cert:
+        try:
+            context.load_cert_chain(cert, key or None)
+        except OSError as error:
+            reason = error.strerror if error.filename else None
+            raise BadSettings(f"client certificate {cert}: {reason or 'not a certificate with its key'}") from error
+    return context

@@ -61,6 +61,7 @@ COMMANDS = {
     "ack": Entry("ams.cli.pull:ack", "Acknowledge pulled messages."),
     "tail": Entry("ams.cli.tail:tail", "Follow a topic."),
     "dead": Entry("ams.cli.dead:app", "Dead letters: messages that an endpoint refused too often."),
+    "provision": Entry("ams.cli.provision:app", "Users, bindings and access lists of what GOCDB lists."),
     "authn": Entry("ams.cli.authn:app", "The certificate service, and who logs in with what."),
     "audit": Entry("ams.cli.audit:audit", "Show who did which change, and who failed to log in."),
     "doctor": Entry("ams.cli.doctor:doctor", "Say why nothing arrives."),

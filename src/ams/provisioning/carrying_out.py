@@ -169,35 +169,37 @@ class CarryingOut:
     }
 
 
-def told(step: Step) -> str:
-    """Return a step as people read it."""
+def cells(step: Step) -> tuple[str, str, str]:
+    """Return what a step does, to what, and the rest of it, for people."""
     match step:
-        case Join(user=user):
-            return f"join {user}"
+        case Join(user=user, email=email):
+            return "join", user, email
         case Bind(binding=binding, dn=dn):
-            return f"bind {binding}: {dn}"
+            return "bind", binding, dn
         case Alter(binding=binding, dn=dn, user=user):
-            return f"alter {binding}: {f'certificate {dn}' if dn else f'user {user}'}"
+            return "alter", binding, ", ".join(each for each in (dn, f"user {user}" if user else "") if each)
         case MakeTopic(topic=topic):
-            return f"make topic {topic}"
-        case MakeSubscription(subscription=subscription):
-            return f"make subscription {subscription}"
+            return "make", f"topic {topic}", ""
+        case MakeSubscription(subscription=subscription, topic=topic):
+            return "make", f"subscription {subscription}", f"to topic {topic}"
         case Allow(kind=kind, name=name, users=users):
-            return f"allow {kind} {name}: {', '.join(users)}"
+            return "allow", f"{kind} {name}", ", ".join(users)
         case Disallow(kind=kind, name=name, users=users):
-            return f"disallow {kind} {name}: {', '.join(users)}"
+            return "disallow", f"{kind} {name}", ", ".join(users)
         case Unbind(binding=binding):
-            return f"unbind {binding}"
+            return "unbind", binding, ""
         case Leave(user=user):
-            return f"leave {user}"
-        case _:
-            return type(step).__name__
+            return "leave", user, ""
+    raise AssertionError(f"no step: {type(step).__name__}")
+
+
+def told(step: Step) -> str:
+    """Return a step in one line."""
+    does, what, rest = cells(step)
+    return f"{does} {what}" + (f" ({rest})" if rest else "")
 
 
 def as_object(step: Step) -> dict[str, Any]:
-    """Return a step as programs read it: its kind, and what is not empty of it."""
-    values = {name: value for name, value in dataclasses.asdict(step).items() if value}
-    return {"step": told(step).split()[0] if type(step) not in _MADE else _MADE[type(step)], **values}
-
-
-_MADE: dict[type[Step], str] = {MakeTopic: "make topic", MakeSubscription: "make subscription"}
+    """Return a step as programs read it: what it does, and what is not empty of it."""
+    does, _, _ = cells(step)
+    return {"step": does} | {name: value for name, value in dataclasses.asdict(step).items() if value}

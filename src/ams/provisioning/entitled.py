@@ -29,6 +29,11 @@ class Reason(StrEnum):
     FAILED = "failed"
     """Something is wrong, which somebody should put right."""
 
+    @property
+    def by_rule(self) -> bool:
+        """Whether it is as it should be."""
+        return self is not Reason.FAILED
+
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:

@@ -1,0 +1,284 @@
+"""`ams provision`: users, bindings and access lists of what GOCDB lists (docs/how-to/provision-from-gocdb.md)."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from ams.cli.arguments import Output
+from ams.cli.command import examples
+from ams.cli.completing import project_names
+from ams.cli.exits import Exit, Usage
+from ams.cli.output import Format, columns, document, emit, fields, note, printable
+from ams.client import Client
+from ams.client.connection import connection, endpoint_of
+from ams.client.endpoint import host
+from ams.client.profiles import Source
+from ams.provisioning.carrying_out import as_object, cells
+from ams.provisioning.entitled import LeftOut, Reason, by_reason
+from ams.provisioning.feed import Feed, sites_address
+from ams.provisioning.ini import Ini, read_ini
+from ams.provisioning.provision import Report, Wishes, provision
+from ams.provisioning.state import find_place
+from ams.settings import environment
+
+AUTHN_PORT = 8443
+PUBLIC_FEED = "https://goc.egi.eu/gocdbpi/public/?method=get_service_endpoint&service_type={{service-type}}"
+
+app = typer.Typer(
+    help="Users, bindings and access lists of what GOCDB lists.",
+    no_args_is_help=True,
+    epilog=examples(
+        "ams provision gocdb --service-type gLite-APEL --project accounting --dry-run",
+        "ams provision gocdb --feed endpoints.xml --sites sites.xml --service-type gLite-APEL -p accounting",
+        "ams provision cloud-info -c ams-create-users-cloud-info.cfg --remove",
+    ),
+)
+
+Consumer = Annotated[str, typer.Option(metavar="USER", help="Member who reads the subscriptions of endpoints.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What command line, environment and file say together."""
+
+    ini: Ini
+    feed: Feed
+    ams: Client
+    certificates: Client
+    project: str
+    service: str
+    service_host: str
+    service_uuid: str
+    wishes: Wishes
+    output: Format
+
+
+def _given(
+    config: Annotated[str, typer.Option("--config", "-c", metavar="FILE", help="Configuration of the scripts.")] = "",
+    feed: Annotated[str, typer.Option(metavar="ADDRESS", help="URL or file of endpoints. [default: EGI's]")] = "",
+    sites: Annotated[str, typer.Option(metavar="ADDRESS", help="URL or file of sites; default: beside --feed.")] = "",
+    feed_ca: Annotated[str, typer.Option(metavar="PATH", help="File or folder of CAs to trust for both.")] = "",
+    feed_cert: Annotated[str, typer.Option(metavar="FILE", help="Certificate to show GOCDB.")] = "",
+    feed_key: Annotated[str, typer.Option(metavar="FILE", help="Its key.")] = "",
+    service_type: Annotated[list[str] | None, typer.Option(metavar="TYPE", help="In GOCDB; repeatable.")] = None,
+    role: Annotated[str, typer.Option(help="Of new members. [default: publisher]")] = "",
+    email: Annotated[str, typer.Option(help="Of users whose site tells none.")] = "",
+    authn_endpoint: Annotated[
+        str, typer.Option(help="Certificate service (AMS_AUTHN_ENDPOINT); default: port 8443 of the service's host.")
+    ] = "",
+    authn_key_file: Annotated[
+        str, typer.Option(metavar="FILE", help="File of its key (AMS_AUTHN_KEY_FILE, AMS_AUTHN_KEY); default: token.")
+    ] = "",
+    authn_ca: Annotated[str, typer.Option(metavar="FILE", help="Its CA (AMS_AUTHN_CA); default: as --ca.")] = "",
+    service: Annotated[str, typer.Option(metavar="NAME", help="Service type of AMS there.")] = "ams",
+    service_host: Annotated[str, typer.Option(metavar="HOST", help="Host of it; default: the service's.")] = "",
+    service_uuid: Annotated[str, typer.Option(metavar="UUID", help="Its uuid, to be held against what is there.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, change nothing.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Take away what vanished endpoints had.")] = False,
+    max_removals: Annotated[int, typer.Option(min=0, metavar="N", help="If they are no more than these.")] = 5,
+    _verify: Annotated[bool, typer.Option("-verify", "-v", help="As the scripts have it; always so here.")] = True,
+    endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
+    token: Annotated[str | None, typer.Option(help="Token; other users here can see it (AMS_TOKEN).")] = None,
+    token_file: Annotated[str | None, typer.Option(help="File that holds the token (AMS_TOKEN_FILE).")] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Project (AMS_PROJECT).", autocompletion=project_names)
+    ] = None,
+    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_CA).")] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
+    output: Output = Format.TABLE,
+) -> Given:
+    """Put a run together of the options both commands have; raise what says that it cannot be."""
+    ini = read_ini(config) if config else Ini()
+    asked = Source(endpoint=endpoint, token=token, token_file=token_file, project=project, ca=ca)
+    found = connection(_or_of_file(asked, ini), profile, environment())
+    if not found.project:
+        raise Usage("no project: give --project, set AMS_PROJECT, or name it in a profile")
+    endpoints_at = feed or ini.feed or PUBLIC_FEED
+    sites_at = sites or sites_address(endpoints_at)
+    cert, cert_key = (feed_cert, feed_key) if feed_cert else (ini.cert, ini.key)
+    service_types = list(dict.fromkeys(service_type or ini.service_types))
+    if not service_types:
+        raise Usage("which endpoints? name their types with --service-type")
+    at = authn_endpoint or environment().get("AMS_AUTHN_ENDPOINT") or ini.authn_endpoint
+    trusted = authn_ca or environment().get("AMS_AUTHN_CA") or found.ca
+    at = endpoint_of(at or f"https://{_bracketed(host(found.endpoint))}:{AUTHN_PORT}")
+    key = _authn_key(authn_key_file, ini)
+    if not key and host(at) != host(found.endpoint):
+        raise Usage("the token of AMS is not given to another host: name a key of the certificate service")
+    return Given(
+        ini=ini,
+        feed=Feed(endpoints_at, sites_at, ca=feed_ca, cert=cert, key=cert_key),
+        ams=Client(found.endpoint, found.token, ca=found.ca, timeout=timeout),
+        certificates=Client(at, key or found.token, ca=trusted, timeout=timeout),
+        project=found.project,
+        service=service,
+        service_host=service_host or ini.service_host or host(found.endpoint),
+        service_uuid=service_uuid or ini.service_uuid,
+        wishes=Wishes(
+            service_types=service_types,
+            role=role or ini.role or "publisher",
+            email=email or ini.email,
+            dry_run=dry_run,
+            remove=remove,
+            max_removals=max_removals,
+        ),
+        output=output,
+    )
+
+
+_SHARED = inspect.signature(_given).parameters
+
+
+def _with_given(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command whose first parameter is a `Given` the options of it instead."""
+
+    @functools.wraps(function)
+    def run(**values: Any) -> None:
+        given = _given(**{name: values.pop(name) for name in _SHARED})
+        for key in given.ini.unknown:
+            note(f"{printable(key)} in the configuration means nothing here")
+        with given.feed, given.ams, given.certificates:
+            function(given, **values)
+
+    # The command line is read from the signature, so the signature says what `run` really takes.
+    _first, *own = inspect.signature(function).parameters.values()
+    every = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *_SHARED.values())]
+    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]  # see inspect.signature
+    return run
+
+
+@app.command()
+@_with_given
+def gocdb(given: Given) -> None:
+    """Let the endpoints of a type publish to the topic of the type.
+
+    Each gets a user and a binding for its certificate, and is put on the access list of the topic that is called as the
+    type, with dashes for dots. Run again, there is nothing to do. Ends with 1 when something went wrong.
+    """
+    _run(given, given.wishes)
+
+
+@app.command("cloud-info")
+@_with_given
+def cloud_info(given: Given, consumer: Consumer = "") -> None:
+    """Let each endpoint publish to a topic for itself, SITE_<site>_ENDPOINT_<key>.
+
+    Each gets a user, a binding for its certificate, the topic and a subscription of the same name. Run again, there is
+    nothing to do. Ends with 1 when something went wrong.
+    """
+    reads = consumer or given.ini.consumer
+    if not reads:
+        raise Usage("who reads the subscriptions? name a member with --consumer")
+    _run(given, dataclasses.replace(given.wishes, own_topics=True, consumer=reads))
+
+
+def _run(given: Given, wishes: Wishes) -> None:
+    certificates = given.certificates.call
+    place = find_place(certificates, given.project, given.service, given.service_host, given.service_uuid)
+    report = provision(given.feed, given.ams.call, certificates, place, wishes, lambda text: note(printable(text)))
+    if given.output is Format.JSON:
+        emit(document(_as_object(report, wishes)))
+    else:
+        emit(_text(report, wishes))
+    if not report.well:
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _text(report: Report, wishes: Wishes) -> str:
+    rows = [cells(step) for step in report.steps]
+    parts = [columns(("STEP", "WHAT", "WITH"), rows)] if rows and wishes.dry_run else []
+    if not rows:
+        parts.append("nothing to do")
+    parts.append(_summary(report, wishes))
+    parts += [f"FAILED  {printable(f'{each.endpoint}: {each.text}')}" for each in report.failed]
+    parts += [f"FAILED  {printable(text)}" for text in report.faults]
+    if report.kept:
+        parts.append(f"FAILED  nobody was taken away: {printable(report.kept)}")
+    return "\n".join(parts)
+
+
+def _summary(report: Report, wishes: Wishes) -> str:
+    created = "users to create" if wishes.dry_run else "users created"
+    updated = "bindings to update" if wishes.dry_run else "bindings updated"
+    vanished = report.vanished
+    listed = {
+        "endpoints": str(sum(len(each.served) + len(each.left_out) for each in report.judged.values())),
+        "served": str(sum(len(each.served) for each in report.judged.values())),
+        **{reason.value: _counted(_endpoints(report.left_out, reason)) for reason in Reason if reason.by_rule},
+        created: _counted(report.users_created),
+        updated: _counted(report.bindings_updated),
+        "vanished": _counted(vanished.who),
+        "vanished topics": _counted(vanished.topics),
+        "failed": str(len(report.failed) + len(report.faults)),
+    }
+    return fields(listed)
+
+
+def _endpoints(left_out: Sequence[LeftOut], reason: Reason) -> list[str]:
+    return [str(each.endpoint) for each in by_reason(left_out, reason)]
+
+
+def _counted(names: Sequence[str]) -> str:
+    return f"{len(names)}: {', '.join(names)}" if names else "0"
+
+
+def _as_object(report: Report, wishes: Wishes) -> dict[str, Any]:
+    vanished = report.vanished
+    return {
+        "applied": not wishes.dry_run,
+        "steps": [as_object(step) for step in report.steps],
+        "served": sorted({each.name for judged in report.judged.values() for each in judged.served}),
+        "left_out": [_told(each, reason=True) for each in report.left_out if each.reason.by_rule],
+        "users_created": report.users_created,
+        "bindings_updated": report.bindings_updated,
+        "vanished": {
+            "users": vanished.users,
+            "bindings": vanished.bindings,
+            "topics": vanished.topics,
+            "access": [{"topic": topic, "user": user} for topic, user in vanished.entries],
+            "kept": report.kept,
+        },
+        "failed": [*(_told(each) for each in report.failed), *({"text": text} for text in report.faults)],
+    }
+
+
+def _told(left_out: LeftOut, *, reason: bool = False) -> dict[str, str]:
+    endpoint = left_out.endpoint
+    place = {"host": endpoint.host, "service_type": endpoint.service_type, "site": endpoint.site}
+    return place | ({"reason": left_out.reason.value} if reason else {}) | {"text": left_out.text}
+
+
+def _or_of_file(asked: Source, ini: Ini) -> Source:
+    """Return the options with what the file says where neither they nor the environment say anything."""
+    given = environment()
+    token = asked.token or asked.token_file or given.get("AMS_TOKEN") or given.get("AMS_TOKEN_FILE")
+    return dataclasses.replace(
+        asked,
+        endpoint=asked.endpoint or given.get("AMS_ENDPOINT") or ini.endpoint or None,
+        project=asked.project or given.get("AMS_PROJECT") or ini.project or None,
+        token=asked.token if token else ini.token or None,
+    )
+
+
+def _authn_key(path: str, ini: Ini) -> str:
+    given = environment()
+    named = path or given.get("AMS_AUTHN_KEY_FILE", "")
+    if not named or (given.get("AMS_AUTHN_KEY") and not path):
+        return given.get("AMS_AUTHN_KEY") or ini.authn_key
+    try:
+        with open(named, encoding="ascii") as file:
+            return file.read(4096).strip()
+    except OSError as error:
+        raise Usage(f"key file {named}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise Usage(f"key file {named} does not hold a key") from None
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

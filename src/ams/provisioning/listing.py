@@ -71,7 +71,7 @@ def sites(body: bytes) -> Page[Site]:
 def _page(body: bytes, tag: str, read: Callable[[Element], T]) -> Page[T]:
     try:
         root = fromstring(body, forbid_dtd=True)
-    except (ParseError, DefusedXmlException, ValueError):  # of an unknown encoding: a ValueError
+    except (ParseError, DefusedXmlException, ValueError, LookupError):  # the last two: of encodings
         raise ServiceFailed("what came is not XML as GOCDB writes it") from None
     if root.tag != "results":  # a request that GOCDB does not like gets <error> and 200
         said = " ".join((root.text or "").split())[:200]

@@ -1,0 +1,143 @@
+import io
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ams.cli.main import main
+from ams.client import Client, wire
+from tests.provisioning.certificate_service import KEY, CertificateService, certificate_service
+from tests.provisioning.gocdb import Gocdb, gocdb
+from tests.provisioning.listings import endpoints_xml, site, sites_xml
+from tests.support.served import Served, served
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Run one AMS for all; every test has a project of its own."""
+    with served(tmp_path_factory.mktemp("provisioned") / "ams-data") as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def running_certificates() -> Iterator[CertificateService]:
+    with certificate_service() as run:
+        yield run
+
+
+@pytest.fixture
+def certificates(running_certificates: CertificateService) -> CertificateService:
+    run = running_certificates
+    run.bindings, run.asked, run.failing = {}, [], {}
+    return run
+
+
+@pytest.fixture(scope="session")
+def running_gocdb() -> Iterator[Gocdb]:
+    with gocdb() as run:
+        yield run
+
+
+@pytest.fixture
+def listed(running_gocdb: Gocdb) -> Gocdb:
+    run = running_gocdb
+    run.answers, run.asked = {"SITE-A": sites_xml(site())}, []
+    return run
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project of the AMS, and its administrator's client."""
+
+    client: Client
+    name: str
+
+    def members(self) -> dict[str, wire.User]:
+        return {user.name: user for user in self.client.call(wire.list_members(self.name, details=True)).users}
+
+    def topic(self, name: str) -> None:
+        self.client.call(wire.create_topic(self.name, name))
+
+    def on_list(self, topic: str) -> list[str]:
+        return sorted(self.client.call(wire.get_topic_acl(self.name, topic)).authorized_users)
+
+
+@pytest.fixture
+def project(service: Served) -> Iterator[Project]:
+    name = f"project-{next(_NUMBERS)}"
+    with Client(f"http://localhost:{service.run.port}", service.token) as client:
+        client.call(wire.create_project(name))
+        yield Project(client, name)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How the command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Provision = Callable[..., Ran]
+
+
+@pytest.fixture
+def provision(
+    project: Project,
+    service: Served,
+    certificates: CertificateService,
+    listed: Gocdb,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Provision:
+    """Run `ams provision` as the administrator, against the three services."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
+    environment = own | {
+        "HOME": str(tmp_path),
+        "AMS_ENDPOINT": project.client.endpoint,
+        "AMS_TOKEN": service.token,
+        "AMS_PROJECT": project.name,
+        "AMS_AUTHN_ENDPOINT": certificates.url,
+        "AMS_AUTHN_KEY": KEY,
+    }
+
+    def run(*arguments: str, **variables: str | None) -> Ran:
+        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+        given = {name: value for name, value in {**environment, **variables}.items() if value is not None}
+        with monkeypatch.context() as patched:
+            patched.setattr("os.environ", given)
+            patched.setattr("sys.stdout", out)
+            patched.setattr("sys.stderr", err)
+            patched.chdir(tmp_path)
+            with pytest.raises(SystemExit) as ended:
+                main(["provision", *arguments])
+        return Ran(int(ended.value.code or 0), _written(out), _written(err))
+
+    return run
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
+
+
+@pytest.fixture
+def lists(listed: Gocdb) -> Callable[..., None]:
+    """Say what GOCDB lists."""
+
+    def say(service_type: str, *endpoints: Any) -> None:
+        listed.answers[service_type] = endpoints_xml(*endpoints)
+
+    return say

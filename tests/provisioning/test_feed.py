@@ -1,0 +1,145 @@
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ams.errors import BadSettings, ServiceFailed
+from ams.provisioning import feed as module
+from ams.provisioning.feed import Feed, sites_address
+from tests.provisioning.gocdb import Gocdb, gocdb
+from tests.provisioning.listings import APEL, CLOUD, endpoint, endpoint_xml, endpoints_xml, results, site, sites_xml
+from tests.support.certificates import Authority, Pair
+
+ONE, OTHER = endpoint("a.example.org"), endpoint("b.example.org")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def client(authority: Authority) -> Pair:
+    return authority.signs("robot")
+
+
+@pytest.fixture(scope="module")
+def running(authority: Authority) -> Iterator[Gocdb]:
+    host = authority.signs("localhost", hosts=["localhost"])
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.pair.chain)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    tls.load_cert_chain(host.chain, host.key)
+    with gocdb(tls) as served:
+        yield served
+
+
+@pytest.fixture
+def server(running: Gocdb) -> Gocdb:
+    running.answers, running.asked = {}, []
+    return running
+
+
+@pytest.fixture
+def feed(server: Gocdb, authority: Authority, client: Pair) -> Iterator[Feed]:
+    ca, sites = authority.pair.chain, sites_address(server.feed)
+    with Feed(server.feed, sites, ca=ca, cert=client.chain, key=client.key) as opened:
+        yield opened
+
+
+def test_endpoints_of_a_type_are_asked_for_with_our_certificate(server: Gocdb, feed: Feed) -> None:
+    server.answers[CLOUD] = endpoints_xml(endpoint("x", service_type=CLOUD))
+
+    assert [each.host for each in feed.endpoints(CLOUD)] == ["x"]
+    assert server.asked == [f"method=get_service_endpoint&service_type={CLOUD}"]
+
+
+def test_a23_a_server_nobody_vouches_for_is_not_read(server: Gocdb, client: Pair) -> None:
+    with (
+        Feed(server.feed, sites_address(server.feed), cert=client.chain, key=client.key) as feed,
+        pytest.raises(ServiceFailed, match="not signed by a trusted CA"),
+    ):
+        feed.endpoints(APEL)
+
+
+def test_a23_nothing_is_read_without_tls_from_elsewhere() -> None:
+    with pytest.raises(BadSettings, match="without TLS"):
+        Feed("http://goc.example.org/?method=x", "sites.xml")
+
+
+def test_without_our_certificate_there_is_no_answer(server: Gocdb, authority: Authority) -> None:
+    with (
+        Feed(server.feed, sites_address(server.feed), ca=authority.pair.chain) as feed,
+        pytest.raises(ServiceFailed, match="cannot read"),
+    ):
+        feed.endpoints(APEL)
+
+
+def test_a26_pages_are_followed_to_the_last(server: Gocdb, feed: Feed) -> None:
+    server.answers[APEL] = results([endpoint_xml(ONE)], following="?method=get_service_endpoint&page=2")
+    server.answers["2"] = results([endpoint_xml(OTHER)], following=f"{server.url}?page=3")
+    server.answers["3"] = results([])
+
+    assert feed.endpoints(APEL) == [ONE, OTHER]
+
+
+@pytest.mark.parametrize(
+    ("following", "told"),
+    [("?page=2", "do not end"), ("https://elsewhere.example.org/?page=2", "another host"), ("?page=9", "answered 404")],
+)
+def test_a26_a_listing_that_stops_halfway_is_none(server: Gocdb, feed: Feed, following: str, told: str) -> None:
+    server.answers[APEL] = results([endpoint_xml(ONE)], following=following)
+    server.answers["2"] = results([], following="?page=2")
+
+    with pytest.raises(ServiceFailed, match=told):
+        feed.endpoints(APEL)
+
+
+def test_an_answer_without_end_is_given_up(server: Gocdb, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BYTES", 100)
+    server.answers[APEL] = endpoints_xml(ONE)
+
+    with pytest.raises(ServiceFailed, match="larger than 100 bytes"):
+        feed.endpoints(APEL)
+
+
+def test_a_site_is_asked_for_once(server: Gocdb, feed: Feed) -> None:
+    server.answers["SITE-A"] = sites_xml(site())
+    server.answers["GONE"] = sites_xml()
+
+    assert [feed.site("SITE-A"), feed.site("SITE-A"), feed.site("GONE"), feed.site("GONE")] == [
+        site(),
+        site(),
+        None,
+        None,
+    ]
+    assert len(server.asked) == 2
+    for _ in range(2):
+        with pytest.raises(ServiceFailed, match="answered 404"):
+            feed.site("AWAY")
+    assert len(server.asked) == 3
+
+
+def test_files_are_read_as_answers_are(tmp_path: Path) -> None:
+    listed, places = tmp_path / "endpoints.xml", tmp_path / "sites.xml"
+    listed.write_bytes(endpoints_xml(ONE, endpoint("x", service_type=CLOUD)))
+    places.write_bytes(sites_xml(site(), site("SITE-B")))
+
+    with Feed(str(listed), str(places)) as feed:
+        assert feed.endpoints(APEL) == [ONE]
+        assert feed.site("SITE-B") == site("SITE-B")
+        assert feed.site("SITE-C") is None
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with Feed(str(tmp_path / "none.xml"), "x") as feed, pytest.raises(ServiceFailed, match="No such file"):
+        feed.endpoints(APEL)
+
+
+def test_files_of_no_use_are_refused_before_anything_is_asked(tmp_path: Path, authority: Authority) -> None:
+    with pytest.raises(BadSettings, match="CA file"):
+        Feed("a", "b", ca=str(tmp_path / "none.pem"))
+    with pytest.raises(BadSettings, match="client certificate"):
+        Feed("a", "b", cert=authority.pair.chain)
+    with pytest.raises(BadSettings, match="--sites"):
+        sites_address("endpoints.xml")

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 KEY = "the-key-of-the-certificate-service"
 UUID = "11111111-2222-3333-4444-555555555555"
+_AMS = {"auth_types": ["x509"], "auth_method": "headers", "type": "ams"}
 Answer = tuple[int, Any]
 
 
@@ -33,7 +34,7 @@ class CertificateService:
         if key != KEY:
             return _error(401, "Wrong Credentials", "UNAUTHORIZED")
         if path == "/v1/service-types/ams":
-            return 200, {"name": "ams", "uuid": UUID, "hosts": ["localhost"], "auth_types": ["x509"], "type": "ams"}
+            return 200, {"name": "ams", "uuid": UUID, "hosts": ["localhost"], **_AMS}
         if path == "/v1/service-types/ams/hosts/localhost/bindings":
             return 200, {"bindings": list(self.bindings.values())}
         named = re.fullmatch(r"/v1/bindings/([^/]+)", path)
@@ -51,7 +52,7 @@ class CertificateService:
         if method == "DELETE":
             del self.bindings[name]
             return 204, None
-        self.bindings[name] = {**self.bindings.get(name, {}), **said, "name": name}
+        self.bindings[name] = {**self.bindings.get(name, {}), **said, "name": name, "uuid": name}
         return 201 if method == "POST" else 200, self.bindings[name]
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from structlog.testing import capture_logs
 
 from ams.cli.main import main
 from ams.client import Client, wire
@@ -72,7 +74,7 @@ class Project:
 @pytest.fixture
 def project(service: Served) -> Iterator[Project]:
     name = f"project-{next(_NUMBERS)}"
-    with Client(f"http://localhost:{service.run.port}", service.token) as client:
+    with Client(f"http://localhost:{urlsplit(service.run.base_url).port}", service.token) as client:
         client.call(wire.create_project(name))
         yield Project(client, name)
 
@@ -116,7 +118,7 @@ def provision(
     def run(*arguments: str, **variables: str | None) -> Ran:
         out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
         given = {name: value for name, value in {**environment, **variables}.items() if value is not None}
-        with monkeypatch.context() as patched:
+        with monkeypatch.context() as patched, capture_logs():  # of the AMS, which is in this process
             patched.setattr("os.environ", given)
             patched.setattr("sys.stdout", out)
             patched.setattr("sys.stderr", err)

@@ -45,6 +45,7 @@ def test_endpoints_get_users_bindings_and_their_topic(
     assert project.on_list(APEL) == [name("a"), name("b")]
     assert certificates.bindings[name("a")] == {
         "name": name("a"),
+        "uuid": name("a"),
         "service_uuid": UUID,
         "host": "localhost",
         "auth_identifier": "CN=a.example.org,O=Example,C=GR",
@@ -217,8 +218,8 @@ def test_a22_vanished_endpoints_are_reported_and_removed_when_that_is_asked_for(
         ([A], ("--max-removals", "1"), "more than --max-removals 1"),
         ([A], (), "more than half"),
         ([], (), "lists no endpoint"),
-        ([A, B, replace(C, site="")], (), "could be read"),
-        (None, (), "could be read"),
+        ([A, B, replace(C, site="", dn="")], (), "could be read"),
+        (None, (), "answered 500"),
     ],
     ids=["too many", "more than half", "empty", "unreadable", "no answer"],
 )

@@ -15,8 +15,9 @@ from ams.cli.completing import project_names
 from ams.cli.exits import Exit, Usage
 from ams.cli.output import Format, columns, document, emit, fields, note, printable
 from ams.client import Client
-from ams.client.connection import connection, endpoint_of
+from ams.client.connection import Connection, authn_connection, connection, endpoint_of
 from ams.client.endpoint import host
+from ams.client.errors import NoService
 from ams.client.profiles import Source
 from ams.provisioning.carrying_out import as_object, cells
 from ams.provisioning.entitled import LeftOut, Reason, by_reason
@@ -105,17 +106,14 @@ def _given(
     service_types = list(dict.fromkeys(service_type or ini.service_types))
     if not service_types:
         raise Usage("which endpoints? name their types with --service-type")
-    at = authn_endpoint or environment().get("AMS_AUTHN_ENDPOINT") or ini.authn_endpoint
-    trusted = authn_ca or environment().get("AMS_AUTHN_CA") or found.ca
-    at = endpoint_of(at or f"https://{_bracketed(host(found.endpoint))}:{AUTHN_PORT}")
-    key = _authn_key(authn_key_file, ini)
-    if not key and host(at) != host(found.endpoint):
-        raise Usage("the token of AMS is not given to another host: name a key of the certificate service")
+    at = _authn(
+        Source(authn_endpoint=authn_endpoint, authn_key_file=authn_key_file, authn_ca=authn_ca), profile, ini, found
+    )
     return Given(
         ini=ini,
         feed=Feed(endpoints_at, sites_at, ca=feed_ca, cert=cert, key=cert_key),
         ams=Client(found.endpoint, found.token, ca=found.ca, timeout=timeout),
-        certificates=Client(at, key or found.token, ca=trusted, timeout=timeout),
+        certificates=Client(at.endpoint, at.token, ca=at.ca, timeout=timeout),
         project=found.project,
         service=service,
         service_host=service_host or ini.service_host or host(found.endpoint),
@@ -266,18 +264,17 @@ def _or_of_file(asked: Source, ini: Ini) -> Source:
     )
 
 
-def _authn_key(path: str, ini: Ini) -> str:
-    given = environment()
-    named = path or given.get("AMS_AUTHN_KEY_FILE", "")
-    if not named or (given.get("AMS_AUTHN_KEY") and not path):
-        return given.get("AMS_AUTHN_KEY") or ini.authn_key
+def _authn(asked: Source, profile: str | None, ini: Ini, ams: Connection) -> Connection:
+    """Return where the certificate service is, and its key; the token of AMS is one on the host of AMS, no other."""
     try:
-        with open(named, encoding="ascii") as file:
-            return file.read(4096).strip()
-    except OSError as error:
-        raise Usage(f"key file {named}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise Usage(f"key file {named} does not hold a key") from None
+        found = authn_connection(asked, profile, environment())
+    except NoService:
+        beside = f"https://{_bracketed(host(ams.endpoint))}:{AUTHN_PORT}"
+        found = Connection(endpoint=endpoint_of(ini.authn_endpoint or beside), token="", project=None, ca=ams.ca)
+    key = found.token or ini.authn_key
+    if not key and host(found.endpoint) != host(ams.endpoint):
+        raise Usage("the token of AMS is not given to another host: name a key of the certificate service")
+    return dataclasses.replace(found, token=key or ams.token, ca=found.ca or ams.ca)
 
 
 def _bracketed(address: str) -> str:

@@ -3,7 +3,7 @@
 listing, feed           what GOCDB answers, and how it is asked: pages, sites, TLS
 naming                  what users, bindings and topics are called for an endpoint
 entitled                which endpoints of a listing are to be served, and what is wrong with the others
-state, bindings         what AMS and the certificate service hold now, and the calls to the latter
+state                   what AMS and the certificate service hold now
 plan                    from both to the steps that are missing: pure, and nothing to do the second time
 vanished                who was provisioned and is no longer listed, and when to take nobody away
 carrying_out, access_lists

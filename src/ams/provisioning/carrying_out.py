@@ -7,7 +7,7 @@ from typing import Any
 
 from ams.client import wire
 from ams.client.errors import AlreadyExists, ClientError, Conflict, NotAuthenticated, NotFound, Unreachable
-from ams.provisioning import bindings as authn
+from ams.client.wire import authn
 from ams.provisioning.access_lists import change_list
 from ams.provisioning.plan import (
     Allow,
@@ -106,24 +106,15 @@ class CarryingOut:
 
     def _bind(self, step: Bind) -> bool:
         place = self._place
-        self._authn(
-            authn.create_binding(
-                authn.Binding(
-                    name=step.binding,
-                    service_uuid=place.service_uuid,
-                    host=place.host,
-                    auth_identifier=step.dn,
-                    unique_key=self._uuids[step.user],
-                )
-            )
-        )
+        uuid = self._uuids[step.user]
+        self._authn(authn.create_binding(step.binding, place.service_uuid, place.host, step.dn, uuid))
         return True
 
     def _alter(self, step: Alter) -> bool:
         uuid = self._uuids[step.user] if step.user else ""
         if not step.dn and uuid == self._bindings[step.binding].uuid:
             return False  # a user of the service who was no member here
-        self._authn(authn.update_binding(step.binding, auth_identifier=step.dn, unique_key=uuid))
+        self._authn(authn.update_binding(step.binding, auth_identifier=step.dn or None, unique_key=uuid or None))
         return True
 
     def _make_topic(self, step: MakeTopic) -> bool:

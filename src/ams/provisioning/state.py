@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from ams.client import wire
-from ams.client.wire import Call
+from ams.client.wire import Call, authn
 from ams.errors import BadSettings
-from ams.provisioning import bindings as authn
 
 T = TypeVar("T")
 
@@ -74,7 +73,7 @@ def find_place(authn_ask: Ask, project: str, service_type: str, host: str, servi
 
 def read_state(ams_ask: Ask, authn_ask: Ask, place: Place) -> State:
     """Ask for all of it; raise a `ClientError`."""
-    bound = authn_ask(authn.list_bindings(place.service_type, place.host)).bindings
+    bound = authn_ask(authn.list_host_bindings(place.service_type, place.host)).bindings
     project = place.project
     subscriptions = _every(ams_ask, lambda token: wire.list_subscriptions(project, page_size=_PAGE, page_token=token))
     topics = _every(ams_ask, lambda token: wire.list_topics(project, page_size=_PAGE, page_token=token))

@@ -1,6 +1,6 @@
 """One run: GOCDB is asked, the plan made and carried out, and made again if others changed the same meanwhile."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ams.errors import ServiceFailed
@@ -83,7 +83,7 @@ def provision(
         made = plan(served, state, role=wishes.role, consumer=wishes.consumer)
         report.failed = [*listed_failures, *made.failed]
         report.faults = [*listed_faults, *made.faults]
-        _look_for_vanished(report, state, wishes, whole=not listed_faults)
+        _look_for_vanished(report, state, wishes, made.users, whole=not listed_faults)
         steps = [*made.steps, *_removals(report, state, wishes)]
         if wishes.dry_run:
             report.steps = steps
@@ -108,8 +108,10 @@ def _read(feed: Feed, wishes: Wishes, report: Report, note: Callable[[str], None
         report.judged[service_type] = judge(listed, feed.site, email=wishes.email, own_topics=wishes.own_topics)
 
 
-def _look_for_vanished(report: Report, state: State, wishes: Wishes, *, whole: bool) -> None:
-    report.vanished = vanished(report.judged, state, own_topics=wishes.own_topics)
+def _look_for_vanished(
+    report: Report, state: State, wishes: Wishes, serving: Mapping[str, str], *, whole: bool
+) -> None:
+    report.vanished = vanished(report.judged, state, serving, own_topics=wishes.own_topics)
     if wishes.remove and report.vanished.who:
         report.kept = refusal(report.vanished, report.judged, whole=whole, most=wishes.max_removals)
 

@@ -3,7 +3,7 @@
 What provisioning made is known by its name. An endpoint that is listed, but not served now, has not vanished.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ams.provisioning.entitled import Judged
@@ -31,23 +31,26 @@ class Vanished:
         return list(dict.fromkeys([*self.users, *self.bindings, *(user for _, user in self.entries)]))
 
 
-def vanished(judged: Mapping[str, Judged], state: State, *, own_topics: bool = False) -> Vanished:
+def vanished(
+    judged: Mapping[str, Judged], state: State, serving: Mapping[str, str], *, own_topics: bool = False
+) -> Vanished:
     """Hold what was judged, by service type, against what there is.
 
-    `own_topics` says that endpoints have topics for themselves, and types have none.
+    `serving` names the user of each certificate, as it will be once the plan is carried out. `own_topics` says that
+    endpoints have topics for themselves, and types have none.
     """
     names = {name for each in judged.values() for name in each.names}
     dns = {dn for each in judged.values() for dn in each.dns}
     of_types = [name for name in {*state.members, *state.bindings} if _is_of_any(name, judged)]
     gone = {name for name in of_types if name not in names}
     bindings = sorted(name for name in gone if name in state.bindings and state.bindings[name].dn not in dns)
-    in_use = {each.uuid for each in state.bindings.values() if each.dn in dns}
-    users = sorted(name for name in gone if name in state.members and state.members[name].uuid not in in_use)
+    in_use = _in_use(dns, state, serving)
+    users = sorted(name for name in gone if name in state.members and name not in in_use)
     if own_topics:
         listed = {topic for each in judged.values() for topic in each.topics}
         topics = sorted(topic for topic in state.topics - listed if is_endpoints_topic(topic))
         return Vanished(tuple(users), tuple(bindings), topics=tuple(topics), provisioned=len(of_types))
-    entries = [each for name, found in judged.items() for each in _entries(name, found, state, users)]
+    entries = [each for name, found in judged.items() for each in _entries(name, found, state, serving, users)]
     return Vanished(tuple(users), tuple(bindings), tuple(entries), provisioned=len(of_types))
 
 
@@ -55,17 +58,22 @@ def _is_of_any(name: str, service_types: Iterable[str]) -> bool:
     return any(is_of_type(name, each) for each in service_types)
 
 
-def _entries(service_type: str, found: Judged, state: State, gone: Sequence[str]) -> list[tuple[str, str]]:
+def _in_use(dns: Collection[str], state: State, serving: Mapping[str, str]) -> set[str]:
+    """Return the members that certificates stand for, now or soon."""
+    uuids = {each.uuid for each in state.bindings.values() if each.dn in dns}
+    now = {name for name, member in state.members.items() if member.uuid in uuids}
+    return now | {serving[dn] for dn in dns if dn in serving}
+
+
+def _entries(
+    service_type: str, found: Judged, state: State, serving: Mapping[str, str], gone: Sequence[str]
+) -> list[tuple[str, str]]:
     topic = type_topic(service_type)
-    bound = {each.uuid for each in state.bindings.values() if each.dn in found.dns}
+    staying = found.names | _in_use(found.dns, state, serving) | set(gone)
     return [
         (topic, name)
         for name, member in sorted(state.members.items())
-        if topic in member.topics
-        and is_of_endpoint(name)
-        and name not in found.names
-        and name not in gone
-        and member.uuid not in bound
+        if topic in member.topics and is_of_endpoint(name) and name not in staying
     ]
 
 

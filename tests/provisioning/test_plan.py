@@ -115,9 +115,9 @@ def test_an_endpoint_of_clouds_gets_a_topic_and_a_subscription_for_itself() -> N
         Join(user=user, email="grid@example.org"),
         Bind(binding=user, dn="CN=nova.example.org,O=Example,C=GR", user=user),
         MakeTopic(topic=name),
+        Allow(kind=Kind.TOPIC, name=name, users=(user,)),
         MakeSubscription(subscription=name, topic=name),
         Allow(kind=Kind.SUBSCRIPTION, name=name, users=("reader",)),
-        Allow(kind=Kind.TOPIC, name=name, users=(user,)),
     ]
 
 

@@ -284,9 +284,11 @@ def test_clouds_get_a_topic_and_a_subscription_each(
     assert certificates.bindings[user]["auth_identifier"] == "CN=nova.example.org,O=Example,C=GR"
     assert provision(*command, reader).out.startswith("nothing to do\n")
 
-    lists(NOVA, endpoint("x.example.org", service_type=NOVA))
-    later = provision(*command, "nobody", "--dry-run", "-o", "json")
+    lists(NOVA, endpoint("x.example.org", service_type=NOVA, primary_key="5G0"))
+    later = provision(*command, "nobody", "-o", "json")
     assert later.json["vanished"]["topics"] == [topic]
+    assert (later.code, later.json["failed"][0]["host"]) == (1, "x.example.org")
+    assert project.on_list("SITE_SITE-A_ENDPOINT_5G0") == ["org-openstack-nova---x-example-org---SITE-A"]
 
 
 def test_the_scripts_configuration_is_taken_as_it_is(

@@ -187,27 +187,28 @@ def _serve(each: Entitled, bound: _Bound, made: Plan, role: str) -> None:
 def _give_topics(served: Sequence[Entitled], state: State, made: Plan, consumer: str) -> None:
     """Plan topics, subscriptions and access lists (steps 11a and 11b)."""
     allowed: dict[str, dict[str, None]] = {}
-    subscriptions: dict[str, Entitled] = {}
+    owners: dict[str, Entitled] = {}
     for each in served:
         if each.dn in made.users:
             allowed.setdefault(each.topic, {})[made.users[each.dn]] = None
-            subscriptions |= {each.subscription: each} if each.subscription else {}
-    for name, each in subscriptions.items():
-        _give_subscription(name, each, state, made, consumer)
+            owners |= {each.topic: each} if each.subscription else {}
     for topic, users in allowed.items():
-        if topic not in state.topics and topic not in subscriptions:
+        owner = owners.get(topic)
+        if owner is None and topic not in state.topics:
             made.faults.append(f"there is no topic {topic} (ams topics create {topic})")
             continue
+        endpoint = str(owner.endpoint) if owner else ""
+        if topic not in state.topics:
+            made.steps.append(MakeTopic(endpoint=endpoint, topic=topic))
         missing = tuple(user for user in users if not _is_on_list(user, topic, state))
-        owner = str(subscriptions[topic].endpoint) if topic in subscriptions else ""
         if missing:
-            made.steps.append(Allow(endpoint=owner, kind=Kind.TOPIC, name=topic, users=missing))
+            made.steps.append(Allow(endpoint=endpoint, kind=Kind.TOPIC, name=topic, users=missing))
+        if owner:
+            _give_subscription(owner, state, made, consumer)
 
 
-def _give_subscription(name: str, each: Entitled, state: State, made: Plan, consumer: str) -> None:
-    endpoint = str(each.endpoint)
-    if each.topic not in state.topics:
-        made.steps.append(MakeTopic(endpoint=endpoint, topic=each.topic))
+def _give_subscription(each: Entitled, state: State, made: Plan, consumer: str) -> None:
+    endpoint, name = str(each.endpoint), each.subscription
     if state.subscriptions.get(name, each.topic) != each.topic:
         told = f"subscription {name} is one to {state.subscriptions[name] or 'a topic that is gone'}"
         made.failed.append(LeftOut(each.endpoint, Reason.FAILED, told))

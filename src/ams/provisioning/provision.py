@@ -104,7 +104,7 @@ def _read(feed: Feed, wishes: Wishes, report: Report, note: Callable[[str], None
         except ServiceFailed as error:
             report.faults.append(f"endpoints of {service_type}: {error.message}")
             continue
-        note(f"{service_type}: {len(listed)} endpoints are listed")
+        note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
         report.judged[service_type] = judge(listed, feed.site, email=wishes.email, own_topics=wishes.own_topics)
 
 

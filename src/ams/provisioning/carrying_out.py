@@ -62,6 +62,8 @@ class CarryingOut:
         self._role = role
         self._tell = tell
         self._broken: set[str] = set()
+        self._outside: set[str] = set()
+        """Users who should have joined and could not."""
 
     def run(self, steps: Sequence[Step]) -> Outcome:
         """Do all that can be done."""
@@ -90,7 +92,9 @@ class CarryingOut:
 
     def _join(self, step: Join) -> bool:
         # The answer holds a token when the user is new. Whoever has the certificate gets it, and nobody else.
+        self._outside.add(step.user)
         self._uuids[step.user] = self._joined(step).uuid
+        self._outside.remove(step.user)
         return True
 
     def _joined(self, step: Join) -> wire.User:
@@ -130,7 +134,7 @@ class CarryingOut:
         return True
 
     def _allow(self, step: Allow) -> bool:
-        users = [user for user in step.users if user in self._uuids]  # whoever could not join is not let in
+        users = [user for user in step.users if user not in self._outside]
         if users:
             change_list(self._ams, self._place.project, step.kind, step.name, add=users)
         return bool(users)

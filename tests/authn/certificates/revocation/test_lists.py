@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
 from ams.errors import CertificateRefused, Unavailable
 from ams.push.guard import Guard
 from tests.authn.certificates.conftest import Site, World, presented
@@ -284,3 +287,20 @@ async def test_a10_in_development_nothing_is_fetched_for_a_certificate_of_anybod
 
     await site.check(leaf, trust_unknown_cas=True)
     assert not publishing.asked
+
+
+USERS = scope(only_contains_user_certs=True)
+CRL = Authority.make("Test Root").crl(range(1, 4), reason=x509.ReasonFlags.superseded, extensions=[USERS])
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(CRL) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a10_changed_bytes_of_a_list_raise_nothing_unexpected(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(CRL)
+    for place, value in changes:
+        data[place] = value
+    try:
+        found = RevocationList.read(bytes(data), "odd")
+    except UnreadableList:
+        return
+    assert isinstance(found.revokes(1), bool)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
@@ -82,7 +82,7 @@ class Credentials:
     """A certificate and its key."""
 
     certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
     @property
     def pem(self) -> bytes:
@@ -164,6 +164,7 @@ class Authority(Credentials):
         whole = certificate.public_bytes(Encoding.DER)
         algorithm = bytes.fromhex("300a06082a8648ce3d040302")  # ecdsa-with-SHA256
         assert algorithm in whole
+        assert isinstance(self.key, ec.EllipticCurvePrivateKey)
         signature = self.key.sign(body, ec.ECDSA(hashes.SHA256()))
         return x509.load_der_x509_certificate(der(0x30, body + algorithm + der(0x03, b"\x00" + signature)))
 

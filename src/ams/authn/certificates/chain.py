@@ -15,8 +15,8 @@ from ams.clock import Milliseconds
 MOST_PRESENTED = 16
 """Certificates of those a client sends beside its own that are looked at."""
 
-_NO_ISSUER = {2, 20, 21}
-"""OpenSSL's codes of a chain that leads nowhere."""
+_NO_ISSUER = {2, 19, 20, 21}
+"""OpenSSL's codes of a chain that leads nowhere, or to a stranger who signs itself."""
 _UNTRUSTED = "Your certificate is not of a CA that is trusted here"
 _TEXTS = {
     2: _UNTRUSTED,

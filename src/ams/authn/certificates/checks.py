@@ -16,7 +16,7 @@ from ams.authn.certificates import refusals
 from ams.authn.certificates.chain import check_dates, verified_chain
 from ams.authn.certificates.hosts import HostCheck
 from ams.authn.certificates.proxies import check_no_proxy
-from ams.authn.certificates.reading import Facts, read
+from ams.authn.certificates.reading import Facts, read_leaf
 from ams.authn.certificates.refusals import Refusal
 from ams.authn.certificates.revocation.fetched import FetchedLists
 from ams.authn.certificates.revocation.fetching import Fetcher
@@ -183,7 +183,7 @@ class CertificateChecks:
 
     async def _looked_at(self, presented: Presented, trust: Trust, address: str) -> int:
         """Look at a certificate; return until when it is good, in milliseconds since the epoch."""
-        leaf = read(presented.leaf)
+        leaf = read_leaf(presented.leaf)
         now = self._clock.wall()
         options = self._options
         if options.trust_unknown_cas and not options.verify_certificate:

@@ -64,14 +64,20 @@ def read(certificate: x509.Certificate) -> Facts:
             )
         except Exception as error:  # a parser's: of many kinds, and what a client sends decides which
             raise Refusal(refusals.UNREADABLE, "Your certificate cannot be read") from error
+    return facts
+
+
+def read_leaf(certificate: x509.Certificate) -> Facts:
+    """Read a client's certificate; raise `Refusal` when it cannot be read, or its subject cannot be written down."""
+    facts = read(certificate)
     if not all(_is_text(each.value) for each in facts.subject):
         raise Refusal(refusals.UNREADABLE, "Your certificate has a subject that cannot be read")
     return facts
 
 
 def subject_of(certificate: x509.Certificate) -> x509.Name:
-    """Return the subject; raise `Refusal` when it cannot be read."""
-    return read(certificate).subject
+    """Return a client's subject; raise `Refusal` when it cannot be read."""
+    return read_leaf(certificate).subject
 
 
 def milliseconds(moment: datetime.datetime) -> Milliseconds:

@@ -20,6 +20,7 @@ from OpenSSL import crypto
 
 from ams.authn.certificates.reading import quietly
 from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
+from ams.authn.certificates.revocation.sharing import Shared
 from ams.clock import Clock
 
 logger = structlog.get_logger("ams.authn.certificates")
@@ -64,16 +65,14 @@ class TrustFolder:
         self._contents: dict[str, _Content] = {}
         self._trust = Trust()
         self._looked_at: int | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._looking: Shared[str, None] = Shared()
         self._reading = threading.Lock()
         self.reload()
 
     async def current(self) -> Trust:
         """Return what the folder holds, at most a second ago."""
         if self._is_due():
-            if self._looking is None:
-                self._looking = asyncio.create_task(self._look())
-            await asyncio.shield(self._looking)
+            await self._looking.result("", self._look)
         return self._trust
 
     def reload(self) -> Trust:
@@ -104,10 +103,7 @@ class TrustFolder:
         return self._looked_at is None or self._clock.monotonic() - self._looked_at >= LOOK_EVERY
 
     async def _look(self) -> None:
-        try:
-            await asyncio.to_thread(self.reload)
-        finally:
-            self._looking = None
+        await asyncio.to_thread(self.reload)
 
     def _read(self) -> dict[str, _Content]:
         """Read the files that are new or have another stamp, and take over the others."""

@@ -304,3 +304,21 @@ def test_a10_changed_bytes_of_a_list_raise_nothing_unexpected(changes: list[tupl
     except UnreadableList:
         return
     assert isinstance(found.revokes(1), bool)
+
+
+async def test_a10_a_login_that_gives_up_does_not_end_a_fetch_for_others(
+    site: Site, world: World, publishing: Publishing
+) -> None:
+    publishing.puts("/root.crl", world.root.crl())
+    publishing.held.clear()
+    checks = site.checks()
+    first = asyncio.create_task(checks.check(presented(world.jane), "127.0.0.1", verify_host=False))
+    await asyncio.sleep(0.01)
+    second = asyncio.create_task(checks.check(presented(world.jane), "127.0.0.1", verify_host=False))
+    await asyncio.sleep(0)
+    first.cancel()
+    publishing.held.set()
+
+    await second
+    assert first.cancelled()
+    assert publishing.asked["/root.crl"] == 1

@@ -3,12 +3,16 @@
 from collections.abc import Callable
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from ams.errors import CertificateRefused, Unavailable
 from tests.authn.certificates.conftest import Site, World, presented
-from tests.support.authorities import DAY, NOW, Authority, Credentials
+from tests.support.authorities import DAY, NOW, Authority, Credentials, name_of
 from tests.support.publishing import Publishing
 
 GOOD, REVOKED, UNKNOWN = ocsp.OCSPCertStatus.GOOD, ocsp.OCSPCertStatus.REVOKED, ocsp.OCSPCertStatus.UNKNOWN
@@ -125,3 +129,18 @@ async def test_a11_an_answer_that_is_not_to_be_believed_is_none(
 async def test_a11_without_ocsp_such_a_certificate_has_nobody_to_be_asked(site: Site, leaf: Credentials) -> None:
     with pytest.raises(CertificateRefused, match="No CRLDistributionPoints found"):
         await site.check(leaf, ocsp=False)
+
+
+async def test_a11_an_answer_signed_with_rsa_is_believed(
+    site: Site, world: World, publishing: Publishing, leaf: Credentials
+) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    use = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.OCSP_SIGNING])
+    charged = (
+        x509.CertificateBuilder(name_of("Test Root"), name_of("Responder"), key.public_key(), 5, NOW - DAY, NOW + DAY)
+        .add_extension(use, critical=False)
+        .sign(world.root.key, hashes.SHA256())
+    )
+    publishing.puts(PATH, world.root.ocsp(leaf.certificate, responder=Credentials(charged, key)))
+
+    await site.check(leaf)

@@ -6,4 +6,5 @@ fetched     lists by URL, kept until they end, and fetched again before
 responders  OCSP: asking a CA about one certificate
 status      from a chain to what is known of each certificate in it, and what is done when it is not known
 doubts      why it is not known
+sharing     one task for all who want the same
 """

@@ -21,6 +21,7 @@ from ams.authn.certificates.revocation import doubts
 from ams.authn.certificates.revocation.doubts import Doubt
 from ams.authn.certificates.revocation.fetching import Fetcher, NotFetched, TooMuch
 from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
+from ams.authn.certificates.revocation.sharing import Shared
 from ams.clock import Clock, Milliseconds
 from ams.files import Disk, write_whole
 
@@ -71,7 +72,7 @@ class FetchedLists:
         self._clock = clock
         self._folder = os.path.join(data_folder, FOLDER) if data_folder else ""
         self._known: OrderedDict[Key, Found] = OrderedDict()
-        self._going_on: dict[Key, asyncio.Task[Found]] = {}
+        self._going_on: Shared[Key, Found] = Shared()
         self._upkeep: asyncio.Task[None] | None = None
         self.changes = 0
         """How often a list was replaced by another."""
@@ -82,7 +83,7 @@ class FetchedLists:
         found = self._known.get(key)
         now = self._clock.wall()
         if found is None or now >= found.again_at:
-            return await asyncio.shield(self._fetch(key, issuer))
+            return await self._fetch(key, issuer)
         self._known[key] = replace(found, used_at=now)
         self._known.move_to_end(key)
         return found
@@ -102,20 +103,16 @@ class FetchedLists:
 
     async def close(self) -> None:
         """Stop fetching."""
-        tasks = [*self._going_on.values(), *([self._upkeep] if self._upkeep else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            await asyncio.gather(self._upkeep, return_exceptions=True)
+        await self._going_on.close()
 
-    def _fetch(self, key: Key, issuer: Facts) -> "asyncio.Task[Found]":
+    async def _fetch(self, key: Key, issuer: Facts) -> Found:
         """Fetch once for all who want it."""
-        task = self._going_on.get(key)
-        if task is None:
-            task = self._going_on[key] = asyncio.create_task(self._fetched(key, issuer))
-            task.add_done_callback(lambda _: self._going_on.pop(key, None))
         if self._upkeep is None:
             self._upkeep = asyncio.create_task(self._keep_up())
-        return task
+        return await self._going_on.result(key, lambda: self._fetched(key, issuer))
 
     async def _fetched(self, key: Key, issuer: Facts) -> Found:
         before = self._known.get(key)

@@ -1,6 +1,5 @@
 """OCSP responders: a CA asked about one certificate, when it publishes no list (contract 15, A11; RFC 6960)."""
 
-import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from ams.authn.certificates.reading import Facts, milliseconds, read
 from ams.authn.certificates.revocation import doubts
 from ams.authn.certificates.revocation.fetching import Fetcher, NotFetched
 from ams.authn.certificates.revocation.lists import EARLY
+from ams.authn.certificates.revocation.sharing import Shared
 from ams.clock import Clock
 
 logger = structlog.get_logger("ams.authn.certificates")
@@ -70,7 +70,7 @@ class Responders:
         self._fetcher = fetcher
         self._clock = clock
         self._answers: OrderedDict[tuple[bytes, int], Answer] = OrderedDict()
-        self._going_on: dict[tuple[bytes, int], asyncio.Task[Answer]] = {}
+        self._going_on: Shared[tuple[bytes, int], Answer] = Shared()
 
     async def ask(self, certificate: Facts, issuer: Facts) -> Answer:
         """Return what one of the certificate's responders says; raise `Doubt` when none says anything to believe."""
@@ -78,21 +78,14 @@ class Responders:
         answer = self._answers.get(key)
         if answer is not None and self._clock.wall() < answer.until:
             return answer
-        task = self._going_on.get(key)
-        if task is None:
-            task = self._going_on[key] = asyncio.create_task(self._asked(certificate, issuer))
-            task.add_done_callback(lambda _: self._going_on.pop(key, None))
-        answer = self._answers[key] = await asyncio.shield(task)
+        answer = self._answers[key] = await self._going_on.result(key, lambda: self._asked(certificate, issuer))
         if len(self._answers) > REMEMBERED:
             self._answers.popitem(last=False)
         return answer
 
     async def close(self) -> None:
         """Stop asking."""
-        tasks = list(self._going_on.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._going_on.close()
 
     async def _asked(self, certificate: Facts, issuer: Facts) -> Answer:
         urls = responder_urls(certificate)

@@ -1,0 +1,35 @@
+"""Sharing: one task for all who want the same. Who stops waiting does not end it for the others."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
+
+
+class Shared(Generic[Key, Result]):
+    """Tasks that are going on, by what they are for."""
+
+    def __init__(self) -> None:
+        self._going_on: dict[Key, asyncio.Task[Result]] = {}
+
+    async def result(self, key: Key, begin: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Return what the task for `key` returns, or raise what it raises; `begin` it if there is none."""
+        task = self._going_on.get(key)
+        if task is None:
+            task = self._going_on[key] = asyncio.create_task(begin())
+            task.add_done_callback(lambda done: self._ended(key, done))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """End all of them."""
+        tasks = list(self._going_on.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, key: Key, task: "asyncio.Task[Result]") -> None:
+        self._going_on.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # looked at, so that one nobody waits for any more is not complained about

@@ -108,7 +108,7 @@ def test_a19_changed_bytes_of_a_signed_certificate_raise_nothing_but_refusals(
     try:
         with quietly():
             odd = AUTHORITY.signs_changed(FULL, BODY, bytes(body))
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         return  # no certificate for any reader: the session has none then
     for options in (
         site_of_all,

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from ams.audit.table import guards
+
 revision = "0001"
 down_revision = None
 
@@ -133,6 +135,13 @@ def _keys() -> None:
 
 def _audit() -> None:
     op.create_table(
+        "authn_audit_prunings",
+        sa.Column("number", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False, comment=_MOMENT),
+        sa.Column("until", sa.BigInteger(), nullable=False, comment=f"{_MOMENT}: what is older may go"),
+        sa.PrimaryKeyConstraint("number", name="authn_audit_prunings_key"),
+    )
+    op.create_table(
         "authn_audit",
         sa.Column("number", sa.Integer(), autoincrement=True, nullable=False),
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -152,6 +161,8 @@ def _audit() -> None:
     )
     op.create_index("authn_audit_by_at", "authn_audit", ["at"])
     op.create_index("authn_audit_by_actor", "authn_audit", ["actor"])
+    for statement in guards("authn_audit", op.get_bind().dialect.name):
+        op.execute(statement)
 
 
 def _outcomes() -> None:

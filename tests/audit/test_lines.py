@@ -18,7 +18,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "audit.jsonl")
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(actor=TEXT, resource=TEXT, reason=TEXT, at=st.integers(-(10**9), 10**9), times=st.integers(1, 10**6))
 def test_what_is_written_can_be_read_and_is_one_line(
     actor: str, resource: str, reason: str, at: int, times: int
@@ -77,7 +77,7 @@ def test_what_was_not_taken_is_offered_again(path: str) -> None:
     assert lines.unread() == []
 
 
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 @given(lengths=st.lists(st.integers(0, 40_000), max_size=8))
 def test_portions_from_the_end_are_all_events_in_order(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int]

@@ -102,13 +102,17 @@ class FileTrail:
             self._unwritten = deque((each for each in self._unwritten if each.id not in added), UNWRITTEN)
 
     async def _follow(self) -> None:
+        is_behind = False
         while True:
             await self._news.wait()
             self._news.clear()
             try:
                 await self.bring_in()
+                is_behind = False
             except (AmsError, OSError) as error:
-                await logger.awarning("audit.table_behind", reason=str(error))
+                if not is_behind:  # once, however long it lasts
+                    await logger.awarning("audit.table_behind", reason=str(error))
+                is_behind = True
                 self._news.set()
             await asyncio.sleep(BATCH_SECONDS)
 

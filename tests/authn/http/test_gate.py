@@ -3,12 +3,14 @@
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from ams.authn.http.gate import AmsUsers, key_of
 from ams.database.database import sqlite_url
 from ams.errors import ServiceFailed
 from tests.support.authn import ADDRESS, MANAGEMENT_KEY, Service, error, open_service
+from tests.support.served import served
 
 WRONG = (401, "Wrong Credentials")
 
@@ -124,3 +126,17 @@ async def test_what_ams_says_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch
     now[0] += 10
     await users.named("t")
     assert asked == ["t", "other", "t"]
+
+
+async def test_a_real_ams_says_whose_a_token_is(tmp_path: Path) -> None:
+    with served(tmp_path / "ams") as ams:
+        async with httpx.AsyncClient(
+            base_url=ams.run.base_url, headers={"x-api-key": ams.token}, trust_env=False
+        ) as client:
+            ben = (await client.post("/v1/users/ben", json={"service_roles": ["push_worker"]})).json()["token"]
+        users = AmsUsers(ams.run.base_url)
+        admin = await users.named(ams.token)
+        assert admin is not None
+        assert admin[1]
+        assert await users.named(ben) == ("ben", False)
+        assert await users.named("0" * 64) is None

@@ -1,6 +1,9 @@
 """Contract 5 on both engines."""
 
+from pathlib import Path
+
 from ams.authn.service_types import Supported
+from ams.database.database import sqlite_url
 from tests.support.authn import HOST, Service, error, open_service
 
 GOOD = {"name": "ams", "hosts": [HOST], "auth_types": ["x509"], "auth_method": "headers", "type": "ams"}
@@ -117,10 +120,10 @@ async def test_a14_oidc_is_refused_while_nobody_checks_it(quick: Service) -> Non
     assert error(await quick.call("POST", "/bindings/b", body)) == refused
 
 
-async def test_a_kind_the_settings_allow_and_nobody_wrote_is_told(url: str) -> None:
-    if not url.startswith("sqlite"):
-        return
-    async with open_service(url, supported=Supported(("x509",), ("pin",), ("ams",))) as service:
+async def test_a_kind_the_settings_allow_and_nobody_wrote_is_told(tmp_path: Path) -> None:
+    async with open_service(
+        sqlite_url(str(tmp_path / "authn.db")), supported=Supported(("x509",), ("pin",), ("ams",))
+    ) as service:
         await service.service_type(auth_method="pin")
         answer = await service.call("POST", "/service-types/ams/authm", b"no json")
     assert error(answer) == (500, "Internal Error: Type is supported but not found")

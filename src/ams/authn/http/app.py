@@ -176,7 +176,7 @@ class AuthnApp:
 
         async def admit() -> None:
             caller = request.caller = await self._gate.admit(headers, query, peer.address)
-            if (row.changes and not caller.changes) or (row.of_keys and not caller.keys):
+            if not caller.looks or (row.changes and not caller.changes) or (row.of_keys and not caller.keys):
                 raise NotAllowed
 
         async def body() -> bytes:

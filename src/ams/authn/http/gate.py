@@ -14,7 +14,7 @@ from ams.attempts import Attempts
 from ams.authn.store import Store
 from ams.authn.values import READ
 from ams.client import AsyncClient, errors, wire
-from ams.errors import NotAllowed, NotAuthenticated, RateLimited, ServiceFailed, ServiceTimeout
+from ams.errors import NotAuthenticated, RateLimited, ServiceFailed, ServiceTimeout
 
 Header = tuple[bytes, bytes]
 
@@ -36,10 +36,12 @@ class Caller:
     """Who may do something here."""
 
     name: str
-    changes: bool
-    """Whether things may be changed, not only looked at."""
-    keys: bool
-    """Whether keys may be made and revoked."""
+    looks: bool = True
+    """Whether things may be looked at."""
+    changes: bool = False
+    """Whether they may be changed."""
+    keys: bool = False
+    """Whether keys may be made and revoked, and the audit log be read."""
 
 
 class Users(Protocol):
@@ -104,8 +106,8 @@ class Gate:
     async def admit(self, headers: Sequence[Header], query: bytes, address: str) -> Caller:
         """Return who asks.
 
-        Raises `RateLimited`, `NotAuthenticated` without a key that is known, `NotAllowed` for users of AMS that are no
-        service administrators, `ServiceFailed` while it cannot be asked of whom a key is.
+        A user of AMS who is no service administrator is somebody who may do nothing. Raises `RateLimited`,
+        `NotAuthenticated` without a key that is known, `ServiceFailed` while it cannot be asked of whom a key is.
         """
         self._attempts.check(address)
         given = key_of(headers, query)
@@ -122,10 +124,9 @@ class Gate:
         if not key_of(headers, query):
             return False
         try:
-            await self.admit(headers, query, address)
-        except (NotAuthenticated, NotAllowed, RateLimited, ServiceFailed):
+            return (await self.admit(headers, query, address)).looks
+        except (NotAuthenticated, RateLimited, ServiceFailed):
             return False
-        return True
 
     async def _caller(self, given: str) -> Caller | None:
         if hmac.compare_digest(_digest(given), self._management_key):
@@ -142,9 +143,7 @@ class Gate:
         if user is None:
             return None
         name, administers = user
-        if not administers:
-            raise NotAllowed
-        return Caller(name, changes=True, keys=True)
+        return Caller(name, looks=administers, changes=administers, keys=administers)
 
 
 def key_of(headers: Sequence[Header], query: bytes) -> str:

@@ -4,6 +4,7 @@ settings, json_config   what can be set, by flags, environment, TOML, or the ref
 values                  service types, auth methods, bindings, keys; who asks, and what was presented
 certificates/           chain, dates, usage, revocation, hosts: is this certificate to be believed now
 store/                  tables on SQLite or PostgreSQL, and the records in them
+rules                   what all of these must keep, and the texts it is told in
 asking, services        asks a service for the token of one of its users
 service_types, auth_methods, bindings, keys
                         what an administrator does (contract 5 to 7)

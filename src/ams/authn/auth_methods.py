@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ams.authn.checks import (
+from ams.authn.rules import (
     AUTH_METHOD_GONE,
     empty,
     invalid,

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 
 from ams import distinguished_names
-from ams.authn.checks import (
+from ams.authn.rules import (
     BINDING_GONE,
     invalid,
     known_service_type,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ams.authn.checks import require_fields, require_name, require_supported
+from ams.authn.rules import require_fields, require_name, require_supported
 from ams.authn.store import Store
 from ams.authn.values import READ, WRITE, Key
 from ams.errors import NotFound

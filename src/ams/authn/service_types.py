@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from ams.authn.checks import (
+from ams.authn.rules import (
     SERVICE_TYPE_GONE,
     empty,
     known_service_type,

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
+from ams.authn.rules import AUTH_METHOD_GONE, SERVICE_TYPE_GONE
 from ams.authn.store import service_types
 from ams.authn.store.forgetting import FORGET_METHODS, METHODS
 from ams.authn.store.paging import Page, PageRequest, read_page
@@ -17,8 +18,6 @@ from ams.database.cache import Cache
 from ams.database.database import Database
 from ams.errors import AlreadyExists, Conflict, NotFound
 from ams.secrets import Secrets
-
-GONE = "Auth method was not found"
 
 Types = Callable[[str], ServiceType | None]
 """Finds a service type by its uuid, in the transaction that something is changed in."""
@@ -82,7 +81,7 @@ class AuthMethodRecords:
         def work(connection: Connection) -> AuthMethod:
             row = connection.execute(select(auth_methods).where(own)).first()
             if row is None:
-                raise NotFound(GONE)
+                raise NotFound(AUTH_METHOD_GONE)
             present = self._auth_method(row)
             changed = change(present, lambda service: service_types.by_uuid(connection, service))
             changed = replace(changed, updated_on=now)
@@ -132,7 +131,7 @@ def _require_kind(connection: Connection, wanted: AuthMethod) -> None:
     """An auth method of another kind than its service type's would never be found right."""
     service_type = service_types.by_uuid(connection, wanted.service_uuid)
     if service_type is None:
-        raise NotFound(service_types.GONE)
+        raise NotFound(SERVICE_TYPE_GONE)
     if service_type.auth_method != wanted.type:
         raise Conflict(f"service-type {service_type.name} has auth_method: {service_type.auth_method}")
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, or_, select, update
 
+from ams.authn.rules import BINDING_GONE
 from ams.authn.store import service_types
 from ams.authn.store.auth_methods import Types
 from ams.authn.store.forgetting import BINDING
@@ -23,8 +24,6 @@ from ams.database.cache import Cache
 from ams.database.database import Database
 from ams.database.invalidation import Forget
 from ams.errors import AlreadyExists, NotFound
-
-GONE = "Binding was not found"
 
 Change = Callable[[Binding, Types], Binding]
 """Makes the new state of the present one; what it raises leaves everything as it was."""
@@ -77,7 +76,7 @@ class BindingRecords:
         while True:
             known = await self.find(name)
             if known is None:
-                raise NotFound(GONE)
+                raise NotFound(BINDING_GONE)
             changed = await self._database.write(_changing(known, now, change), _forget(known))
             if changed is not None:
                 return changed

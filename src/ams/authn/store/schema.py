@@ -2,6 +2,7 @@
 
 from sqlalchemy import MetaData
 
+from ams.authn.rules import HOST_GONE
 from ams.authn.store.tables import METADATA, TAKEN, VERSION
 from ams.database.schema import NAMING, Schema, outcomes_table
 
@@ -13,7 +14,7 @@ AUTHN = Schema(
     shared=SHARED,
     outcomes=outcomes_table("authn_outcomes", SHARED),
     taken=TAKEN,
-    absent="Host was not found",
+    absent=HOST_GONE,
     migrations="ams.authn.store:migrations",
     version=VERSION,
     head="0001",

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
+from ams.authn.rules import SERVICE_TYPE_GONE
 from ams.authn.store.forgetting import FORGET_TYPES, TYPES
 from ams.authn.store.paging import Page, PageRequest, read_page
 from ams.authn.store.tables import auth_methods, bindings, hosts, service_types
@@ -16,8 +17,6 @@ from ams.clock import Milliseconds
 from ams.database.cache import Cache
 from ams.database.database import Database
 from ams.errors import AlreadyExists, Conflict, NotFound
-
-GONE = "Service-type was not found"
 
 Change = Callable[[ServiceType], ServiceType]
 """Makes the new state of the present one; what it raises leaves everything as it was."""
@@ -69,7 +68,7 @@ class ServiceTypeRecords:
         def work(connection: Connection) -> ServiceType:
             present = by_uuid(connection, uuid)
             if present is None:
-                raise NotFound(GONE)
+                raise NotFound(SERVICE_TYPE_GONE)
             changed = replace(change(present), updated_on=now)
             if changed.name != present.name:
                 _require_free(connection, changed)

@@ -22,10 +22,10 @@ from demo.service import Service
 OK, FAILED, INTERRUPTED = 0, 1, 130
 CONSUMER = "collector"
 REFUSED = {
-    "withdrawn.example.org": (403, "Your certificate has been revoked"),
-    "expired.example.org": (403, "Your certificate has expired"),
-    "unbound.example.org": (404, "Binding was not found"),
-    "stranger.example.org": (403, "Your certificate "),
+    "withdrawn": (403, "Your certificate has been revoked"),
+    "expired": (403, "Your certificate has expired"),
+    "unbound": (404, "Binding was not found"),
+    "stranger": (403, "Your certificate is not of a CA that is trusted here"),
 }
 """Who is refused, the code, and how the text begins."""
 
@@ -37,7 +37,7 @@ def main() -> int:
     folder.mkdir(exist_ok=True)
     try:
         with service.running(folder / "ams-data", _ams_port(), "--ops-port", "0") as ams:
-            return _run(ams, folder.absolute(), [f"site-{n}.example.org" for n in range(options.sites)], options.each)
+            return _run(ams, folder.absolute(), [f"site-{n}" for n in range(options.sites)], options.each)
     except (ClientError, AmsException, httpx.HTTPError, service.DidNotStart) as failure:
         print(f"certificates-demo: {failure}", file=sys.stderr)
         return FAILED
@@ -62,7 +62,7 @@ def _run(ams: Service, folder: Path, sites: list[str], each: int) -> int:
         published = _publish(ports, certificates, sites, each)
         received = working.collect(working.log_in(ports, certificates[CONSUMER]))
         print(f"The collector logged in and pulled {len(received)} messages.\n\nOthers try:")
-        refused = sum(_is_refused(ports, certificates[host], host) for host in REFUSED)
+        refused = sum(_is_refused(ports, certificates[name], name) for name in REFUSED)
     whole = sorted(received) == sorted(published)
     if not whole:
         print("certificates-demo: what came out is not what went in", file=sys.stderr)
@@ -76,10 +76,10 @@ def _run(ams: Service, folder: Path, sites: list[str], each: int) -> int:
 def _certificates(folder: Path, sites: list[str]) -> dict[str, Credentials]:
     """Make a certificate for everybody, and the folder of authorities."""
     known, unknown = Authority("Example Grid CA", folder), Authority("Somebody's CA", folder)
-    certificates = {host: known.certificate_of(host) for host in (*sites, CONSUMER, *REFUSED)}
-    certificates["expired.example.org"] = known.certificate_of("expired.example.org", expired=True)
-    certificates["stranger.example.org"] = unknown.certificate_of("stranger.example.org")
-    known.publish(folder / "authorities", [certificates["withdrawn.example.org"].certificate])
+    certificates = {name: known.certificate_of(name) for name in (*sites, CONSUMER, *REFUSED)}
+    certificates["expired"] = known.certificate_of("expired", expired=True)
+    certificates["stranger"] = unknown.certificate_of("stranger")
+    known.publish(folder / "authorities", [certificates["withdrawn"].certificate])
     return certificates
 
 
@@ -87,10 +87,10 @@ def _bind(ams: Service, authn: Service, certificates: dict[str, Credentials], uu
     """Bind everybody's certificate to their user, and those of others but one to the user of the first site."""
     administrator = Administrator(authn, ams)
     administrator.add_service(ams, tenancy.make_service_user(ams))
-    bound = {host: uuids.get(host, next(iter(uuids.values()))) for host in certificates}
-    del bound["unbound.example.org"]
-    for host, uuid in bound.items():
-        administrator.bind(host, certificates[host], uuid)
+    bound = {name: uuids.get(name, next(iter(uuids.values()))) for name in certificates}
+    del bound["unbound"]
+    for name, uuid in bound.items():
+        administrator.bind(name, certificates[name], uuid)
     administrator.close()
     print(f"{len(bound)} certificates are bound to users.\n", flush=True)
 
@@ -105,14 +105,14 @@ def _publish(ports: Ports, certificates: dict[str, Credentials], sites: list[str
     return published
 
 
-def _is_refused(ports: Ports, credentials: Credentials, host: str) -> bool:
+def _is_refused(ports: Ports, credentials: Credentials, name: str) -> bool:
     """Show how a login ends; return whether it was refused as it should be."""
-    code, text = REFUSED[host]
+    code, text = REFUSED[name]
     error = working.refusal(ports, credentials)
     if error is None:
-        print(f"  {host} logged in")
+        print(f"  {name} logged in")
         return False
-    print(f"  {host}: {error.code} {error.msg}")
+    print(f"  {name}: {error.code} {error.msg}")
     said: str = error.msg
     return bool(error.code == code and said.startswith(f"While trying the [auth_x509]: {text}"))
 

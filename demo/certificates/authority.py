@@ -37,8 +37,9 @@ class Authority:
             self._key, hashes.SHA256()
         )
 
-    def certificate_of(self, host: str, *, expired: bool = False) -> Credentials:
-        """Sign a certificate for a host, which may be one whose time is over."""
+    def certificate_of(self, name: str, *, expired: bool = False) -> Credentials:
+        """Sign a certificate for the host of somebody, which may be one whose time is over."""
+        host = f"{name}.example.org"
         key = ec.generate_private_key(ec.SECP256R1())
         until = _now() - _HOUR if expired else _now() + _YEAR
         certificate = (

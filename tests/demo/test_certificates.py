@@ -28,8 +28,8 @@ def test_the_library_logs_in_with_certificates_and_others_are_refused(tmp_path: 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert LAST_LINE.fullmatch(lines[-1])
     assert lines[-5:-1] == [
-        "  withdrawn.example.org: 403 While trying the [auth_x509]: Your certificate has been revoked",
-        "  expired.example.org: 403 While trying the [auth_x509]: Your certificate has expired",
-        "  unbound.example.org: 404 While trying the [auth_x509]: Binding was not found",
-        "  stranger.example.org: 403 While trying the [auth_x509]: Your certificate is not of a known authority",
+        "  withdrawn: 403 While trying the [auth_x509]: Your certificate has been revoked",
+        "  expired: 403 While trying the [auth_x509]: Your certificate has expired",
+        "  unbound: 404 While trying the [auth_x509]: Binding was not found",
+        "  stranger: 403 While trying the [auth_x509]: Your certificate is not of a CA that is trusted here",
     ]

@@ -11,8 +11,7 @@ from typing import Any
 
 import structlog
 
-from ams import distinguished_names
-from ams.audit.event import LOGIN, AuditEvent, result_of
+from ams.audit.event import AuditEvent, result_of
 from ams.audit.trail import Trail
 from ams.authn.auth_methods import AuthMethods
 from ams.authn.bindings import Bindings
@@ -187,7 +186,6 @@ class AuthnApp:
         return await row.handler(Asked(request.names, query, headers, peer, request.caller, body))
 
     async def _record(self, request: "_Request", code: int, reason: str) -> None:
-        caller = request.caller.name if request.caller else ""
         await self._trail.record(
             AuditEvent(
                 id=new_uuid(),
@@ -195,7 +193,7 @@ class AuthnApp:
                 service="authn",
                 action=request.row.action,
                 resource=_shown(request.scope["path"].removeprefix("/v1")),
-                actor=_subject(request.peer) if request.row.open else caller,
+                actor=request.caller.name if request.caller else "",
                 address=request.peer.address,
                 code=code,
                 result=result_of(code),
@@ -247,25 +245,16 @@ async def _told(error: Exception, request: _Request) -> Refusal:
 
 
 def _is_audited(request: _Request, code: int) -> bool:
-    """Every change and every login, also refused; every key that opens less than its holder wanted.
+    """Every change, also refused; every key that opens less than its holder wanted. Logins record themselves.
 
     What a limit turned away is not: the failures before it are, and a flood would fill the disk. Nor is looking
     around without any key.
     """
     if code == 429:
         return False
-    if request.row.changes or request.row.action == LOGIN:
+    if request.row.changes:
         return True
     return code in (401, 403) and bool(key_of(request.headers, request.scope["query_string"]))
-
-
-def _subject(peer: Peer) -> str:
-    if peer.presented is None:
-        return ""
-    try:
-        return distinguished_names.of_certificate(peer.presented.leaf.subject)[:_LONGEST_SHOWN]
-    except Exception:  # whatever a certificate holds: what it is refused for is said elsewhere
-        return ""
 
 
 def _shown(text: str) -> str:

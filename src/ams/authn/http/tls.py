@@ -9,6 +9,7 @@ The loop's machinery takes an `ssl.SSLContext` and asks it for `wrap_bio`; ours 
 """
 
 import contextlib
+import functools
 import ssl
 import weakref
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ logger = structlog.get_logger("ams.authn.tls")
 MAX_CERTIFICATE_BYTES = 100 * 1024
 """Of a client's certificate with its chain. OpenSSL's own limit; no call of pyOpenSSL reaches it. Beyond it the
 handshake fails, and the client sees a connection that ended."""
+REMEMBERED = 2_000
+"""Certificates of clients that were read lately."""
 _CHUNK = 65536
 
 
@@ -232,11 +235,16 @@ def _anything(*_: object) -> bool:
 def _read(shown: crypto.X509) -> x509.Certificate:
     """Read a certificate as far as everybody looks at it; raises `ValueError` for one that cannot be."""
     try:
-        found = shown.to_cryptography()
-        _ = found.subject, found.issuer, found.serial_number  # read only when asked for
+        return _known(shown.to_cryptography())
     except Exception as error:  # of many classes: the encoding is the client's
         raise ValueError(f"The certificate cannot be read: {error}") from error
-    return found
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _known(certificate: x509.Certificate) -> x509.Certificate:
+    """Return a certificate whose parts are read, the same one each time it is shown: reading is most of the work."""
+    _ = certificate.subject, certificate.issuer, certificate.serial_number  # read only when asked for
+    return certificate
 
 
 def _reason(error: Exception) -> str:

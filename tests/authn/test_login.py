@@ -134,7 +134,9 @@ class House:
         return found
 
 
-async def made(world: World, folder: Path, *, per_minute: int = 30, seconds: float = 5) -> House:
+async def made(
+    world: World, folder: Path, *, per_minute: int = 30, seconds: float = 5, token_seconds: float = 0
+) -> House:
     clock = ManualClock(NOW_MS)
     store = await Store.open(sqlite_url(str(folder / "authn.db")), bytes(32), clock=clock)
     trail = FileTrail(str(folder / "audit.jsonl"), AuditRecords(store.database, audit), clock)
@@ -151,6 +153,7 @@ async def made(world: World, folder: Path, *, per_minute: int = 30, seconds: flo
         clock=clock,
         code_of=lambda error: refusal(error).code,
         seconds=seconds,
+        token_seconds=token_seconds,
     )
     return House(store, login, clock, folder / "audit.jsonl", world, trail, [checks])
 
@@ -327,6 +330,26 @@ async def test_logins_of_one_user_at_one_time_are_one_request(house: House) -> N
     assert len(house.world.service.heads) == 1
     await house.ask()
     assert len(house.world.service.heads) == 2
+
+
+async def test_what_a_service_said_is_used_again_for_as_long_as_is_set_and_for_the_same_user_only(
+    world: World, tmp_path: Path
+) -> None:
+    world.service.behaviour = GOOD
+    house = await made(world, tmp_path, token_seconds=1)
+    await house.all()
+    await house.ask()
+    world.service.behaviour = answers('{"token": "another"}')
+
+    house.clock.advance(999)
+    assert await house.ask() == TOKEN
+    await Bindings(house.store).update(await house.binding(), BindingFields(unique_key="u-2"))
+    assert await house.ask() == "another"
+    await Bindings(house.store).update(await house.binding(), BindingFields(unique_key="u-1"))
+    assert await house.ask() == TOKEN
+    house.clock.advance(1)
+    assert await house.ask() == "another"
+    await close(house)
 
 
 async def test_who_goes_away_while_others_wait_for_the_same_user_takes_nothing_from_them(house: House) -> None:

@@ -83,10 +83,12 @@ class Login:
         code_of: Callable[[AmsError], int],
         verify_hosts: bool = False,
         seconds: float = SECONDS,
+        token_seconds: float = 0,
     ) -> None:
         """Be given the engines; `code_of` tells the status an error is answered with, for the audit log.
 
-        `verify_hosts` checks clients' addresses for all service types (`client_cert_host_verification`).
+        `verify_hosts` checks clients' addresses for all service types (`client_cert_host_verification`);
+        `token_seconds` is how long a service's answer is used again, 0: not at all.
         """
         self._store = store
         self._checks = checks
@@ -101,6 +103,7 @@ class Login:
         self._trusted = _Moments()
         self._noted = _Moments()
         self._asked: dict[_Asked, asyncio.Task[str]] = {}
+        self._kept = _Tokens(int(token_seconds * 1000))
         self._notes: set[asyncio.Task[None]] = set()
         self.figures = Figures()
 
@@ -194,8 +197,11 @@ class Login:
         return binding
 
     async def _shared_token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
-        """Ask the service, once for all who log in as this user just now."""
+        """Ask the service, once for all who log in as this user just now; or take what it said a moment ago."""
         asked = _Asked(service_type.uuid, method.uuid, method.updated_on, unique_key)
+        kept = self._kept.get(asked, self._clock.monotonic())
+        if kept is not None:
+            return kept
         task = self._asked.get(asked)
         if task is None:
             task = asyncio.create_task(self._services.token(service_type, method, unique_key))
@@ -205,8 +211,9 @@ class Login:
 
     def _answered(self, asked: _Asked, task: "asyncio.Task[str]") -> None:
         del self._asked[asked]
-        if not task.cancelled():
-            task.exception()  # whoever waited may be gone, and then nobody looks at it
+        # Whoever waited may be gone, and then nobody else looks at an error.
+        if not task.cancelled() and task.exception() is None:
+            self._kept.keep(asked, task.result(), self._clock.monotonic())
 
     def _note(self, binding: Binding) -> None:
         """Note the login, at most once a minute, while the answer goes out (15, A5)."""
@@ -269,6 +276,26 @@ class _Attempt:
     address: str
     actor: str = ""
     fingerprint: bytes = b""
+
+
+class _Tokens:
+    """What services said in the last moments."""
+
+    def __init__(self, span: int) -> None:
+        self._span = span
+        self._tokens: OrderedDict[_Asked, tuple[Milliseconds, str]] = OrderedDict()
+
+    def keep(self, asked: _Asked, token: str, now: Milliseconds) -> None:
+        if not self._span:
+            return
+        self._tokens[asked] = now, token
+        self._tokens.move_to_end(asked)
+        while now - next(iter(self._tokens.values()))[0] >= self._span:
+            self._tokens.popitem(last=False)
+
+    def get(self, asked: _Asked, now: Milliseconds) -> str | None:
+        at, token = self._tokens.get(asked, (now, None))
+        return token if now - at < self._span else None
 
 
 class _Moments:

@@ -24,6 +24,7 @@ from tests.support.documents import (
     make_clone,
     run,
     run_examples,
+    steps,
     write_programs,
 )
 from tests.support.service import live_service
@@ -36,6 +37,7 @@ CLIENT = ROOT / "docs" / "reference" / "client.md"
 PUSH = ROOT / "docs" / "tutorial" / "push.md"
 RECEIVING = ROOT / "docs" / "how-to" / "receive-push.md"
 APART = ROOT / "docs" / "how-to" / "run-push-apart.md"
+CERTIFICATES = ROOT / "docs" / "how-to" / "log-in-with-certificates.md"
 ACCESS = ROOT / "docs" / "how-to" / "control-access.md"
 GUIDES = ("back-up", "check-messages", "declare-resources", "keep-messages", "replay")
 NEEDS_A_PROJECT = [ROOT / "docs" / "how-to" / f"{name}.md" for name in GUIDES]
@@ -48,7 +50,8 @@ SECONDS = 30.0
 @contextlib.contextmanager
 def served(command: str, clone: Path) -> Iterator[str]:
     """Start a server as a document says, the service on a free port; yields where it is when it is ready."""
-    free_ports = environment(AMS_PORT="0", AMS_OPS_PORT="0", no_proxy="localhost")
+    ports = ("AMS_PORT", "AMS_OPS_PORT", "AMS_AUTHN_PORT", "AMS_AUTHN_OPS_PORT")
+    free_ports = environment(**dict.fromkeys(ports, "0"), no_proxy="localhost")
     with subprocess.Popen(
         shlex.split(command.replace("\\\n", "")),
         cwd=clone,
@@ -173,6 +176,22 @@ def test_push_workers_apart_deliver_as_their_guide_says(garden: Path) -> None:
         with served(workers, garden), served(workers, garden), receiver.running():
             follow(APART, garden, endpoint, instead=places(endpoint, receiver))
             assert receiver.shows("0 tonight")
+
+
+def test_a_certificate_publishes_as_its_guide_says(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    authorities, *rest = steps(CERTIFICATES)
+    made = run(authorities.commands, tmp_path)
+    assert made.returncode == 0, made.stdout
+    with (
+        served(block(CERTIFICATES, "sh service"), tmp_path) as endpoint,
+        served(block(CERTIFICATES, "sh certificates"), tmp_path) as certificates,
+    ):
+        commands = "\n".join(each.commands for each in rest).replace("8080", endpoint.rpartition(":")[2])
+        done = run(commands, tmp_path, AMS_ENDPOINT=endpoint, AMS_AUTHN_ENDPOINT=certificates)
+
+    assert done.returncode == 0, done.stdout
+    assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)
 
 
 def test_the_receiver_of_the_guide_to_push_checks_what_it_gets_and_keeps_it_once(garden: Path) -> None:

@@ -26,7 +26,7 @@ class Options(TypedDict):
 
     base_url: str
     headers: dict[str, str]
-    verify: ssl.SSLContext | bool
+    verify: ssl.SSLContext
     timeout: httpx.Timeout
     limits: httpx.Limits
     trust_env: bool
@@ -38,7 +38,8 @@ def options(endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: fl
     return Options(
         base_url=endpoint,
         headers=_headers(token),
-        verify=True if trust is None else trust,
+        # Reading the CAs of the system takes longer than most calls, and without TLS nobody is to be trusted.
+        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if trust is None else trust,
         timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
         limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),
         trust_env=not local,

@@ -1,26 +1,31 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ams.cli.exits import Exit
 from tests.cli.authn.conftest import Authn
+from tests.cli.conftest import Ran
 from tests.support.certificate_service import CertificateService
 
 HEAD = "name,service_type,host,auth_identifier,unique_key,issuer\n"
 JANE = 'jane,ams,ams.example,"/C=GR/O=Acme, Inc/CN=Jane",id-1,\n'
 JOE = "joe,ams,ams.example,/C=GR/CN=Joe,id-2,/CN=CA\n"
+Imported = Callable[..., Ran]
 
 
 @pytest.fixture
-def imported(authn: Authn, tmp_path: Path):  # type: ignore[no-untyped-def]  # a function of the test below
-    def run(text: str, *arguments: str):  # type: ignore[no-untyped-def]
+def imported(authn: Authn, tmp_path: Path) -> Imported:
+    def run(text: str, *arguments: str) -> Ran:
         (tmp_path / "b.csv").write_text(text)
         return authn.run("bindings", "import-csv", "b.csv", *arguments)
 
     return run
 
 
-def test_lines_become_bindings_and_again_there_is_nothing_to_do(imported, certificates: CertificateService) -> None:  # type: ignore[no-untyped-def]
+def test_lines_become_bindings_and_again_there_is_nothing_to_do(
+    imported: Imported, certificates: CertificateService
+) -> None:
     first, again = imported(HEAD + JANE + JOE), imported(HEAD + JANE + JOE)
 
     assert first.stdout.endswith("2 made\n")
@@ -30,7 +35,9 @@ def test_lines_become_bindings_and_again_there_is_nothing_to_do(imported, certif
     assert certificates.bindings[1]["issuer"] == "CN=CA"
 
 
-def test_a_line_that_says_something_else_changes_its_binding(imported, certificates: CertificateService) -> None:  # type: ignore[no-untyped-def]
+def test_a_line_that_says_something_else_changes_its_binding(
+    imported: Imported, certificates: CertificateService
+) -> None:
     imported(HEAD + JANE)
 
     ran = imported(HEAD + JANE.replace("id-1", "id-9"))
@@ -39,7 +46,7 @@ def test_a_line_that_says_something_else_changes_its_binding(imported, certifica
     assert certificates.changes[-1][2] == {"unique_key": "id-9"}
 
 
-def test_a_dry_run_changes_nothing(imported, certificates: CertificateService) -> None:  # type: ignore[no-untyped-def]
+def test_a_dry_run_changes_nothing(imported: Imported, certificates: CertificateService) -> None:
     assert imported(HEAD + JANE, "--dry-run").stdout.endswith("1 made\n")
     assert certificates.changes == []
 
@@ -59,7 +66,7 @@ def test_a_dry_run_changes_nothing(imported, certificates: CertificateService) -
     ],
 )
 def test_one_wrong_line_is_told_and_no_line_is_sent(
-    imported,  # type: ignore[no-untyped-def]
+    imported: Imported,
     certificates: CertificateService,
     line: str,
     reason: str,
@@ -72,7 +79,9 @@ def test_one_wrong_line_is_told_and_no_line_is_sent(
     assert certificates.changes == []
 
 
-def test_a_subject_that_is_bound_under_another_name_is_told(imported, certificates: CertificateService) -> None:  # type: ignore[no-untyped-def]
+def test_a_subject_that_is_bound_under_another_name_is_told(
+    imported: Imported, certificates: CertificateService
+) -> None:
     imported(HEAD + JANE)
 
     assert "by jane" in imported(HEAD + JANE.replace("jane", "janet", 1)).stdout
@@ -82,7 +91,7 @@ def test_a_subject_that_is_bound_under_another_name_is_told(imported, certificat
 @pytest.mark.parametrize(
     ("text", "said"), [("name,nonsense\n", "unknown column"), ("name\n", "is missing"), ("", "is missing")]
 )
-def test_a_file_without_the_columns_is_refused(imported, text: str, said: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_file_without_the_columns_is_refused(imported: Imported, text: str, said: str) -> None:
     ran = imported(text)
 
     assert ran.returncode == Exit.USAGE

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ METHOD = {"service_uuid": "old-web", "port": {"$numberInt": "8444"}, "host": "we
 BINDING = {"name": "jane", "service_uuid": "old-web", "host": "web.example", "auth_identifier": "CN=Jane,C=GR",
            "uuid": "old-b", "auth_type": "x509", "uniquekey": "id-1"}  # fmt: skip
 SAN = {"binding_uuid": "old-b", "binding_auth_identifier": "CN=Jane,C=GR"}
+Database = Callable[..., str]
 
 
 @pytest.fixture
-def database(tmp_path: Path):  # type: ignore[no-untyped-def]  # a function of the test below
+def database(tmp_path: Path) -> Database:
     def write(*documents: dict[str, Any]) -> str:
         (tmp_path / "dump.json").write_text("\n".join(json.dumps(each) for each in documents))
         return "dump.json"
@@ -31,7 +33,7 @@ def database(tmp_path: Path):  # type: ignore[no-untyped-def]  # a function of t
 def test_a_database_comes_in_with_its_references_and_again_there_is_nothing_to_do(
     authn: Authn,
     certificates: CertificateService,
-    database,  # type: ignore[no-untyped-def]
+    database: Database,
 ) -> None:
     dump = database(BINDING, METHOD, TYPE, SAN)
     first = authn.run("import", dump)
@@ -54,7 +56,7 @@ def test_a_database_comes_in_with_its_references_and_again_there_is_nothing_to_d
 def test_a1_the_user_that_logins_went_by_is_kept_and_the_one_asked_for_is_reported(
     authn: Authn,
     certificates: CertificateService,
-    database,  # type: ignore[no-untyped-def]
+    database: Database,
 ) -> None:
     ran = authn.run("import", database(TYPE, METHOD, BINDING | {"unique_key": "id-2"}))
 
@@ -65,7 +67,7 @@ def test_a1_the_user_that_logins_went_by_is_kept_and_the_one_asked_for_is_report
 def test_a_dry_run_says_the_same_and_changes_nothing(
     authn: Authn,
     certificates: CertificateService,
-    database,  # type: ignore[no-untyped-def]
+    database: Database,
 ) -> None:
     assert authn("import", database(TYPE, METHOD, BINDING), "--dry-run").endswith("3 made\n")
     assert certificates.changes == []
@@ -74,7 +76,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(
 def test_a7_a_name_that_no_path_could_hold_is_refused_or_mended(
     authn: Authn,
     certificates: CertificateService,
-    database,  # type: ignore[no-untyped-def]
+    database: Database,
 ) -> None:
     dump = database(TYPE, METHOD, BINDING | {"name": "jane/at home"})
     refused = authn.run("import", dump)
@@ -88,7 +90,7 @@ def test_a7_a_name_that_no_path_could_hold_is_refused_or_mended(
 def test_duplicates_and_orphans_are_reported_and_none_of_them_taken(
     authn: Authn,
     certificates: CertificateService,
-    database,  # type: ignore[no-untyped-def]
+    database: Database,
 ) -> None:
     orphan = BINDING | {"name": "orphan", "service_uuid": "gone"}
     ran = authn.run("import", database(TYPE, METHOD, METHOD, BINDING, BINDING | {"name": "janet"}, orphan))
@@ -103,7 +105,7 @@ def test_duplicates_and_orphans_are_reported_and_none_of_them_taken(
 def test_what_was_changed_here_since_is_not_undone(
     authn: Authn,
     certificates: CertificateService,
-    database,  # type: ignore[no-untyped-def]
+    database: Database,
 ) -> None:
     dump = database(TYPE, METHOD, BINDING)
     authn("import", dump)

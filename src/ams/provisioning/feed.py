@@ -56,7 +56,9 @@ class Feed:
                 raise BadSettings(f"{address} would be read without TLS: say https://")
         self._endpoints_at = endpoints_at
         self._sites_at = sites_at
-        self._trust = _trust(ca, cert, key)
+        over_tls = any(each.startswith("https://") for each in (endpoints_at, sites_at))
+        # Without TLS anywhere, one that trusts nobody: reading the system's certificates takes its time.
+        self._trust = _trust(ca, cert, key) if over_tls or ca or cert else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._clients: dict[bool, httpx.Client] = {}
         self._pages: dict[str, list[Endpoint]] = {}
         self._sites: dict[str, Site] | None = None

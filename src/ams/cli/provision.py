@@ -266,15 +266,21 @@ def _or_of_file(asked: Source, ini: Ini) -> Source:
 
 def _authn(asked: Source, profile: str | None, ini: Ini, ams: Connection) -> Connection:
     """Return where the certificate service is, and its key; the token of AMS is one on the host of AMS, no other."""
+    given = environment()
+    key = asked.authn_key_file or given.get("AMS_AUTHN_KEY") or given.get("AMS_AUTHN_KEY_FILE")
+    said = dataclasses.replace(
+        asked,
+        authn_endpoint=asked.authn_endpoint or given.get("AMS_AUTHN_ENDPOINT") or ini.authn_endpoint or None,
+        authn_key=None if key else ini.authn_key or None,
+    )
     try:
-        found = authn_connection(asked, profile, environment())
+        found = authn_connection(said, profile, given)
     except NoService:
-        beside = f"https://{_bracketed(host(ams.endpoint))}:{AUTHN_PORT}"
-        found = Connection(endpoint=endpoint_of(ini.authn_endpoint or beside), token="", project=None, ca=ams.ca)
-    key = found.token or ini.authn_key
-    if not key and host(found.endpoint) != host(ams.endpoint):
+        beside = endpoint_of(f"https://{_bracketed(host(ams.endpoint))}:{AUTHN_PORT}")
+        found = authn_connection(dataclasses.replace(said, authn_endpoint=beside), profile, given)
+    if not found.token and host(found.endpoint) != host(ams.endpoint):
         raise Usage("the token of AMS is not given to another host: name a key of the certificate service")
-    return dataclasses.replace(found, token=key or ams.token, ca=found.ca or ams.ca)
+    return dataclasses.replace(found, token=found.token or ams.token, ca=found.ca or ams.ca)
 
 
 def _bracketed(address: str) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ams.authn.importing import imported as of_authn
 from ams.cli.arguments import Output
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, document, emit, note, printable
@@ -44,7 +45,7 @@ def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="JSON settings of the reference.", show_default=False)],
     output: Annotated[str | None, typer.Option("--output", "-o", help="New file to write, for its owner only.")] = None,
 ) -> None:
-    """Turn a configuration file of the reference implementation into one of this service.
+    """Turn a configuration file of the reference implementation into one of this service, or of the certificate one.
 
     The TOML goes to stdout or to a new file; what has no counterpart is listed on stderr. It holds the secrets of the
     original.
@@ -61,7 +62,8 @@ def import_(
 def _read(file: str) -> Imported:
     try:
         with open(file, encoding="utf-8") as opened:
-            return imported(opened.read())
+            text = opened.read()
+        return of_authn(text) or imported(text)
     except (OSError, UnicodeDecodeError, Unusable) as error:
         raise Usage(f"{file}: {getattr(error, 'strerror', None) or error}") from error
 

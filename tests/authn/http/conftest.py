@@ -1,10 +1,15 @@
-from collections.abc import AsyncIterator
+"""What the tests of this folder share: the service on both engines, certificates, and fronts."""
+
+import ipaddress
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from ams.database.database import sqlite_url
+from tests.authn.http.front import Served, served
 from tests.support.authn import KEY, Service, open_service
+from tests.support.certificates import Authority, Pair
 
 ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
 
@@ -31,3 +36,36 @@ async def quick(tmp_path: Path) -> AsyncIterator[Service]:
     """The service on SQLite, for what no database has a part in."""
     async with open_service(sqlite_url(str(tmp_path / "quick.db"))) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def front_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("front"))
+
+
+@pytest.fixture(scope="session")
+def front_pair(front_authority: Authority) -> Pair:
+    return front_authority.signs("server", hosts=["localhost"])
+
+
+@pytest.fixture(scope="session")
+def jane(front_authority: Authority) -> Pair:
+    return front_authority.signs("jane", ("C", "GR"), ("CN", "Jane"))
+
+
+@pytest.fixture(scope="module")
+def front(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
+    with served(front_pair, front_authority.pair.chain, head_seconds=0.5, read_seconds=0.5) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def proxied(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
+    networks = [ipaddress.ip_network("127.0.0.1/32")]
+    with served(front_pair, front_authority.pair.chain, proxied=True, proxies=networks, head_seconds=0.5) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("certificates")

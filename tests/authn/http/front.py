@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -118,3 +119,11 @@ def served(pair: Pair, ca: str, *, proxied: bool = False, app: Application = who
     finally:
         started[0]()
         thread.join(SECONDS)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Return when something holds; it does soon."""
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)

@@ -1,0 +1,199 @@
+"""Handshakes that ask for a certificate: what reaches HTTP, what does not, and what each costs."""
+
+import datetime
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from ams.authn.http.tls import AskingContext
+from ams.errors import BadSettings
+from ams.http.tls import Certificate
+from tests.authn.http.front import Served, answered, eventually
+from tests.support.certificates import Authority, Pair
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def odd(folder: Path, *, days: int = 1, extension: int = 0, subject: str = "odd") -> Pair:
+    """Make a certificate that nobody signed but its key, that ends in so many days, with a large extension."""
+    now = datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)] if subject else [])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "odd")]))
+        .public_key(KEY.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=9))
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+    if extension:
+        value = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"x" * extension)
+        builder = builder.add_extension(value, critical=False)
+    certificate = builder.sign(KEY, hashes.SHA256())
+    stem = f"odd{days}-{extension}-{len(subject)}"
+    chain, key = folder / f"{stem}.pem", folder / f"{stem}.key"
+    chain.write_bytes(certificate.public_bytes(Encoding.PEM))
+    key.write_bytes(KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return Pair(certificate, KEY, str(chain), str(key))
+
+
+def test_a_client_without_a_certificate_reaches_http(front: Served) -> None:
+    said = front.ask()
+
+    assert (said["address"], said["subject"], said["unreadable"]) == ("127.0.0.1", None, "")
+
+
+def test_a_certificate_arrives_as_it_was_shown(front: Served, jane: Pair) -> None:
+    assert front.ask(cert=jane)["subject"] == "CN=Jane,C=GR"
+
+
+@pytest.mark.parametrize("made", [{}, {"days": -1}, {"subject": ""}, {"extension": 100_000}])
+def test_certificates_not_to_be_believed_reach_http_all_the_same(
+    front: Served, folder: Path, made: dict[str, int]
+) -> None:
+    shown = odd(folder, **made)  # type: ignore[arg-type]
+
+    assert front.ask(cert=shown)["leaf"] is not None
+
+
+def test_a_certificate_over_the_limit_of_tls_costs_one_failed_handshake(front: Served, folder: Path) -> None:
+    before = front.front.context.failures
+
+    with pytest.raises((OSError, ValueError)):
+        front.ask(cert=odd(folder, extension=110_000))
+    eventually(lambda: front.front.context.failures == before + 1)
+    assert front.ask()["subject"] is None
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\x00\x05hello", bytes(100)])
+def test_what_is_no_tls_is_counted_and_closed(front: Served, said: bytes) -> None:
+    before = front.front.context.failures
+    with socket.create_connection(("127.0.0.1", front.port), timeout=5) as client:
+        client.sendall(said)
+        try:
+            while client.recv(1000):
+                pass
+        except ConnectionError:
+            pass
+    eventually(lambda: front.front.context.failures == before + 1)
+
+
+def test_sessions_are_not_taken_up_again(front: Served, jane: Pair) -> None:
+    context = ssl.create_default_context(cafile=front.ca)
+    context.load_cert_chain(jane.chain, jane.key)
+    session = None
+    for _ in range(2):
+        raw = socket.create_connection(("127.0.0.1", front.port), timeout=5)
+        with context.wrap_socket(raw, server_hostname="localhost", session=session) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            assert answered(client)["subject"] == "CN=Jane,C=GR"
+            assert not client.session_reused
+            session = client.session
+
+
+def test_a_handshake_that_does_not_go_on_ends(front: Served) -> None:
+    with socket.create_connection(("127.0.0.1", front.port), timeout=5) as client:
+        assert client.recv(1) == b""
+
+
+def test_a20_a_head_that_comes_slowly_ends_with_an_answer(front: Served) -> None:
+    with front.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: ")
+        assert answered(client) == (400, "Request took too long to arrive")
+
+
+def test_a20_a_body_that_comes_slowly_ends_with_an_answer(front: Served) -> None:
+    with front.connect() as client:
+        client.sendall(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n1234")
+        assert answered(client) == (400, "Request took too long to arrive")
+
+
+def test_a20_a_head_too_large_is_refused(front: Served) -> None:
+    with front.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000)
+        assert answered(client) == (400, "Request header is too large")
+
+
+def test_old_protocols_are_refused_and_counted(front: Served) -> None:
+    before = front.front.context.failures
+    old = ssl.create_default_context(cafile=front.ca)
+    old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    old.set_ciphers("ALL:@SECLEVEL=0")
+
+    with socket.create_connection(("127.0.0.1", front.port), 5) as plain, pytest.raises(OSError):
+        old.wrap_socket(plain, server_hostname="localhost")
+    eventually(lambda: front.front.context.failures == before + 1)
+
+
+def test_several_requests_in_the_packet_that_ends_the_handshake_are_answered(front: Served, jane: Pair) -> None:
+    for _ in range(20):  # TLS 1.3 has the client speak first and at once
+        with front.connect(cert=jane) as client:
+            request = b"GET /%d HTTP/1.1\r\nhost: localhost\r\n%b\r\n"
+            client.sendall(request % (1, b"") + request % (2, b"connection: close\r\n"))
+            whole = b""
+            while part := client.recv(65536):
+                whole += part
+            assert whole.count(b"HTTP/1.1 200") == 2
+
+
+def test_a_changed_certificate_serves_new_connections_and_a_bad_one_does_not(
+    front_authority: Authority, tmp_path: Path
+) -> None:
+    first, second = (front_authority.signs(name, hosts=["localhost"]) for name in ("first", "second"))
+    chain, key = tmp_path / "chain.pem", tmp_path / "chain.key"
+    chain.write_bytes(first.pem)
+    key.write_bytes(first.key_pem)
+    certificate = Certificate.load(str(chain), str(key), AskingContext.make())
+    inner = certificate.context._inner  # type: ignore[attr-defined]
+
+    chain.write_bytes(second.pem)
+    certificate.reload(always=True)
+    assert certificate.context._inner is inner  # type: ignore[attr-defined]  # the key is not its
+    key.write_bytes(second.key_pem)
+    certificate.reload(always=True)
+    assert certificate.context._inner is not inner  # type: ignore[attr-defined]
+
+
+def test_files_that_are_no_certificate_stop_the_start(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("nothing")
+
+    with pytest.raises(BadSettings, match="certificate"):
+        Certificate.load(str(tmp_path / "x"), str(tmp_path / "x"), AskingContext.make())
+
+
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_a12_a_proxy_tells_the_client_before_the_handshake(proxied: Served, jane: Pair, pieces: int) -> None:
+    preface = b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 8443\r\n"
+    with proxied.connect(cert=jane, preface=preface, pieces=pieces) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        said = answered(client)
+
+    assert (said["address"], said["client"], said["subject"]) == ("192.0.2.1", "192.0.2.1", "CN=Jane,C=GR")
+
+
+def test_a12_a_proxy_that_speaks_for_itself_is_its_own_client(proxied: Served) -> None:
+    assert proxied.ask(preface=b"PROXY UNKNOWN\r\n")["address"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("preface", [b"", b"PROXY nonsense\r\n"])
+def test_a12_connections_without_what_a_proxy_says_are_closed(proxied: Served, preface: bytes) -> None:
+    with pytest.raises((OSError, ValueError)):
+        proxied.ask(preface=preface)
+
+
+def test_a12_nobody_but_a_proxy_tells_clients(proxied: Served) -> None:
+    networks, proxied.front.proxies = proxied.front.proxies, ()
+    try:
+        with pytest.raises((OSError, ValueError)):
+            proxied.ask(preface=b"PROXY TCP4 192.0.2.1 192.0.2.2 4711 8443\r\n")
+        assert proxied.front.refused_connections == 1
+    finally:
+        proxied.front.proxies = networks

@@ -1,0 +1,124 @@
+"""`ams authn serve` as a program: a first start, what is in its folder, an orderly end; and beside AMS."""
+
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ams.authn.folder import AuthnFolder
+from ams.errors import Unusable
+from ams.folder import Folder
+
+NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}
+
+
+@dataclass(frozen=True)
+class Started:
+    """A service as a process."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+    data: Path
+    errors: Path
+
+    def get(self, path: str, key: str = "") -> tuple[int, str]:
+        context = ssl.create_default_context(cafile=str(self.data / "authn-tls" / "ca.pem"))
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        request = urllib.request.Request(self.url + path, headers={"x-api-key": key} if key else {})
+        try:
+            with opener.open(request, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "ca").mkdir()
+    data, errors = folder / "data", folder / "stderr"
+    command = [
+        sys.executable, "-m", "ams.cli.main", "authn", "serve", "--data", str(data), "--port", "0", "--ops-port", "0",
+        "--tls-self-signed", "--client-ca", str(folder / "ca"), "--log-level", "debug",
+    ]  # fmt: skip
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    try:
+        assert process.stdout is not None
+        ready, _, url = process.stdout.readline().strip().partition(" ")
+        assert ready == "ready", errors.read_text()
+        yield Started(process, url, data, errors)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()  # type: ignore[union-attr]
+
+
+def test_a9_the_first_start_makes_a_key_that_manages_and_files_for_the_owner_only(started: Started) -> None:
+    key = (started.data / "authn.key").read_text().strip()
+
+    assert len(key) == 64
+    assert {name: os.stat(started.data / name).st_mode & 0o777 for name in NEW} == NEW
+    assert os.stat(started.data).st_mode & 0o777 == 0o700
+    assert started.get("/v1/service-types", key)[0] == 200
+    assert started.get("/v1/service-types", "another")[0] == 401
+
+
+def test_a20_the_operations_port_tells_logins_and_handshakes(started: Started) -> None:
+    assert started.get("/v1/service-types/ams/hosts/ams.example:authx509")[0] == 400
+    line = next(line for line in started.errors.read_text().splitlines() if " operations " in line)
+    url = line.partition("url=")[2].strip()
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{url}/metrics", timeout=10) as answer:
+        said = answer.read().decode()
+
+    assert 'ams_authn_logins_total{result="refused"} 1.0' in said
+    assert "ams_authn_handshakes_failed_total" in said
+
+
+def test_told_to_stop_it_stops_and_its_log_has_no_secret(started: Started) -> None:
+    key = (started.data / "authn.key").read_text().strip()
+    started.get(f"/v1/bindings?key={key}")
+    started.process.send_signal(signal.SIGHUP)
+    started.process.send_signal(signal.SIGTERM)
+
+    assert started.process.wait(10) == 0
+    assert key not in started.errors.read_text() + (started.data / "authn-audit.jsonl").read_text()
+    assert "certificate.loaded" in started.errors.read_text() or "stopped" in started.errors.read_text()
+
+
+def test_a_folder_is_taken_by_one_and_also_by_ams(tmp_path: Path) -> None:
+    for first, second in ((AuthnFolder, Folder), (Folder, AuthnFolder)):
+        data = str(tmp_path / first.__name__)
+        one, other = first.take(data), second.take(data)
+        with pytest.raises(Unusable, match="in use by another"):
+            AuthnFolder.take(data)
+        one.release()
+        other.release()
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").write_text("dear")
+
+    with pytest.raises(Unusable, match=r"holds other files \(letters.txt"):
+        AuthnFolder.take(str(tmp_path))
+
+
+def test_a_management_key_is_kept_and_an_empty_one_is_not_taken(tmp_path: Path) -> None:
+    folder = AuthnFolder.take(str(tmp_path / "data"))
+    made = folder.management_key("")
+
+    assert folder.management_key("") == made
+    assert folder.management_key("given") == "given"
+    Path(folder.key).write_text("")
+    with pytest.raises(Unusable, match="is empty"):
+        folder.management_key("")
+    folder.release()

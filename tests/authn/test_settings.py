@@ -1,0 +1,183 @@
+"""Settings of `ams authn serve`: flags, environment, TOML, and the reference's JSON with its words (contract 11)."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ams.authn.importing import imported
+from ams.authn.json_config import WITHOUT_OIDC, converted
+from ams.authn.settings import FIELDS, AuthnSettings, load, shown
+from ams.errors import BadSettings, Unusable
+
+NEEDED = {"AMS_AUTHN_CERT": "c.pem", "AMS_AUTHN_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
+JSON: dict[str, Any] = {
+    "service_port": 8081, "mongo_host": "localhost", "mongo_db": "argo_auth",
+    "certificate_authorities": "/etc/grid-security/certificates", "certificate": "c.pem", "certificate_key": "c.key",
+    "service_token": "s3cret", "supported_auth_types": ["x509", "oidc"],
+    "supported_auth_methods": ["api-key", "headers"], "supported_service_types": ["ams", "web-api", "custom"],
+    "service_types_paths": {"ams": "/v1/users:byUUID/{{identifier}}}"},
+    "service_types_retrieval_fields": {"ams": "token"}, "verify_ssl": True, "trust_unknown_cas": False,
+    "verify_certificate": True, "client_cert_host_verification": True, "syslog_enabled": True,
+    "server_read_timeout": 6, "server_header_read_timeout": 7, "server_write_timeout": 16, "server_idle_timeout": 61,
+}  # fmt: skip
+
+
+def written(path: Path, content: Any) -> str:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path / "a.toml", 'port = 1\nhost = "a"\nops_port = 3\nservice_types_paths = {ams = "/x"}\n')
+
+    settings = load({"port": "4"}, NEEDED | {"AMS_AUTHN_PORT": "2", "AMS_AUTHN_HOST": "b"}, file)
+
+    assert (settings.port, settings.host, settings.ops_port) == (4, "b", 3)
+    assert settings.service_types_paths == (("ams", "/x"),)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({"port": "many"}, "--port: 'many' is not a good value"),
+        ({"client_ca": ""}, "--client-ca is needed"),
+        ({"key": ""}, "--cert and --key go together"),
+        ({"tls_self_signed": True}, "either --cert and --key or --tls-self-signed"),
+        ({"secrets_key": "12"}, "64 hex digits"),
+        ({"registry": "postgresql://u:p@h/d"}, "must not hold a password"),
+        ({"registry": "mongodb://h"}, "registry is sqlite or postgresql"),
+        ({"service_types_paths": "[]"}, "is not a good value"),
+        ({"supported_auth_methods": "kerberos"}, "supported_auth_methods is of api-key, headers"),
+        ({"server_read_timeout": "0"}, "must be positive"),
+        ({"fetch_allow": "nowhere"}, "fetch_allow is of networks"),
+        ({"max_connections": "0"}, "must be positive"),
+    ],
+)
+def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> None:
+    with pytest.raises(BadSettings, match=text):
+        load(flags, NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({"proxy_protocol": True}, "proxy_protocol and proxies go together"),
+        ({"proxies": "127.0.0.0/8"}, "proxy_protocol and proxies go together"),
+        ({"proxy_header": "X"}, "proxy_header and proxy_names go together"),
+        ({"proxy_header": "X", "proxy_names": "nobody"}, "no distinguished name"),
+        ({"proxy_protocol": True, "proxies": "x"}, "proxies is of networks"),
+        ({"proxy_protocol": True, "proxies": "::/0", "proxy_header": "X", "proxy_names": "CN=x"}, "exclude each other"),
+    ],
+)
+def test_a12_proxies_are_trusted_in_one_way_and_by_name(flags: dict[str, object], text: str) -> None:
+    with pytest.raises(BadSettings, match=text):
+        load(flags, NEEDED)
+
+
+@pytest.mark.parametrize("flag", [{"trust_unknown_cas": True}, {"verify_certificate": False}, {"verify_ssl": False}])
+def test_a9_what_lets_anybody_in_needs_a_switch_of_its_own(flag: dict[str, object]) -> None:
+    with pytest.raises(BadSettings, match="--development"):
+        load(flag, NEEDED)
+
+    assert load(flag | {"development": True}, NEEDED).development
+
+
+def test_a9_the_defaults_are_secure_and_there_is_no_default_token() -> None:
+    settings = load({}, NEEDED)
+
+    assert (settings.trust_unknown_cas, settings.verify_certificate, settings.verify_ssl) == (False, True, True)
+    assert (settings.service_token, settings.revocation, settings.development) == ("", "refuse", False)
+
+
+def test_a14_oidc_is_no_auth_type() -> None:
+    with pytest.raises(BadSettings, match="oidc is not spoken here"):
+        load({"supported_auth_types": "x509,oidc"}, NEEDED)
+
+
+def test_a_configuration_of_the_reference_is_read(tmp_path: Path) -> None:
+    settings = load({}, {}, written(tmp_path / "c.json", JSON))
+
+    assert settings == AuthnSettings(
+        host="0.0.0.0", port=8081, cert="c.pem", key="c.key", client_ca="/etc/grid-security/certificates",
+        service_token="s3cret", service_types_paths=(("ams", "/v1/users:byUUID/{{identifier}}"),),
+        service_types_retrieval_fields=(("ams", "token"),), client_cert_host_verification=True,
+        log_facilities="console,syslog", server_read_timeout=6.0, server_header_read_timeout=7.0,
+        server_write_timeout=16.0, server_idle_timeout=61.0,
+    )  # fmt: skip
+
+
+def test_a9_missing_switches_are_secure_and_open_ones_stop_the_start(tmp_path: Path) -> None:
+    missing = {key: value for key, value in JSON.items() if not key.startswith(("verify", "trust"))}
+    settings = load({}, {}, written(tmp_path / "c.json", missing))
+    assert (settings.trust_unknown_cas, settings.verify_certificate, settings.verify_ssl) == (False, True, True)
+
+    with pytest.raises(BadSettings, match="trust_unknown_cas = true lets anybody"):
+        load({}, {}, written(tmp_path / "c.json", JSON | {"trust_unknown_cas": True}))
+
+
+@pytest.mark.parametrize("key", [key for key in JSON if key not in ("syslog_enabled",)][:12])
+def test_the_first_missing_key_is_told_in_the_words_of_the_reference(key: str) -> None:
+    with pytest.raises(Unusable) as raised:
+        converted({name: value for name, value in JSON.items() if name != key})
+
+    assert str(raised.value) == f"config object contains empty fields. empty value for field: {key}"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("{", "Something went wrong while marshaling the json data. Error: "),
+        ("[]", "Something went wrong while marshaling the json data. Error: this is no JSON object"),
+        (JSON | {"service_port": "x"}, "marshaling the json data. Error: service_port is of another type"),
+        (JSON | {"service_types_paths": {"ams": 1}}, "Error: service_types_paths is of another type"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_in_its_words(tmp_path: Path, content: Any, text: str) -> None:
+    with pytest.raises(Unusable, match=text):
+        load({}, {}, written(tmp_path / "c.json", content))
+
+
+def test_a_file_that_is_not_there_is_told_in_the_words_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"open .*none\.json: no such file or directory"):
+        load({}, {}, str(tmp_path / "none.json"))
+
+
+def test_a14_the_import_writes_a_file_that_serves_and_says_what_it_left_out(tmp_path: Path) -> None:
+    found = imported(json.dumps(JSON | {"colour": "blue"}))
+
+    assert found is not None
+    assert WITHOUT_OIDC in found.notes
+    assert "colour has no counterpart" in found.notes
+    assert tomllib.loads(found.toml)["supported_auth_types"] == ["x509"]
+    path = written(tmp_path / "a.toml", found.toml)
+    assert load({}, {}, path) == load({}, {}, written(tmp_path / "c.json", JSON))
+
+
+def test_a9_the_import_says_what_the_service_will_not_start_with() -> None:
+    found = imported(json.dumps(JSON | {"trust_unknown_cas": True, "verify_certificate": False}))
+
+    assert found is not None
+    assert sum("only with development = true" in note for note in found.notes) == 2
+
+
+def test_other_files_are_not_taken_for_one_of_the_certificate_service() -> None:
+    assert [imported(text) for text in ("{", "[]", '{"port": 443, "store_host": "x"}')] == [None] * 3
+
+
+def test_secrets_are_not_shown() -> None:
+    settings = load({"service_token": "s3cret", "registry_password": "s3cret"}, NEEDED)
+
+    assert "s3cret" not in repr(settings)
+    assert "s3cret" not in str(shown(settings))
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    text = Path("docs/reference/authn-settings.md").read_text(encoding="utf-8")
+
+    for name, variable, value, told in shown(AuthnSettings()):
+        default = f"`{value}`" if value else ""
+        assert f"| `{name}` | `{variable}` | {default} | {told} |" in text
+    assert len(FIELDS) == sum(line.startswith("| `") and "`AMS_AUTHN_" in line for line in text.splitlines())

@@ -1,10 +1,14 @@
 """`ams authn serve` as a program: a first start, what is in its folder, an orderly end; and beside AMS."""
 
+import asyncio
+import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,10 +17,24 @@ from pathlib import Path
 import pytest
 
 from ams.authn.folder import AuthnFolder
+from ams.authn.program import running
+from ams.authn.settings import AuthnSettings
 from ams.errors import Unusable
 from ams.folder import Folder
+from ams.settings import Seconds
 
 NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}
+
+
+def asked(url: str, ca: str, key: str = "") -> tuple[int, str]:
+    """Ask once; return status and body."""
+    secure = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), secure)
+    try:
+        with opener.open(urllib.request.Request(url, headers={"x-api-key": key} if key else {}), timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,19 @@ def test_told_to_stop_it_stops_and_its_log_has_no_secret(started: Started) -> No
     assert started.process.wait(10) == 0
     assert key not in started.errors.read_text() + (started.data / "authn-audit.jsonl").read_text()
     assert "certificate.loaded" in started.errors.read_text() or "stopped" in started.errors.read_text()
+
+
+async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # an AMS that takes connections and says nothing
+        settings = AuthnSettings(
+            data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, client_ca=str(tmp_path),
+            ams_endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}", server_write_timeout=Seconds(0.5),
+        )  # fmt: skip
+        async with running(settings) as run:
+            ca = str(tmp_path / "data" / "authn-tls" / "ca.pem")
+            status, body = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, "unknown")
+
+    assert (status, json.loads(body)["error"]["status"]) == (504, "GATEWAY TIMEOUT")
 
 
 def test_a_folder_is_taken_by_one_and_also_by_ams(tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ def test_a20_a_head_too_large_is_refused(front: Served) -> None:
         assert answered(client) == (400, "Request header is too large")
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
 def test_old_protocols_are_refused_and_counted(front: Served) -> None:
     before = front.front.context.failures
     old = ssl.create_default_context(cafile=front.ca)

@@ -17,7 +17,7 @@ from ams.attempts import MINUTE
 from ams.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.audit.logins import FailedLogins
 from ams.audit.trail import Trail
-from ams.authn.checks import AUTH_METHOD_GONE, BINDING_GONE, known_service_type, require_host_of, require_supported
+from ams.authn.rules import AUTH_METHOD_GONE, BINDING_GONE, known_service_type, require_host_of, require_supported
 from ams.authn.services import Services
 from ams.authn.store import Store
 from ams.authn.subjects import Subject, Subjects

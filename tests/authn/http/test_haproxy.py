@@ -1,4 +1,4 @@
-"""The haproxy.cfg of deploy/, before a front: TLS passed through with the PROXY protocol, and TLS ended with a header."""
+"""The authn.cfg of deploy/, before a front: TLS passed through with the PROXY protocol, or ended with a header."""
 
 import ipaddress
 import shutil
@@ -50,6 +50,7 @@ def ports(
     ):
         text = Path("deploy/haproxy/authn.cfg").read_text(encoding="utf-8")
         for old, new in (
+            ("maxconn 20000", "maxconn 100"),
             ("bind :8443", f"bind 127.0.0.1:{through}"),
             ("bind :9443", f"bind 127.0.0.1:{ended}"),
             ("authn1.example:8443 send", f"127.0.0.1:{behind_through.port} send"),

@@ -84,7 +84,7 @@ def test_the_settings_of_push_workers_are_settings_without_a_secret() -> None:
 
 
 @pytest.mark.systemd
-@pytest.mark.parametrize("name", ["ams", "ams-push"])
+@pytest.mark.parametrize("name", ["ams", "ams-push", "ams-authn"])
 def test_a_unit_is_in_order_and_gives_the_program_little(name: str, tmp_path: Path) -> None:
     unit = tmp_path / f"{name}.service"
     unit.write_text((DEPLOY / "systemd" / unit.name).read_text().replace("/opt/ams/bin/ams", "/bin/true"))

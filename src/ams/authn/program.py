@@ -121,6 +121,7 @@ async def _made(settings: AuthnSettings, folder: AuthnFolder, clock: Clock, stac
         failures=failures, trail=trail, clock=clock, code_of=_code_of,
         verify_hosts=settings.client_cert_host_verification,
         seconds=min(SECONDS, settings.server_write_timeout * LOGIN_SHARE),
+        token_seconds=settings.token_seconds,
     )  # fmt: skip
     stack.push_async_callback(login.close)
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None

@@ -93,7 +93,7 @@ class AuthnSettings:
     fetch_allow: tuple[str, ...] = _setting(
         (), "Networks that revocation lists may be fetched from, besides public addresses."
     )
-    token_seconds: Seconds = _setting(Seconds(0.0), "How long a service's answer is used again; 0 = never.")
+    token_seconds: Seconds = _setting(Seconds(1.0), "How long a service's answer is used again; 0 = never.")
     failed_logins_per_minute: int = _setting(30, "Failed logins of one address; beyond them 429. 0 = no limit.")
     proxy_protocol: bool = _setting(False, "Connections begin with the PROXY protocol; needs proxies.")
     proxies: tuple[str, ...] = _setting((), "Networks that connections come from with proxy_protocol.")

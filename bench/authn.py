@@ -2,14 +2,15 @@
 
 import asyncio
 import contextlib
+import random
 import ssl
+import time
 import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from sqlalchemy import insert
@@ -22,9 +23,9 @@ from ams.clock import SystemClock
 from ams.database.database import sqlite_url
 from ams.distinguished_names import of_certificate
 from ams.secrets import key_file
-from bench.connection import Pieces, request
+from bench.connection import request
 from bench.handshake import CALLERS
-from bench.processes import Server, Service
+from bench.processes import Failed, Server, Service
 from demo.certificates.authority import Authority, Credentials
 
 LOGIN = request("GET", "/v1/service-types/ams/hosts/localhost:authx509", "none")
@@ -107,9 +108,30 @@ def name_of(number: int) -> str:
     return f"CN=host/host-{number}.site-{number % 997}.example.org,O=Example Federation,DC=org+DC=example-grid"
 
 
-def look_up(key: str, name: str) -> Pieces:
-    """Return the request that looks for a binding by its subject."""
-    return request("GET", f"/v1/service-types/ams/hosts/localhost/bindings?authID={quote(name, safe='')}", key)
+def look_ups_per_second(data: Path, count: int, seconds: float) -> float:
+    """Return how many subjects a second are found among `count` bindings, one after the other, none in memory."""
+    return asyncio.run(_looked_up(data, count - CALLERS, seconds))
+
+
+async def _looked_up(data: Path, names: int, seconds: float) -> float:
+    chosen, made = random.Random(names), 0
+    store = await _store(data, cache_size=1)
+    found = await store.service_types.find("ams")
+    assert found is not None
+    began = time.perf_counter()
+    while time.perf_counter() < began + seconds:
+        name = name_of(chosen.randrange(names))
+        if await store.bindings.for_login(name, found.uuid, "localhost", X509) is None:
+            raise Failed("a binding was not found")
+        made += 1
+    took = time.perf_counter() - began
+    await store.close()
+    return made / took
+
+
+async def _store(data: Path, *, cache_size: int) -> Store:
+    key = key_file(str(data / "authn.seal"), create=False)
+    return await Store.open(sqlite_url(str(data / "authn.db")), key, cache_size=cache_size)
 
 
 def _offered(running: CertificateService, ams: Service) -> ServiceTypeId:
@@ -152,7 +174,7 @@ def _binding(service: ServiceTypeId, name: str, user: str) -> Binding:
 
 async def _fill(data: Path, bound: Sequence[Binding]) -> None:
     """Add bindings, many at once: one after the other would take minutes."""
-    store = await Store.open(sqlite_url(str(data / "authn.db")), key_file(str(data / "authn.seal"), create=False))
+    store = await _store(data, cache_size=1)
     for begin in range(0, len(bound), TOGETHER):
         rows = [{"uuid": each.uuid, "created_on": each.created_on, **_row(each)} for each in bound[begin:][:TOGETHER]]
         await store.database.write(lambda connection, rows=rows: connection.execute(insert(bindings), rows))  # type: ignore[misc]

@@ -1,5 +1,6 @@
 """The certificates demo: sites log in with the official library, and others are refused in the contract's words."""
 
+import json
 import re
 import subprocess
 import sys
@@ -33,3 +34,15 @@ def test_the_library_logs_in_with_certificates_and_others_are_refused(tmp_path: 
         "  unbound: 404 While trying the [auth_x509]: Binding was not found",
         "  stranger: 403 While trying the [auth_x509]: Your certificate is not of a CA that is trusted here",
     ]
+    audit = (tmp_path / "demo" / "authn-data" / "audit.jsonl").read_text()
+    logins = [line for line in map(json.loads, audit.splitlines()) if line["action"] == "login"]
+    assert [(line["code"], line["actor"].partition(",")[0]) for line in logins[-5:]] == [
+        (200, "CN=host/collector.example.org"),
+        (403, "CN=host/withdrawn.example.org"),
+        (403, "CN=host/expired.example.org"),
+        (404, "CN=host/unbound.example.org"),
+        (403, "CN=host/stranger.example.org"),
+    ]
+    assert len(logins) == 8
+    for secret in (tmp_path / "demo" / "authn-data" / "authn.key", tmp_path / "demo" / "ams-data" / "admin.token"):
+        assert secret.read_text().strip() not in audit

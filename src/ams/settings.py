@@ -29,10 +29,6 @@ CLIENT_VARIABLES = frozenset(
         "AMS_TOKEN_FILE",
         "AMS_PROJECT",
         "AMS_CA",
-        "AMS_AUTHN_ENDPOINT",
-        "AMS_AUTHN_KEY",
-        "AMS_AUTHN_KEY_FILE",
-        "AMS_AUTHN_CA",
         "AMS_PROFILE",
         "AMS_CONFIG",
         "AMS_DEBUG",
@@ -40,6 +36,8 @@ CLIENT_VARIABLES = frozenset(
     }
 )
 """Variables of the client commands, which are no settings of the service."""
+AUTHN_VARIABLES = "AMS_AUTHN_"
+"""What variables of the certificate service begin with, and of the commands that ask it."""
 
 MIN_SEGMENT, MAX_SEGMENT = 2**20, 2**28
 """The largest keeps the scan at a start short; positions in a segment are 32 bits."""
@@ -277,7 +275,7 @@ def _from_environment(environment: Mapping[str, str], warn: Callable[[str], None
     for name in sorted(environment):
         if name in known:
             values[known[name]] = _value(known[name], environment[name], name)
-        elif name.startswith("AMS_") and name not in CLIENT_VARIABLES:
+        elif name.startswith("AMS_") and name not in CLIENT_VARIABLES and not name.startswith(AUTHN_VARIABLES):
             warn(f"unknown setting {name} in the environment is ignored")
     return values
 

@@ -1,6 +1,6 @@
 """Figures of the certificate service for Prometheus (contract 15, A20); nothing is worked out before somebody asks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ams.attempts import Attempts
@@ -20,7 +20,8 @@ class Parts:
     checks: CertificateChecks
     services: Services
     login: Login
-    attempts: Attempts
+    attempts: Sequence[Attempts]
+    """Of logins, and of management keys."""
     front: Front
 
 
@@ -66,7 +67,8 @@ class AuthnFigures:
             return
         results = [({"result": name}, float(count)) for name, count in parts.login.figures.results.items()]
         yield Figure("ams_authn_logins", "Logins by certificate.", results)
-        yield figure("ams_authn_failed_logins", "Logins and keys that counted as failures.", parts.attempts.failures)
+        failures = sum(each.failures for each in parts.attempts)
+        yield figure("ams_authn_failed_logins", "Logins and keys that counted as failures.", failures)
         asked = parts.services.figures
         yield figure("ams_authn_service_requests", "Requests to services for a user's token.", asked.requests)
         yield figure("ams_authn_service_failures", "Those without a usable answer.", asked.failures)

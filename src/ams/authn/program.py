@@ -105,8 +105,7 @@ async def _made(settings: AuthnSettings, folder: AuthnFolder, clock: Clock, stac
     trail = FileTrail(folder.audit, records, clock)
     await trail.start()
     stack.push_async_callback(trail.close)
-    attempts = Attempts(settings.failed_logins_per_minute, clock)
-    failures = FailedLogins("authn", trail, attempts, clock)
+    failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)
     await failures.start()
     stack.push_async_callback(failures.close)
     checks = _checks(settings, folder, clock)
@@ -124,6 +123,8 @@ async def _made(settings: AuthnSettings, folder: AuthnFolder, clock: Clock, stac
         token_seconds=settings.token_seconds,
     )  # fmt: skip
     stack.push_async_callback(login.close)
+    # Of their own: sites behind one address whose logins fail must not shut out who administers from there.
+    attempts = Attempts(settings.failed_logins_per_minute, clock)
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
     app = AuthnApp(
         Gate(store, management_key, attempts, users),
@@ -140,7 +141,7 @@ async def _made(settings: AuthnSettings, folder: AuthnFolder, clock: Clock, stac
         body_seconds=settings.server_read_timeout,
     )
     front = _front(settings, context)
-    parts = Parts(store, checks, services, login, attempts, front)
+    parts = Parts(store, checks, services, login, (failures.attempts, attempts), front)
     return _Made(_behind_proxies(settings, app, checks, trail, clock), front, certificate, parts)
 
 

@@ -124,8 +124,12 @@ _PORTS = ("port", "ops_port")
 
 
 def variable(name: str) -> str:
-    """Return the environment variable of a setting."""
-    return f"AMS_AUTHN_{name.upper()}"
+    """Return the environment variable of a setting.
+
+    `AMS_AUTHN_KEY` is the management key, which clients of the service read: a path there would be sent as a key, and
+    a key there would be taken for a path and shown in the error.
+    """
+    return f"AMS_AUTHN_SERVER_{name.upper()}" if name in ("cert", "key") else f"AMS_AUTHN_{name.upper()}"
 
 
 def load(flags: Mapping[str, object], environment: Mapping[str, str], config: str | None = None) -> AuthnSettings:

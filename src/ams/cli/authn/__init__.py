@@ -2,7 +2,7 @@
 
 import typer
 
-from ams.cli.authn import auth_methods, bindings, importing, keys, login, service_types
+from ams.cli.authn import audit, auth_methods, bindings, importing, keys, login, service_types
 from ams.cli.command import examples
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.add_typer(bindings.app, name="bindings")
 app.add_typer(keys.app, name="keys")
 app.command("login")(login.login)
 app.command("import")(importing.import_)
+app.command("audit")(audit.audit)
 
 
 @app.callback()

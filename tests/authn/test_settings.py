@@ -12,7 +12,7 @@ from ams.authn.json_config import WITHOUT_OIDC, converted
 from ams.authn.settings import FIELDS, AuthnSettings, load, shown
 from ams.errors import BadSettings, Unusable
 
-NEEDED = {"AMS_AUTHN_CERT": "c.pem", "AMS_AUTHN_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
+NEEDED = {"AMS_AUTHN_SERVER_CERT": "c.pem", "AMS_AUTHN_SERVER_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
 JSON: dict[str, Any] = {
     "service_port": 8081, "mongo_host": "localhost", "mongo_db": "argo_auth",
     "certificate_authorities": "/etc/grid-security/certificates", "certificate": "c.pem", "certificate_key": "c.key",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, func, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Select, Table, bindparam, exists, func, select
 
 from ams.errors import Damaged
 from ams.names import ProjectId, UserId
@@ -38,6 +38,27 @@ _CREATOR = users.alias("creator")
 _USERS: Select[Any] = select(users, _CREATOR.c.name.label("creator")).outerjoin(
     _CREATOR, _CREATOR.c.id == users.c.created_by
 )
+
+_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+# Built once: a login by certificate asks for one user, and to build these takes longer than to ask them.
+_MEMBERS: Select[Any] = (
+    select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
+    .join(projects, projects.c.id == memberships.c.project_id)
+    .where(memberships.c.user_id.in_(_IDS))
+    .order_by(memberships.c.number)
+)
+
+
+def _on_lists(resources: Table, access: Table) -> Select[Any]:
+    return (
+        select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
+        .join(resources, resources.c.id == access.c.resource_id)
+        .where(access.c.user_id.in_(_IDS))
+    )
+
+
+_OF_TOPICS = _on_lists(topics, topic_access)
+_OF_SUBSCRIPTIONS = _on_lists(subscriptions, subscription_access)
 
 
 def one(connection: Connection, secrets: Secrets, condition: ColumnElement[bool]) -> User | None:
@@ -96,36 +117,22 @@ def _is_one_of_many(project: ProjectId) -> ColumnElement[bool]:
 def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserId, Sequence[Membership]]:
     found: defaultdict[UserId, list[Membership]] = defaultdict(list)
     for start in range(0, len(ids), _CHUNK):
-        chunk = ids[start : start + _CHUNK]
-        of_topics = _listed(connection, topics, topic_access, chunk)
-        of_subscriptions = _listed(connection, subscriptions, subscription_access, chunk)
-        for row in connection.execute(_members(chunk)).all():
+        chunk = {"ids": ids[start : start + _CHUNK]}
+        of_topics = _listed(connection, _OF_TOPICS, chunk)
+        of_subscriptions = _listed(connection, _OF_SUBSCRIPTIONS, chunk)
+        for row in connection.execute(_MEMBERS, chunk).all():
             place = (row.user_id, row.project_id)
             lists = tuple(of_topics[place]), tuple(of_subscriptions[place])
             found[row.user_id].append(Membership(row.name, _roles(row.roles), *lists))
     return found
 
 
-def _members(ids: Sequence[UserId]) -> Select[Any]:
-    return (
-        select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
-        .join(projects, projects.c.id == memberships.c.project_id)
-        .where(memberships.c.user_id.in_(ids))
-        .order_by(memberships.c.number)
-    )
-
-
 def _listed(
-    connection: Connection, resources: Table, access: Table, ids: Sequence[UserId]
+    connection: Connection, query: Select[Any], chunk: Mapping[str, Sequence[UserId]]
 ) -> defaultdict[Place, list[Any]]:
     """Return the short names of the resources whose access lists hold these users, oldest first."""
-    query = (
-        select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
-        .join(resources, resources.c.id == access.c.resource_id)
-        .where(access.c.user_id.in_(ids))
-    )
     # Put in order here: asked for the order, SQLite goes through all resources rather than the few on the lists.
-    rows = sorted(connection.execute(query).all(), key=lambda row: row.number)
+    rows = sorted(connection.execute(query, chunk).all(), key=lambda row: row.number)
     found: defaultdict[Place, list[Any]] = defaultdict(list)
     for row in rows:
         found[row.user_id, row.project_id].append(row.name)

@@ -166,3 +166,15 @@ def test_every_difference_names_the_test_that_shows_it_and_the_test_names_the_di
 
     assert [name for name, _ in named] == DEFECTS
     assert [(name, test) for name, test in named if f"{name}: {test}" not in shown] == []
+
+
+CERTIFICATES = re.compile(r"^\| authn (A\d+) \|.*\| `(test_\w+)` \|$", re.MULTILINE)
+
+
+def test_every_difference_of_the_certificate_service_names_a_test_that_carries_its_id() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = dict(CERTIFICATES.findall(text("differences")))
+
+    assert list(named) == [f"A{number}" for number in range(1, 27)]
+    assert [test for name, test in named.items() if not test.startswith(f"test_{name.lower()}_")] == []
+    assert [test for test in named.values() if f"def {test}(" not in sources] == []

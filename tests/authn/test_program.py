@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from ams.audit.logins import EACH
 from ams.authn.folder import AuthnFolder
 from ams.authn.program import running
 from ams.authn.settings import AuthnSettings
@@ -27,12 +28,12 @@ from tests.authn.http.front import eventually
 NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}
 
 
-def asked(url: str, ca: str, key: str = "") -> tuple[int, str]:
+def asked(url: str, ca: str, **headers: str) -> tuple[int, str]:
     """Ask once; return status and body."""
     secure = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca))
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), secure)
     try:
-        with opener.open(urllib.request.Request(url, headers={"x-api-key": key} if key else {}), timeout=10) as answer:
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=10) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -122,9 +123,27 @@ async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_pat
         )  # fmt: skip
         async with running(settings) as run:
             ca = str(tmp_path / "data" / "authn-tls" / "ca.pem")
-            status, body = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, "unknown")
+            status, body = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, authorization="bearer x")
 
     assert (status, json.loads(body)["error"]["status"]) == (504, "GATEWAY TIMEOUT")
+
+
+async def test_a12_whoever_pretends_to_be_a_proxy_does_not_fill_the_audit_log(tmp_path: Path) -> None:
+    settings = AuthnSettings(
+        data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, client_ca=str(tmp_path),
+        proxy_header="shown", proxy_names=("CN=proxy",),
+    )  # fmt: skip
+    async with running(settings) as run:
+        ca = str(tmp_path / "data" / "authn-tls" / "ca.pem")
+        for _ in range(EACH + 2):
+            status, _ = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, shown="x")
+            assert status == 403
+
+    lines = [json.loads(line) for line in (tmp_path / "data" / "authn-audit.jsonl").read_text().splitlines()]
+    assert [(each["action"], each["resource"], each.get("times", 1)) for each in lines] == [
+        *[("login", "/bindings", 1)] * EACH,
+        ("login", "/bindings", 2),
+    ]
 
 
 def test_a_folder_is_taken_by_one_and_also_by_ams(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from ams.attempts import Attempts
 from ams.audit.event import AuditEvent
 from ams.authn.auth_methods import AuthMethods
 from ams.authn.bindings import Bindings
-from ams.authn.http.app import PEER, AuthnApp
+from ams.authn.http.app import AuthnApp
 from ams.authn.http.gate import Gate, Users
+from ams.authn.http.peers import PEER
 from ams.authn.keys import Keys
 from ams.authn.service_types import ServiceTypes, Supported
 from ams.authn.store import Store

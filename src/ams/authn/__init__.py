@@ -10,6 +10,7 @@ service_types, auth_methods, bindings, keys
                         what an administrator does (contract 5 to 7)
 subjects, login         from a certificate to a token (contract 8)
 http/                   TLS that asks for certificates, proxies, the routes, errors on the wire
+assembly                the parts, opened in order and put together
 program                 all of it, from a start to an orderly stop
 
 It knows AMS by its HTTP API only. "Contract" is the wire of the certificate service, with what section 15 of it says

@@ -71,9 +71,9 @@ class AuthnFolder:
         return self.place("-audit.jsonl")
 
     @property
-    def lists(self) -> str:
+    def crls(self) -> str:
         """Revocation lists that were fetched."""
-        return self._made("-lists")
+        return self.place("-crls")
 
     @property
     def tls(self) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ams.authn.http.protocol import PEER, Front
+from ams.authn.http.peers import PEER
+from ams.authn.http.protocol import Front
 from ams.authn.http.tls import AskingContext
 from ams.authn.values import Peer
 from ams.http.asgi import JSON, Application, Receive, Send, answer

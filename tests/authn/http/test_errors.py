@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ams import errors
+from ams.authn.certificates.revocation import doubts
 from ams.authn.http.errors import STATUS, MethodNotAllowed, refusal
 
 ROWS = [
@@ -41,6 +42,12 @@ def test_each_error_has_its_envelope(error: Exception, code: int, words: str, me
     told = json.loads(refused.body)["error"]
     assert list(told.items()) == [("message", message), ("code", code), ("status", words)]
     assert refused.body.startswith(b'{\n "error": {\n  "message": ')
+
+
+def test_a_list_that_cannot_be_had_is_told_as_the_reference_tells_it() -> None:
+    refused = refusal(doubts.unreachable("http://ca.example/list").error)
+
+    assert (refused.code, refused.message) == (500, "Internal Error: Could not access CRL http://ca.example/list")
 
 
 def test_every_class_of_error_has_a_row() -> None:

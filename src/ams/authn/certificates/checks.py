@@ -43,7 +43,7 @@ class CheckOptions:
 
     folder: str = ""
     """Authorities, and lists that fetch-crl keeps there; empty: nobody is trusted."""
-    data_folder: str = ""
+    crl_folder: str = ""
     """Where fetched lists are kept over a restart; empty: nowhere."""
     policy: str = REFUSE
     """`refuse` or `warn`: what is done when nobody can say whether a certificate was withdrawn."""
@@ -96,7 +96,7 @@ class CertificateChecks:
         self._clock = clock
         self._folder = TrustFolder(options.folder, clock)
         self._fetcher = Fetcher(guard)
-        self._fetched = FetchedLists(self._fetcher, clock, options.data_folder)
+        self._fetched = FetchedLists(self._fetcher, clock, options.crl_folder)
         self._responders = Responders(self._fetcher, clock)
         asked = self._responders if options.ocsp else None
         self._revocation = Revocation(self._fetched, asked, options.policy, clock)

@@ -18,6 +18,7 @@ from ams.authn.bindings import Bindings
 from ams.authn.http import cors
 from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
 from ams.authn.http.gate import Caller, Gate, Header, key_of
+from ams.authn.http.peers import PEER
 from ams.authn.http.routes import (
     AuditRecords,
     AuthMethodRoutes,
@@ -41,8 +42,6 @@ from ams.http.asgi import JSON, Receive, Send, answer
 from ams.http.limits import SMALL_BODY, Bodies, ClientLeft
 from ams.names import new_uuid
 
-PEER = "authn.peer"
-"""Where the scope of a request says who asks."""
 DEADLINE_SECONDS = 14.0
 """For a whole request: below the 15 s in which an answer must be written (15, A18)."""
 HEALTH_SECONDS = 2.0
@@ -136,7 +135,7 @@ class AuthnApp:
         else:
             await answer(send, code, body, [JSON, *leaving])
         spent = round((time.perf_counter() - began) * 1000, 1)
-        logger.debug("request", method=scope["method"], path=_shown(scope["path"]), status=code, milliseconds=spent)
+        logger.debug("request", method=scope["method"], path=shown(scope["path"]), status=code, milliseconds=spent)
 
     async def _answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, bytes, Sequence[Header]]:
         if scope["method"] == "OPTIONS":
@@ -192,12 +191,12 @@ class AuthnApp:
                 at=self._clock.wall(),
                 service="authn",
                 action=request.row.action,
-                resource=_shown(request.scope["path"].removeprefix("/v1")),
+                resource=shown(request.scope["path"].removeprefix("/v1")),
                 actor=request.caller.name if request.caller else "",
                 address=request.peer.address,
                 code=code,
                 result=result_of(code),
-                reason=_shown(reason),
+                reason=shown(reason),
                 request=REQUEST.get().decode("latin-1"),
             )
         )
@@ -236,7 +235,7 @@ async def _told(error: Exception, request: _Request) -> Refusal:
         await logger.aerror(
             "request.failed",
             action=request.row.action,
-            path=_shown(request.scope["path"]),
+            path=shown(request.scope["path"]),
             error=type(error).__name__,
             reason=refused.message,
             exc_info=error if refused.code == 500 else None,
@@ -257,5 +256,6 @@ def _is_audited(request: _Request, code: int) -> bool:
     return code in (401, 403) and bool(key_of(request.headers, request.scope["query_string"]))
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """Return a path or a reason as it may be kept: clients write both, and may put keys where none belong."""
     return _SECRET.sub("***", text)[:_LONGEST_SHOWN]

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import msgspec
 
 from ams import errors
+from ams.http.errors import Refusal as Unasked
 
 
 class Status(NamedTuple):
@@ -68,6 +69,12 @@ def refusal(error: Exception) -> Refusal:
         return _refusal(INTERNAL, "Internal Error: the service failed")
     status = next(STATUS[base] for base in type(error).__mro__ if base in STATUS)
     return _refusal(status, _message(status, error), *_retry_after(error))
+
+
+def unasked(error: Exception) -> Unasked:
+    """Turn an exception into its envelope where the connection answers, not the application."""
+    refused = refusal(error)
+    return Unasked(refused.code, refused.body)
 
 
 def _message(status: Status, error: errors.AmsError) -> str:

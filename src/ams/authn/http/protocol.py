@@ -9,6 +9,7 @@ from typing import Any, cast
 import structlog
 import uvicorn
 
+from ams.authn.http.peers import PEER
 from ams.authn.http.proxies import Network, is_within, usual
 from ams.authn.http.tls import AskingConnection, AskingContext
 from ams.authn.values import Peer
@@ -19,9 +20,6 @@ from ams.http.protocol import GOODBYE_SECONDS, LimitedProtocol, limited
 from ams.http.server import Server, server
 
 logger = structlog.get_logger("ams.authn.connections")
-
-PEER = "authn.peer"
-"""Where a request's `Peer` is, in its ASGI scope."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from cryptography import x509
 
+from ams.authn.http.peers import PEER
 from ams.authn.http.proxies import usual
 from ams.authn.values import Peer, Presented
 from ams.distinguished_names import normalised, of_certificate
@@ -55,9 +56,9 @@ class Relaying:
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Pass a request on, for whom it is; or refuse one that pretends."""
-        peer: Peer = scope["authn.peer"]
+        peer: Peer = scope[PEER]
         try:
-            scope["authn.peer"] = await self._client(peer, scope["headers"])
+            scope[PEER] = await self._client(peer, scope["headers"])
         except AmsError as error:
             found = self._refusal(error)
             await self._refused(peer, scope, error, found.code)

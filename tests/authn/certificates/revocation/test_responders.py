@@ -122,7 +122,7 @@ async def test_a11_an_answer_that_is_not_to_be_believed_is_none(
 
     with pytest.raises(Unavailable) as caught:
         await site.check(leaf)
-    assert caught.value.message == f"Internal Error: Could not access OCSP responder {url}"
+    assert caught.value.message == f"Could not access OCSP responder {url}"
     await site.check(leaf, policy="warn")
 
 

@@ -1,4 +1,7 @@
-"""Doubts: why nobody can say whether a certificate was withdrawn. What follows from one is a matter of policy."""
+"""Doubts: why nobody can say whether a certificate was withdrawn. What follows from one is a matter of policy.
+
+The contract's `Internal Error: ` is put before their texts where errors are written (`ams.authn.http.errors`).
+"""
 
 from ams.authn.certificates import refusals
 from ams.authn.certificates.refusals import Refusal
@@ -19,37 +22,37 @@ class Doubt(Exception):
 
 def unreachable(url: str) -> Doubt:
     """A list that cannot be fetched (contract 9.3)."""
-    return Doubt(url, Unavailable(f"Internal Error: Could not access CRL {url}"))
+    return Doubt(url, Unavailable(f"Could not access CRL {url}"))
 
 
 def unparsable(url: str) -> Doubt:
     """What was fetched is no list (contract 9.3)."""
-    return Doubt(url, Unavailable("Internal Error: Unable to parse CRL Data"))
+    return Doubt(url, Unavailable("Unable to parse CRL Data"))
 
 
 def too_long(url: str) -> Doubt:
     """A list that is longer than any (contract 9.3)."""
-    return Doubt(url, Unavailable("Internal Error: Unable to read CRL Data"))
+    return Doubt(url, Unavailable("Unable to read CRL Data"))
 
 
 def outdated(source: str) -> Doubt:
     """A list that should have been replaced by another."""
-    return Doubt(source, Unavailable(f"Internal Error: The CRL {source} is out of date"))
+    return Doubt(source, Unavailable(f"The CRL {source} is out of date"))
 
 
 def foreign(source: str) -> Doubt:
     """A list that another than the certificate's CA has signed."""
-    return Doubt(source, Unavailable(f"Internal Error: The CRL {source} is not signed by the CA of the certificate"))
+    return Doubt(source, Unavailable(f"The CRL {source} is not signed by the CA of the certificate"))
 
 
 def beside(source: str, why: str) -> Doubt:
     """A list of the right CA that is not about this certificate."""
-    return Doubt(source, Unavailable(f"Internal Error: The CRL {source} is of no use: {why}"))
+    return Doubt(source, Unavailable(f"The CRL {source} is of no use: {why}"))
 
 
 def silent(url: str) -> Doubt:
     """An OCSP responder that gives no answer, or none to be believed."""
-    return Doubt(url, Unavailable(f"Internal Error: Could not access OCSP responder {url}"))
+    return Doubt(url, Unavailable(f"Could not access OCSP responder {url}"))
 
 
 def nowhere(subject: str, *, has_points: bool) -> Doubt:

@@ -27,8 +27,6 @@ from ams.files import Disk, write_whole
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-FOLDER = "authn-crls"
-"""In the data folder."""
 MINUTE, HOUR = 60_000, 3_600_000
 FAILED_AGAIN = 30_000
 """Milliseconds before what could not be fetched is tried again by a login."""
@@ -65,12 +63,12 @@ class Found:
 
 
 class FetchedLists:
-    """Lists by URL. `data_folder` may be empty: then nothing is kept over a restart."""
+    """Lists by URL. `folder` is where they are kept; empty: nothing is kept over a restart."""
 
-    def __init__(self, fetcher: Fetcher, clock: Clock, data_folder: str = "") -> None:
+    def __init__(self, fetcher: Fetcher, clock: Clock, folder: str = "") -> None:
         self._fetcher = fetcher
         self._clock = clock
-        self._folder = os.path.join(data_folder, FOLDER) if data_folder else ""
+        self._folder = folder
         self._known: OrderedDict[Key, Found] = OrderedDict()
         self._going_on: Shared[Key, Found] = Shared()
         self._upkeep: asyncio.Task[None] | None = None

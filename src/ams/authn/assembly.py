@@ -1,0 +1,218 @@
+"""The parts of the certificate service, opened in order and put together (`ams.authn.program` gives it ports)."""
+
+import contextlib
+import ipaddress
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ams.attempts import Attempts
+from ams.audit.asking import FILTERS, listing, wanted
+from ams.audit.logins import FailedLogins
+from ams.audit.records import AuditRecords
+from ams.audit.trail import FileTrail
+from ams.authn.auth_methods import AuthMethods
+from ams.authn.bindings import Bindings
+from ams.authn.certificates.checks import CertificateChecks, CheckOptions
+from ams.authn.figures import Parts
+from ams.authn.folder import AuthnFolder
+from ams.authn.http.app import AuthnApp, shown
+from ams.authn.http.errors import refusal, unasked
+from ams.authn.http.gate import AmsUsers, Gate
+from ams.authn.http.protocol import Front
+from ams.authn.http.relaying import Relaying
+from ams.authn.http.routing import Asked
+from ams.authn.http.tls import AskingContext
+from ams.authn.keys import Keys
+from ams.authn.login import SECONDS, Login
+from ams.authn.service_types import ServiceTypes, Supported
+from ams.authn.services import Services, service_trust
+from ams.authn.settings import AuthnSettings
+from ams.authn.store import Store
+from ams.authn.store.tables import audit
+from ams.authn.values import Peer, Presented
+from ams.clock import Clock
+from ams.database.database import sqlite_url
+from ams.errors import AmsError
+from ams.http.asgi import Application
+from ams.http.tls import Certificate, self_signed
+from ams.push.guard import Guard, networks
+
+SHARE = 0.9
+"""Of the time until an answer must be sent: the deadline of a request (contract 15, A18)."""
+LOGIN_SHARE = 0.8
+"""Of the same, for a login: it says itself that it took too long."""
+
+
+@dataclass(slots=True)
+class Assembled:
+    """The service without its port."""
+
+    app: Application
+    front: Front
+    certificate: Certificate
+    parts: Parts
+
+
+@dataclass(slots=True)
+class _Engines:
+    """What the use cases work with."""
+
+    store: Store
+    records: AuditRecords
+    trail: FileTrail
+    failures: FailedLogins
+    checks: CertificateChecks
+    services: Services
+
+
+async def assembled(
+    settings: AuthnSettings, folder: AuthnFolder, clock: Clock, stack: contextlib.AsyncExitStack
+) -> Assembled:
+    """Open the parts and put them together; the stack closes them, in the opposite order.
+
+    Raises `Unusable` and `BadSettings` for what cannot be worked with, and `RegistryUnavailable` for a PostgreSQL that
+    does not answer.
+    """
+    certificate, context = _certificate(settings, folder)
+    management_key = folder.management_key(settings.service_token)
+    engines = await _engines(settings, folder, clock, stack)
+    login = _login(settings, engines, clock)
+    stack.push_async_callback(login.close)
+    # Of their own: sites behind one address whose logins fail must not shut out who administers from there.
+    attempts = Attempts(settings.failed_logins_per_minute, clock)
+    users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
+    app = _app(settings, engines, login, Gate(engines.store, management_key, attempts, users), clock)
+    front = _front(settings, context)
+    counted = (engines.failures.attempts, attempts)
+    parts = Parts(engines.store, engines.checks, engines.services, login, counted, front)
+    return Assembled(_behind_proxies(settings, app, engines), front, certificate, parts)
+
+
+async def _engines(
+    settings: AuthnSettings, folder: AuthnFolder, clock: Clock, stack: contextlib.AsyncExitStack
+) -> _Engines:
+    store = await _store(settings, folder, clock)
+    stack.push_async_callback(store.close)
+    records = AuditRecords(store.database, audit)
+    trail = FileTrail(folder.audit, records, clock)
+    await trail.start()
+    stack.push_async_callback(trail.close)
+    failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)
+    await failures.start()
+    stack.push_async_callback(failures.close)
+    checks = _checks(settings, folder, clock)
+    stack.push_async_callback(checks.close)
+    services = Services(
+        dict(settings.service_types_paths),
+        dict(settings.service_types_retrieval_fields),
+        service_trust(settings.service_ca, verify=settings.verify_ssl),
+    )
+    return _Engines(store, records, trail, failures, checks, services)
+
+
+def _login(settings: AuthnSettings, engines: _Engines, clock: Clock) -> Login:
+    return Login(
+        engines.store, engines.checks, engines.services,
+        failures=engines.failures, trail=engines.trail, clock=clock, code_of=_code_of,
+        verify_hosts=settings.client_cert_host_verification,
+        seconds=min(SECONDS, settings.server_write_timeout * LOGIN_SHARE),
+        token_seconds=settings.token_seconds,
+    )  # fmt: skip
+
+
+def _app(settings: AuthnSettings, engines: _Engines, login: Login, gate: Gate, clock: Clock) -> AuthnApp:
+    store = engines.store
+    return AuthnApp(
+        gate,
+        ServiceTypes(store, _supported(settings)),
+        AuthMethods(store),
+        Bindings(store),
+        Keys(store),
+        login,
+        engines.trail,
+        store=store,
+        clock=clock,
+        audit=_asked_of(engines.records),
+        deadline_seconds=settings.server_write_timeout * SHARE,
+        body_seconds=settings.server_read_timeout,
+    )
+
+
+def _asked_of(records: AuditRecords) -> Callable[[Asked], Awaitable[object]]:
+    """Return what answers questions about the audit log."""
+
+    async def page(asked: Asked) -> object:
+        said = {name: asked.parameter(name) for name in FILTERS}
+        return await listing(records, wanted(said), asked.page().size, asked.page().token)
+
+    return page
+
+
+def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
+    context = AskingContext.make(proxied=settings.proxy_protocol, max_handshakes=settings.max_connections)
+    chain, key = settings.cert, settings.key
+    if settings.tls_self_signed:
+        _, chain, key = self_signed(folder.tls)
+    return Certificate.load(chain, key, context), context
+
+
+async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> Store:
+    if settings.registry != "sqlite":
+        # Another service may have written the tables: whether the key made here is theirs, the store says.
+        key = folder.seal_key(settings.secrets_key, create=True)
+        return await Store.open(settings.registry, key, password=settings.registry_password, clock=clock)
+    key = folder.seal_key(settings.secrets_key, create=not folder.has_database)
+    return await Store.open(sqlite_url(folder.database), key, clock=clock)
+
+
+def _checks(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> CertificateChecks:
+    options = CheckOptions(
+        folder=settings.client_ca,
+        crl_folder=folder.crls,
+        policy=settings.revocation,
+        ocsp=settings.ocsp,
+        trust_unknown_cas=settings.trust_unknown_cas,
+        verify_certificate=settings.verify_certificate,
+    )
+    return CertificateChecks(options, Guard(networks(",".join(settings.fetch_allow))), clock)
+
+
+def _supported(settings: AuthnSettings) -> Supported:
+    return Supported(
+        auth_types=settings.supported_auth_types,
+        auth_methods=settings.supported_auth_methods,
+        types=settings.supported_service_types,
+    )
+
+
+def _front(settings: AuthnSettings, context: AskingContext) -> Front:
+    return Front(
+        context=context,
+        refusal=unasked,
+        proxies=[ipaddress.ip_network(each) for each in settings.proxies],
+        head_seconds=settings.server_header_read_timeout,
+        read_seconds=settings.server_read_timeout,
+        idle_seconds=settings.server_idle_timeout,
+        max_connections=settings.max_connections,
+    )
+
+
+def _behind_proxies(settings: AuthnSettings, app: Application, engines: _Engines) -> Application:
+    if not settings.proxy_header:
+        return app
+
+    async def check(presented: Presented, address: str) -> None:
+        await engines.checks.check(presented, address, verify_host=False)
+
+    async def refused(peer: Peer, scope: dict[str, Any], error: AmsError, code: int) -> None:
+        record = engines.failures.failed if code < 500 else engines.failures.refused
+        await record(peer.address, code=code, reason=error.message, resource=shown(scope["path"].removeprefix("/v1")))
+
+    return Relaying(
+        app, header=settings.proxy_header, names=settings.proxy_names, check=check, refused=refused, refusal=unasked
+    )
+
+
+def _code_of(error: AmsError) -> int:
+    return refusal(error).code

@@ -6,13 +6,13 @@ they were, when the minute is over.
 
 import asyncio
 import contextlib
-import uuid
 from dataclasses import dataclass, replace
 
 from ams.attempts import Attempts
 from ams.audit.event import LOGIN, AuditEvent, result_of
 from ams.audit.trail import Trail
 from ams.clock import Clock, Milliseconds
+from ams.names import new_uuid
 
 EACH = 10
 """Failed logins of an address in a minute that are events of their own."""
@@ -79,7 +79,7 @@ class FailedLogins:
         minute = self._addresses.setdefault(where, _Minute())
         minute.failures += 1
         event = AuditEvent(
-            id=str(uuid.uuid4()), at=self._clock.wall(), service=self._service, action=LOGIN, resource=resource,
+            id=new_uuid(), at=self._clock.wall(), service=self._service, action=LOGIN, resource=resource,
             actor=actor, address=where, code=code, result=result_of(code), reason=reason, request=request,
         )  # fmt: skip
         if minute.failures <= EACH and known:

@@ -38,13 +38,6 @@ class Trail(Protocol):
         ...
 
 
-class NoTrail:
-    """A trail that leads nowhere, for what is not to be audited."""
-
-    async def record(self, event: AuditEvent) -> None:
-        """Forget the event."""
-
-
 class FileTrail:
     """A trail of a file and the table that follows it. `days` is how long the table keeps events; 0 is for ever."""
 

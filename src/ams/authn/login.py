@@ -5,13 +5,13 @@ certificate that is not to be believed before it is said which service types the
 """
 
 import asyncio
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import structlog
+from cryptography import x509
 
 from ams.attempts import MINUTE
 from ams.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
@@ -32,6 +32,7 @@ from ams.errors import (
     RateLimited,
     ServiceTimeout,
 )
+from ams.names import new_uuid
 
 SECONDS = 12.0
 """Most that a login may take, all it waits for included: less than the shortest time an answer must be written in
@@ -138,9 +139,10 @@ class Login:
         await self._services.close()
 
     async def _log_in(self, type_name: str, host: str, peer: Peer, attempt: "_Attempt") -> str:
-        fingerprint, subject = self._who(peer, attempt)
+        presented = self._presented(peer)
+        fingerprint, subject = self._who(presented.leaf, attempt)
         found = await self._store.service_types.find(type_name)
-        await self._check(peer, found)
+        await self._check(presented, peer.address, found)
         service_type = _offered(found, host)
         method = await self._store.auth_methods.find(service_type.uuid, host)
         if method is None:
@@ -151,28 +153,30 @@ class Login:
         self._note(binding)
         return token
 
-    def _who(self, peer: Peer, attempt: "_Attempt") -> tuple[bytes, Subject]:
+    def _presented(self, peer: Peer) -> Presented:
+        """Return what a peer shows; raise for one who shows nothing, or nothing that can be read."""
+        if peer.presented is not None:
+            return peer.presented
+        self._failures.attempts.check(peer.address)
+        if peer.unreadable:
+            raise CertificateRefused(peer.unreadable)
+        raise BadRequest("No certificate provided")
+
+    def _who(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
         """Return who asks, if they may try at all: a certificate that logged in lately pays for no others' failures."""
-        presented = peer.presented
-        if presented is None:
-            self._failures.attempts.check(peer.address)
-            if peer.unreadable:
-                raise CertificateRefused(peer.unreadable)
-            raise BadRequest("No certificate provided")
         try:
-            fingerprint, subject = self._subjects.of(presented.leaf)
+            fingerprint, subject = self._subjects.of(leaf)
         except CertificateRefused:
-            self._failures.attempts.check(peer.address)
+            self._failures.attempts.check(attempt.address)
             raise
         attempt.actor, attempt.fingerprint = subject.name, fingerprint
         if not self._trusted.is_within(fingerprint, LATELY, self._clock.monotonic()):
-            self._failures.attempts.check(peer.address)
+            self._failures.attempts.check(attempt.address)
         return fingerprint, subject
 
-    async def _check(self, peer: Peer, service_type: ServiceType | None) -> None:
-        assert peer.presented is not None
+    async def _check(self, presented: Presented, address: str, service_type: ServiceType | None) -> None:
         verify_host = self._verify_hosts or (service_type is not None and service_type.verify_client_host)
-        await self._checks.check(peer.presented, peer.address, verify_host=verify_host)
+        await self._checks.check(presented, address, verify_host=verify_host)
 
     async def _bound(self, subject: Subject, service_type: ServiceType, host: str) -> Binding:
         """Return the binding of a subject, when it is meant and not another that looks like it (15, A8)."""
@@ -254,7 +258,7 @@ class Login:
         self.figures.results[DONE] += 1
         await self._trail.record(
             AuditEvent(
-                id=str(uuid.uuid4()),
+                id=new_uuid(),
                 at=self._clock.wall(),
                 service="authn",
                 action=LOGIN,

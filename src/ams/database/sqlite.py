@@ -1,4 +1,4 @@
-"""The registry in a SQLite file: one process has it for itself.
+"""Tables in a SQLite file: one process has it for itself.
 
 Writes go through one thread, one after the other, as SQLite wants it; reads run beside them.
 """

@@ -4,7 +4,6 @@ Nothing here runs for a publish, a pull or an acknowledgement of somebody who is
 """
 
 import re
-import uuid
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from ams.http.errors import refusal
 from ams.http.gate import Gate
 from ams.http.limits import ClientLeft
 from ams.http.tracing import SERVICE_TOKEN, is_change, shown_path
+from ams.names import new_uuid
 
 SERVICE = "ams"
 LONGEST = 500
@@ -97,7 +97,7 @@ class Auditor:
 
     async def _record(self, action: str, actor: str, scope: MutableMapping[str, Any], code: int, reason: str) -> None:
         event = AuditEvent(
-            id=str(uuid.uuid4()),
+            id=new_uuid(),
             at=self._clock.wall(),
             service=SERVICE,
             action=action,

@@ -182,7 +182,7 @@ class AuthnApp:
 
         if not row.open:
             await admit()
-        return await row.handler(Asked(request.names, query, headers, peer, request.caller, body))
+        return await row.handler(Asked(request.names, query, headers, peer, body))
 
     async def _record(self, request: "_Request", code: int, reason: str) -> None:
         await self._trail.record(

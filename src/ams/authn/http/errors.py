@@ -39,7 +39,7 @@ STATUS: dict[type[errors.AmsError], Status] = {
 METHOD_NOT_ALLOWED = Status(405, "METHOD NOT ALLOWED")
 INTERNAL = Status(500, "INTERNAL SERVER ERROR")
 RETRY_AFTER_SECONDS = 2
-MINUTE_SHARE = 2
+RATE_SECONDS = 2
 """When to come back after a 429: thirty failures a minute earn another in two seconds."""
 
 
@@ -86,7 +86,7 @@ def _message(status: Status, error: errors.AmsError) -> str:
 
 def _retry_after(error: errors.AmsError) -> tuple[tuple[bytes, bytes], ...]:
     if isinstance(error, errors.RateLimited):
-        return ((b"retry-after", b"%d" % MINUTE_SHARE),)
+        return ((b"retry-after", b"%d" % RATE_SECONDS),)
     return ((b"retry-after", b"%d" % RETRY_AFTER_SECONDS),) if isinstance(error, errors.Overloaded) else ()
 
 

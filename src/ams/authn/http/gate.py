@@ -138,7 +138,7 @@ class Gate:
             return None
         key = await self._store.keys.find(given)
         if key is not None:
-            return Caller(f"key {key.name}", changes=key.scope != READ, keys=False)
+            return Caller(f"key {key.name}", changes=key.scope != READ)
         return await self._user(given)
 
     async def _user(self, given: str) -> Caller | None:

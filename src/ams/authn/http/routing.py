@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from ams.authn.http import json_bodies
 from ams.authn.http.errors import MethodNotAllowed
-from ams.authn.http.gate import Caller, Header, parameter
+from ams.authn.http.gate import Header, parameter
 from ams.authn.store.paging import PageRequest
 from ams.authn.values import Peer
 from ams.errors import BadRequest, NotFound
@@ -27,8 +27,6 @@ class Asked:
     query: bytes
     headers: Sequence[Header]
     peer: Peer
-    caller: Caller | None
-    """None on open routes."""
     body: Callable[[], Awaitable[bytes]]
 
     def parameter(self, name: str) -> str:

@@ -5,6 +5,9 @@ a client nothing. The contract wants an answer in words (9.3), so any certificat
 is believed for that: `ams.authn.certificates` judges it, request by request. What the handshake does prove is that the
 client holds the key of the certificate it shows.
 
+A client's certificate and its chain have 100 KiB together: OpenSSL's own limit, which no call of pyOpenSSL reaches.
+Beyond it the handshake fails, and the client sees a connection that ended.
+
 The loop's machinery takes an `ssl.SSLContext` and asks it for `wrap_bio`; ours gives it a connection of pyOpenSSL.
 """
 
@@ -24,9 +27,6 @@ from ams.authn.values import Presented
 
 logger = structlog.get_logger("ams.authn.tls")
 
-MAX_CERTIFICATE_BYTES = 100 * 1024
-"""Of a client's certificate with its chain. OpenSSL's own limit; no call of pyOpenSSL reaches it. Beyond it the
-handshake fails, and the client sees a connection that ended."""
 REMEMBERED = 2_000
 """Certificates of clients that were read lately."""
 _CHUNK = 65536

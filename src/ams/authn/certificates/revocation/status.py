@@ -26,7 +26,6 @@ logger = structlog.get_logger("ams.authn.certificates")
 
 REFUSE, WARN = "refuse", "warn"
 """What is done with a certificate of which nobody can say whether it was withdrawn."""
-POLICIES = (REFUSE, WARN)
 
 SECONDS = 10.0
 """For all fetches of one check; a login has to be answered before its connection is closed (A18)."""

@@ -1,4 +1,5 @@
-"""Tokens: made, encrypted to be shown again, and found by a keyed hash. Secrets of signatures, sealed likewise.
+"""Tokens: made, encrypted to be shown again, and found by a keyed hash. Secrets of signatures and
+auth methods, sealed likewise.
 
 The database alone lets nobody in: a token is stored encrypted (AES-GCM, bound to its user) and beside it an
 HMAC-SHA256 by which it is looked up. Both keys come from one key of 32 bytes, kept in a file apart from the database

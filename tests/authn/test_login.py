@@ -97,6 +97,14 @@ class House:
         fields = AuthMethodFields(host="localhost", port=self.world.service.port, headers={"x-api-key": SECRET})
         await AuthMethods(self.store).create(service_type, fields)
 
+    async def reach_by(self, key: str) -> None:
+        """Change what the service is asked with."""
+        service_type = await self.store.service_types.find("ams")
+        assert service_type is not None
+        methods = AuthMethods(self.store)
+        found = await methods.get(service_type, "localhost")
+        await methods.update(found, AuthMethodFields(headers={"x-api-key": key}))
+
     async def bind(self, certificate: x509.Certificate, name: str = "jane", **other: str) -> Binding:
         """Bind a certificate."""
         service_type = await self.store.service_types.find("ams")
@@ -349,6 +357,9 @@ async def test_what_a_service_said_is_used_again_for_as_long_as_is_set_and_for_t
     assert await house.ask() == TOKEN
     house.clock.advance(1)
     assert await house.ask() == "another"
+    world.service.behaviour = answers('{"token": "a third"}')
+    await house.reach_by("another key")
+    assert await house.ask() == "a third"
     await close(house)
 
 
@@ -383,6 +394,19 @@ async def test_an_address_that_failed_too_often_is_refused_but_not_a_certificate
         await house.error(Peer(ADDRESS))
     with pytest.raises(RateLimited):
         await house.ask()
+    await close(house)
+
+
+async def test_a_certificate_that_fails_pays_for_failures_like_others_although_it_logged_in_before(
+    world: World, tmp_path: Path
+) -> None:
+    world.service.behaviour = GOOD
+    house = await made(world, tmp_path, per_minute=2)
+    await house.all()
+    await house.ask()
+    await Bindings(house.store).delete("jane")
+
+    assert [(await house.error())[0] for _ in range(3)] == [404, 404, 429]
     await close(house)
 
 

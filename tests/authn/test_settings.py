@@ -1,6 +1,7 @@
 """Settings of `ams authn serve`: flags, environment, TOML, and the reference's JSON with its words (contract 11)."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,13 @@ def test_secrets_are_not_shown() -> None:
 
     assert "s3cret" not in repr(settings)
     assert "s3cret" not in str(shown(settings))
+
+
+def test_every_setting_is_read_by_whoever_starts_the_service() -> None:
+    starting = ("authn/assembly.py", "authn/program.py", "cli/authn/serve.py")
+    code = "".join(Path(f"src/ams/{name}").read_text(encoding="utf-8") for name in starting)
+
+    assert {each.name for each in FIELDS} - set(re.findall(r"\bsettings\.(\w+)", code)) == set()
 
 
 def test_every_setting_is_in_the_reference() -> None:

@@ -55,6 +55,15 @@ async def test_an_expired_certificate_hears_the_contracts_text(site: Site, world
         await site.check(leaf, verify_certificate=verify)
 
 
+async def test_a_certificate_is_good_to_the_end_of_its_last_second(site: Site, world: World) -> None:
+    leaf = world.root.signs(not_after=NOW)
+
+    site.clock.advance(999)
+    await site.check(leaf, verify_certificate=False)
+    site.clock.advance(1)
+    assert await refused(site, leaf) == "Your certificate has expired"
+
+
 async def test_a_certificate_of_tomorrow_hears_the_contracts_text(site: Site, world: World) -> None:
     assert await refused(site, world.root.signs(not_before=NOW + DAY)) == "Your certificate is not active yet"
 

@@ -12,7 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from ams.errors import CertificateRefused, Unavailable
 from tests.authn.certificates.conftest import Site, World, presented
-from tests.support.authorities import DAY, NOW, Authority, Credentials, name_of
+from tests.support.authorities import CLIENT, DAY, NO_CA, NOW, Authority, Credentials, name_of
 from tests.support.publishing import Publishing
 
 GOOD, REVOKED, UNKNOWN = ocsp.OCSPCertStatus.GOOD, ocsp.OCSPCertStatus.REVOKED, ocsp.OCSPCertStatus.UNKNOWN
@@ -83,6 +83,10 @@ def not_charged(world: World, leaf: Credentials) -> bytes:
     return world.root.ocsp(leaf.certificate, responder=world.root.ocsp_responder(purpose=False))
 
 
+def charged_with_something_else(world: World, leaf: Credentials) -> bytes:
+    return world.root.ocsp(leaf.certificate, responder=world.root.signs("Joe", extensions=[NO_CA, CLIENT]))
+
+
 def expired(world: World, leaf: Credentials) -> bytes:
     return world.root.ocsp(leaf.certificate, responder=world.root.ocsp_responder(not_after=NOW - DAY))
 
@@ -113,7 +117,19 @@ def odd(world: World, leaf: Credentials) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "made", [forged, not_charged, expired, old, old_without_end, early, of_another, unsuccessful, odd]
+    "made",
+    [
+        forged,
+        not_charged,
+        charged_with_something_else,
+        expired,
+        old,
+        old_without_end,
+        early,
+        of_another,
+        unsuccessful,
+        odd,
+    ],
 )
 async def test_a11_an_answer_that_is_not_to_be_believed_is_none(
     site: Site, world: World, publishing: Publishing, leaf: Credentials, made: Callable[[World, Credentials], bytes]

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from ams.authn.http.routing import Asked
-from ams.authn.values import Peer
 from ams.database.database import sqlite_url
 from tests.support.authn import ADDRESS, DN, HOST, MANAGEMENT_KEY, Service, binding_of, error, open_service
 
@@ -149,4 +148,3 @@ async def test_a_request_without_a_known_peer_is_its_connections(quick: Service)
     await quick.app(scope, receive, send)  # type: ignore[arg-type]
     assert answers[0]["status"] == 401
     assert quick.trail.events[-1].address == "192.0.2.9"
-    assert Peer("x").presented is None

@@ -95,7 +95,7 @@ async def test_failures_are_counted_by_address_and_recorded(tmp_path: Path) -> N
     async with open_service(sqlite_url(str(tmp_path / "db")), failures=2) as service:
         named = (await service.call("POST", "/keys/reader", {"scope": "read"})).json()["key"]
         service.trail.events.clear()
-        answers = [await service.call("GET", "/bindings", key="wrong") for _ in range(4)]
+        answers = [await service.call("DELETE", "/bindings/b", key="wrong") for _ in range(4)]
         assert [each.status_code for each in answers] == [401, 401, 429, 429]
         assert "retry-after" in answers[-1].headers
         assert (await service.call("GET", "/bindings", key=named)).status_code == 429
@@ -103,7 +103,7 @@ async def test_failures_are_counted_by_address_and_recorded(tmp_path: Path) -> N
         service.clock.advance(60_000)
         assert (await service.call("GET", "/bindings", key=named)).status_code == 200
     recorded = [(each.action, each.code, each.address, each.result) for each in service.trail.events]
-    assert recorded == [("bindings:list", 401, ADDRESS, "refused")] * 2
+    assert recorded == [("bindings:delete", 401, ADDRESS, "refused")] * 2
 
 
 async def test_the_release_is_told_with_a_right_key_only(quick: Service) -> None:

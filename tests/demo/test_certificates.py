@@ -34,7 +34,7 @@ def test_the_library_logs_in_with_certificates_and_others_are_refused(tmp_path: 
         "  unbound: 404 While trying the [auth_x509]: Binding was not found",
         "  stranger: 403 While trying the [auth_x509]: Your certificate is not of a CA that is trusted here",
     ]
-    audit = (tmp_path / "demo" / "authn-data" / "audit.jsonl").read_text()
+    audit = (tmp_path / "demo" / "authn-data" / "authn-audit.jsonl").read_text()
     logins = [line for line in map(json.loads, audit.splitlines()) if line["action"] == "login"]
     assert [(line["code"], line["actor"].partition(",")[0]) for line in logins[-5:]] == [
         (200, "CN=host/collector.example.org"),

@@ -1,5 +1,6 @@
 import contextlib
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,20 @@ async def test_a_line_is_there_when_record_returns_and_the_row_soon(path: str, r
 
     await trail.close()
     assert await kept(records) == [one]
+
+
+async def test_a_name_of_any_length_keeps_no_other_event_from_the_table(path: str, records: AuditRecords) -> None:
+    """Anybody can show a certificate with a subject of 100 kB; an index of PostgreSQL takes three."""
+    trail = FileTrail(path, records, ManualClock())
+    await trail.start()
+
+    long = secrets.token_urlsafe(60_000)
+    await trail.record(event(1, actor=long, resource=long, reason=long, address=long, request=long))
+    await trail.record(event(2))
+    await trail.close()
+
+    assert [len(each.actor) for each in await kept(records)] == [len(event(2).actor), 500]
+    assert len(Path(path).read_bytes()) < 4000
 
 
 async def test_lines_that_a_crash_left_are_brought_in_at_the_next_start(path: str, records: AuditRecords) -> None:

@@ -11,9 +11,17 @@ LOGIN = "login"
 """The action of a login, by token or by certificate; only failed ones are recorded for tokens."""
 
 
+LONGEST = {"resource": 500, "actor": 500, "address": 100, "reason": 1000, "request": 200}
+"""Characters of the texts that clients have a say in. A certificate's subject may have 100 kB, and one text that no index
+takes would keep all that comes after it from the table."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """Who did what, from where, when, and how it ended. Never holds a token, a payload or a secret."""
+    """Who did what, from where, when, and how it ended. Never holds a token, a payload or a secret.
+
+    Texts longer than `LONGEST` are cut, and end with dots.
+    """
 
     id: str
     """A UUID: a line of the file and a row of the table that have one id are one event."""
@@ -38,6 +46,13 @@ class AuditEvent:
     """Id of the request, as in `X-Request-Id`."""
     times: int = 1
     """How many attempts this line stands for: failed logins from one address beyond its limit are put together."""
+
+    def __post_init__(self) -> None:
+        """Cut what is too long."""
+        for name, most in LONGEST.items():
+            text = getattr(self, name)
+            if len(text) > most:
+                object.__setattr__(self, name, text[: most - 3] + "...")
 
 
 def result_of(code: int) -> str:

@@ -12,8 +12,8 @@ LOGIN = "login"
 
 
 LONGEST = {"resource": 500, "actor": 500, "address": 100, "reason": 1000, "request": 200}
-"""Characters of the texts that clients have a say in. A certificate's subject may have 100 kB, and one text that no index
-takes would keep all that comes after it from the table."""
+"""Characters of the texts that clients have a say in. A certificate's subject may have 100 kB, and one text that no
+index takes would keep all that comes after it from the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

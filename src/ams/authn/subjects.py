@@ -13,6 +13,8 @@ from ams.errors import CertificateRefused
 
 REMEMBERED = 10_000
 """Most certificates of which anything is remembered; those that were not used for longest are forgotten first."""
+LONGEST = 2_000
+"""Characters of subject and issuer together that are remembered: anybody may show names of 100 kB, believed or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,18 @@ class Subjects:
         fingerprint = hashlib.sha256(leaf.public_bytes(Encoding.DER)).digest()
         known = self._known.get(fingerprint)
         if known is None:
-            known = self._known[fingerprint] = _read(leaf)
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
+            known = _read(leaf)
+            self._remember(fingerprint, known)
         else:
             self._known.move_to_end(fingerprint)
         return fingerprint, known
+
+    def _remember(self, fingerprint: bytes, subject: Subject) -> None:
+        if len(subject.name) + len(subject.issuer) > LONGEST:
+            return
+        self._known[fingerprint] = subject
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
 
 
 def _read(leaf: x509.Certificate) -> Subject:

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from ams.authn.http import tls
 from ams.authn.http.tls import AskingContext
 from ams.errors import BadSettings
 from ams.http.tls import Certificate
@@ -62,6 +63,15 @@ def test_certificates_not_to_be_believed_reach_http_all_the_same(
     shown = odd(folder, **made)  # type: ignore[arg-type]
 
     assert front.ask(cert=shown)["leaf"] is not None
+
+
+def test_certificates_that_are_large_take_no_memory(front: Served, folder: Path, jane: Pair) -> None:
+    before = tls._known.cache_info()
+    for _ in range(2):
+        front.ask(cert=odd(folder, extension=50_000))
+    assert tls._known.cache_info() == before
+    front.ask(cert=jane)
+    assert tls._known.cache_info() != before
 
 
 def test_a_certificate_over_the_limit_of_tls_costs_one_failed_handshake(front: Served, folder: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import structlog
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL, crypto
 
 from ams.authn.http.proxies import Malformed, Preface
@@ -29,6 +30,8 @@ logger = structlog.get_logger("ams.authn.tls")
 
 REMEMBERED = 2_000
 """Certificates of clients that were read lately."""
+REMEMBERED_BYTES = 8 * 1024
+"""Of a certificate that is remembered: anybody may show some of 100 kB, and nobody needs them again."""
 _CHUNK = 65536
 
 
@@ -235,14 +238,21 @@ def _anything(*_: object) -> bool:
 def _read(shown: crypto.X509) -> x509.Certificate:
     """Read a certificate as far as everybody looks at it; raises `ValueError` for one that cannot be."""
     try:
-        return _known(shown.to_cryptography())
+        certificate = shown.to_cryptography()
+        is_small = len(certificate.public_bytes(Encoding.DER)) <= REMEMBERED_BYTES
+        return _known(certificate) if is_small else _whole(certificate)
     except Exception as error:  # of many classes: the encoding is the client's
         raise ValueError(f"The certificate cannot be read: {error}") from error
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
 def _known(certificate: x509.Certificate) -> x509.Certificate:
-    """Return a certificate whose parts are read, the same one each time it is shown: reading is most of the work."""
+    """Return a certificate, the same one each time it is shown: reading is most of the work."""
+    return _whole(certificate)
+
+
+def _whole(certificate: x509.Certificate) -> x509.Certificate:
+    """Return a certificate whose parts are read."""
     _ = certificate.subject, certificate.issuer, certificate.serial_number  # read only when asked for
     return certificate
 

@@ -91,6 +91,26 @@ def test_a12_a_name_alone_makes_no_proxy(behind: Served, jane: Pair, tmp_path_fa
     assert behind.ask(cert=forged, headers={HEADER: der(jane)}) == (403, "not ours")
 
 
+@pytest.mark.parametrize(
+    "subject",
+    [
+        (("O", "Site"), ("CN", "mallory"), ("CN", "proxy.example")),
+        (("UID", "mallory"), ("O", "Site"), ("CN", "proxy.example")),
+    ],
+)
+def test_a8_a_name_that_is_only_alike_makes_no_proxy(
+    behind: Served, jane: Pair, front_authority: Authority, subject: tuple[tuple[str, str], ...]
+) -> None:
+    alike = front_authority.signs("alike", *subject)
+
+    assert behind.ask(cert=alike, headers={HEADER: der(jane)}) == (403, NOT_A_PROXY)
+
+
+@pytest.mark.parametrize("value", ["unknown", "192.0.2.1:50000", "x" * 60_000, "<script>"])
+def test_a12_what_is_no_address_is_not_believed_to_be_one(behind: Served, proxy: Pair, value: str) -> None:
+    assert behind.ask(cert=proxy, headers={"X-Forwarded-For": value})["address"] == "127.0.0.1"
+
+
 def test_a12_others_come_as_themselves(behind: Served, jane: Pair) -> None:
     said = behind.ask(cert=jane, headers={"X-Forwarded-For": "192.0.2.1"})
 

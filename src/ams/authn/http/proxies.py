@@ -100,6 +100,15 @@ def usual(address: str) -> str:
     return str(mapped or found)
 
 
+def is_address(text: str) -> bool:
+    """Whether a text is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def is_within(address: str, networks: Iterable[Network]) -> bool:
     """Whether an address is in one of the networks."""
     try:

@@ -14,8 +14,9 @@ from typing import Any
 
 from cryptography import x509
 
+from ams.authn.certificates.subject import unrepresentable
 from ams.authn.http.peers import PEER
-from ams.authn.http.proxies import usual
+from ams.authn.http.proxies import is_address, usual
 from ams.authn.values import Peer, Presented
 from ams.distinguished_names import normalised, of_certificate
 from ams.errors import AmsError, CertificateRefused
@@ -76,7 +77,7 @@ class Relaying:
         await self._check(peer.presented, peer.address)
         if len(shown) > 1:
             raise CertificateRefused("More than one certificate in the header of a proxy")
-        address = _forwarded(headers) or peer.address
+        address = _forwarded(headers, peer.address)
         if not shown or not shown[0].strip():
             return Peer(address)
         chain = b"".join(value for name, value in headers if name == self._header + CHAIN)
@@ -89,15 +90,18 @@ class Relaying:
         if presented is None:
             return False
         try:
-            return of_certificate(presented.leaf.subject) in self._names
+            subject = presented.leaf.subject
+            # A subject that only looks like a listed one in the normal form would pose as every site (15, A8).
+            return of_certificate(subject) in self._names and unrepresentable(subject) is None
         except Exception:  # an encoding that cannot be read is on no list
             return False
 
 
-def _forwarded(headers: list[tuple[bytes, bytes]]) -> str:
-    """Return the address that the proxy itself has added: the last one; empty if there is none."""
+def _forwarded(headers: list[tuple[bytes, bytes]], otherwise: str) -> str:
+    """Return the address that the proxy itself has added, which is the last one, if there is one and it is one."""
     entries = [value for name, value in headers if name == FORWARDED]
-    return usual(entries[-1].decode("latin-1").rpartition(",")[2].strip()) if entries else ""
+    told = entries[-1].decode("latin-1").rpartition(",")[2].strip() if entries else ""
+    return usual(told) if is_address(told) else otherwise
 
 
 def _presented(value: bytes, chain: bytes) -> Presented:

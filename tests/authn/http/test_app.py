@@ -99,6 +99,13 @@ async def test_each_answer_has_the_id_of_its_request(quick: Service) -> None:
     assert (await quick.client.get("/v1/none", headers={"x-request-id": "a b"})).headers["x-request-id"] != "a b"
 
 
+async def test_a15_whoever_has_no_key_at_all_cannot_fill_the_audit_log(quick: Service) -> None:
+    for method, path in (("POST", "/bindings/b"), ("DELETE", "/service-types/ams"), ("PUT", "/bindings/b")):
+        assert (await quick.call(method, path, key="")).status_code == 401
+
+    assert quick.trail.events == []
+
+
 async def test_a15_every_change_is_recorded_and_every_refused_one(quick: Service) -> None:
     one = await quick.service_type()
     await quick.call("PUT", "/bindings/none", {}, key="wrong")
@@ -142,8 +149,8 @@ async def test_a_request_without_a_known_peer_is_its_connections(quick: Service)
         answers.append(event)
 
     scope = {
-        "type": "http", "method": "DELETE", "path": "/v1/bindings/b", "query_string": b"", "headers": [],
-        "client": ("192.0.2.9", 1),
+        "type": "http", "method": "DELETE", "path": "/v1/bindings/b", "query_string": b"",
+        "headers": [(b"x-api-key", b"wrong")], "client": ("192.0.2.9", 1),
     }  # fmt: skip
     await quick.app(scope, receive, send)  # type: ignore[arg-type]
     assert answers[0]["status"] == 401

@@ -246,14 +246,12 @@ async def _told(error: Exception, request: _Request) -> Refusal:
 def _is_audited(request: _Request, code: int) -> bool:
     """Every change, also refused; every key that opens less than its holder wanted. Logins record themselves.
 
-    What a limit turned away is not: the failures before it are, and a flood would fill the disk. Nor is looking
-    around without any key.
+    Of those whom nobody knows, wrong keys only, which a limit holds: what it turns away, or what comes without any key,
+    would fill the disk.
     """
-    if code == 429:
-        return False
-    if request.row.changes:
-        return True
-    return code in (401, 403) and bool(key_of(request.headers, request.scope["query_string"]))
+    if request.caller is None:
+        return code == 401 and bool(key_of(request.headers, request.scope["query_string"]))
+    return request.row.changes or code == 403
 
 
 def shown(text: str) -> str:

@@ -45,6 +45,7 @@ Extension = tuple[x509.ExtensionType, bool]
 
 CLIENT: Extension = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)
 SERVER: Extension = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+BOTH: Extension = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), False)
 NO_CA: Extension = (x509.BasicConstraints(ca=False, path_length=None), True)
 
 
@@ -140,9 +141,10 @@ class Authority(Credentials):
         crl_urls: Sequence[str] = (),
         ocsp_urls: Sequence[str] = (),
         serial: int | None = None,
+        key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
     ) -> Credentials:
         """Return a certificate that is no CA, and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = key or ec.generate_private_key(ec.SECP256R1())
         chosen = list(extensions)
         if hosts:
             chosen.append(alternative_names(*hosts))
@@ -167,6 +169,16 @@ class Authority(Credentials):
         assert isinstance(self.key, ec.EllipticCurvePrivateKey)
         signature = self.key.sign(body, ec.ECDSA(hashes.SHA256()))
         return x509.load_der_x509_certificate(der(0x30, body + algorithm + der(0x03, b"\x00" + signature)))
+
+    def signs_with_sha1(self, certificate: x509.Certificate) -> x509.Certificate:
+        """Return a certificate signed again, as nobody does any more, and no library either."""
+        now, once = (bytes.fromhex(each) for each in ("300a06082a8648ce3d040302", "300906072a8648ce3d0401"))
+        old = certificate.tbs_certificate_bytes
+        head = 2 if old[1] < 0x80 else 2 + (old[1] & 0x7F)
+        body = der(0x30, old[head:].replace(now, once))
+        assert isinstance(self.key, ec.EllipticCurvePrivateKey)
+        signature = self.key.sign(body, ec.ECDSA(hashes.SHA1()))  # that is the point
+        return x509.load_der_x509_certificate(der(0x30, body + once + der(0x03, b"\x00" + signature)))
 
     def crl(
         self,
@@ -248,7 +260,7 @@ def der(tag: int, content: bytes) -> bytes:
 
 
 def _signed(
-    key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
     subject: x509.Name,
     issuer: Authority | None,
     *,

@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from ams.errors import CertificateRefused
 from tests.authn.certificates.conftest import Site, World
 from tests.support.authorities import (
+    BOTH,
     CLIENT,
     DAY,
     NO_CA,
@@ -128,6 +130,38 @@ async def test_a_ca_below_one_that_allows_none_is_refused(site: Site, world: Wor
 
     said = await refused(site, low.signs(), low.certificate, short.certificate)
     assert said == "Your certificate is of a CA below one that allows no such CA"
+
+
+async def test_a_ca_that_is_for_servers_signs_no_clients(site: Site, world: World) -> None:
+    other = Authority.make("Server CA", issuer=world.root, extensions=[SERVER])
+    both = Authority.make("Both CA", issuer=world.root, extensions=[BOTH])
+
+    said = await refused(site, other.signs(), other.certificate)
+    assert said == "Your certificate is of a CA that is not for clients: CN=Server CA"
+    await site.check(both.signs(), both.certificate, verify_certificate=False)
+
+
+async def test_what_is_signed_with_sha1_can_be_forged_and_is_refused(site: Site, world: World) -> None:
+    old = world.root.signs_with_sha1(world.jane.certificate)
+    ca = world.root.signs_with_sha1(world.below.certificate)
+
+    assert await refused(site, old) == "Your certificate has a signature that is too weak: sha1"
+    said = await refused(site, world.below.signs(), ca)
+    assert said == "Your certificate is of a CA whose own has a signature that is too weak: CN=Test CA"
+
+
+async def test_a_key_that_is_too_short_is_refused(site: Site, world: World) -> None:
+    short = rsa.generate_private_key(65537, 1024)
+
+    said = await refused(site, world.root.signs(key=short))
+    assert said == "Your certificate has a key that is too short"
+
+
+async def test_a_ca_of_the_folder_is_believed_however_it_is_signed(site: Site, world: World) -> None:
+    old = world.root.signs_with_sha1(world.root.certificate)
+    site.trusts(old)
+
+    await site.check(world.jane, verify_certificate=False)
 
 
 async def test_nobody_but_a_ca_signs_certificates(site: Site, world: World) -> None:

@@ -22,6 +22,7 @@ from ams.authn.certificates.revocation.fetched import FetchedLists
 from ams.authn.certificates.revocation.fetching import Fetcher
 from ams.authn.certificates.revocation.responders import Responders
 from ams.authn.certificates.revocation.status import REFUSE, Revocation
+from ams.authn.certificates.strength import check_strength
 from ams.authn.certificates.trust import Trust, TrustFolder
 from ams.authn.certificates.usage import check_usage
 from ams.authn.values import Presented
@@ -207,7 +208,8 @@ class CertificateChecks:
                 return [leaf]
         check_no_proxy(leaf)
         chain = verified_chain(leaf, presented.chain, trust, now)
-        check_usage(leaf)
+        check_strength(chain)
+        check_usage(chain)
         return chain
 
 

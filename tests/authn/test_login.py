@@ -262,6 +262,20 @@ async def test_a8_the_first_login_decides_whose_subject_a_binding_means(house: H
     assert await house.ask() == TOKEN
 
 
+async def test_a22_a_binding_that_is_given_another_subject_is_for_that_from_then_on(house: House) -> None:
+    """A site has a new certificate, and the scripts of the reference put its subject, and know of nothing else."""
+    await house.all()
+    await house.ask()
+    new = house.world.authority.signs((("O", "Acme"), ("CN", "Jane of today")))
+    identifier = of_certificate(new.certificate.subject)
+
+    await Bindings(house.store).update(await house.binding(), BindingFields(auth_identifier=identifier))
+
+    assert await house.ask(new) == TOKEN
+    assert await house.error() == (404, "Binding was not found")
+    assert (await house.binding()).subject_sha256 == subject_sha256(new.certificate.subject)
+
+
 async def test_a8_of_two_subjects_that_look_alike_and_come_first_at_once_one_is_let_in(house: House) -> None:
     await house.all()
     turned = house.world.authority.signs(tuple(reversed(JANE)))

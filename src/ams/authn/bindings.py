@@ -104,6 +104,8 @@ class Bindings:
 def _merged(present: Binding, fields: BindingFields, types: Types) -> Binding:
     given = {name: getattr(fields, name) for name in BindingFields.__slots__}
     changed = replace(present, **{name: value for name, value in given.items() if value is not None})
+    if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
+        changed = replace(changed, subject_sha256="")  # that was another's; scripts of the reference know of none
     _require_fields(changed)
     changed = _checked(changed, types(changed.service_uuid))
     if changed.name != present.name:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from ams.audit.logins import EACH
+from ams.authn.assembly import bearable
 from ams.authn.folder import AuthnFolder
 from ams.authn.program import running
 from ams.authn.settings import AuthnSettings
@@ -126,6 +127,14 @@ async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_pat
             status, body = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, authorization="bearer x")
 
     assert (status, json.loads(body)["error"]["status"]) == (504, "GATEWAY TIMEOUT")
+
+
+@pytest.mark.parametrize(("open_files", "most"), [(20_000, 5_000), (1024, 384), (100, 25), (1, 1)])
+def test_a20_connections_leave_files_for_all_else(monkeypatch: pytest.MonkeyPatch, open_files: int, most: int) -> None:
+    """Without a file that is free no service can be asked, and no line of the audit log be written."""
+    monkeypatch.setattr("resource.getrlimit", lambda _: (open_files, open_files))
+
+    assert bearable(AuthnSettings(max_connections=5_000)) == most
 
 
 async def test_a12_whoever_pretends_to_be_a_proxy_does_not_fill_the_audit_log(tmp_path: Path) -> None:

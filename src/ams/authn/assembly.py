@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,8 @@ SHARE = 0.9
 """Of the time until an answer must be sent: the deadline of a request (contract 15, A18)."""
 LOGIN_SHARE = 0.8
 """Of the same, for a login: it says itself that it took too long."""
+OWN_FILES = 256
+"""Open files for other things than clients: services, lists, the database, the audit log. Half of all, if less."""
 
 
 @dataclass(slots=True)
@@ -150,7 +153,7 @@ def _asked_of(records: AuditRecords) -> Callable[[Asked], Awaitable[object]]:
 
 
 def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
-    context = AskingContext.make(proxied=settings.proxy_protocol, max_handshakes=settings.max_connections)
+    context = AskingContext.make(proxied=settings.proxy_protocol, max_handshakes=bearable(settings))
     chain, key = settings.cert, settings.key
     if settings.tls_self_signed:
         _, chain, key = self_signed(folder.tls)
@@ -194,8 +197,17 @@ def _front(settings: AuthnSettings, context: AskingContext) -> Front:
         head_seconds=settings.server_header_read_timeout,
         read_seconds=settings.server_read_timeout,
         idle_seconds=settings.server_idle_timeout,
-        max_connections=settings.max_connections,
+        max_connections=bearable(settings),
     )
+
+
+def bearable(settings: AuthnSettings) -> int:
+    """Return how many connections there may be, and beside them handshakes: whoever opens more is turned away.
+
+    Else those who only open connections would take the files that all others need.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(min(settings.max_connections, (soft - min(OWN_FILES, soft // 2)) // 2), 1)
 
 
 def _behind_proxies(settings: AuthnSettings, app: Application, engines: _Engines) -> Application:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from ams.authn.assembly import Assembled, assembled
+from ams.authn.assembly import Assembled, assembled, bearable
 from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.figures import AuthnFigures
 from ams.authn.folder import AuthnFolder
@@ -103,6 +104,8 @@ def _url(scheme: str, sock: socket.socket) -> str:
 
 async def serve(settings: AuthnSettings) -> None:
     """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -116,6 +119,9 @@ async def serve(settings: AuthnSettings) -> None:
 
 
 def _announce(settings: AuthnSettings, run: Running) -> None:
+    if bearable(settings) < settings.max_connections:
+        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        logger.info("max_connections", lowered_to=bearable(settings), open_files=open_files)
     if settings.development:
         logger.warning("development", remedy="anybody may log in: never with real users")
     logger.info("operations", url=run.operations_url)

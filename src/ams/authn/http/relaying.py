@@ -17,6 +17,7 @@ from cryptography import x509
 from ams.authn.certificates.subject import unrepresentable
 from ams.authn.http.peers import PEER
 from ams.authn.http.proxies import is_address, usual
+from ams.authn.http.tls import UNREADABLE
 from ams.authn.values import Peer, Presented
 from ams.distinguished_names import normalised, of_certificate
 from ams.errors import AmsError, CertificateRefused
@@ -122,4 +123,4 @@ def certificates(value: bytes) -> list[x509.Certificate]:
     except binascii.Error:
         raise ValueError("The certificate in the header of the proxy cannot be read") from None
     except Exception as error:  # of many classes: the encoding is somebody else's
-        raise ValueError(f"The certificate cannot be read: {error}") from error
+        raise ValueError(UNREADABLE) from error

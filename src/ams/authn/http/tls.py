@@ -32,6 +32,8 @@ REMEMBERED = 2_000
 """Certificates of clients that were read lately."""
 REMEMBERED_BYTES = 8 * 1024
 """Of a certificate that is remembered: anybody may show some of 100 kB, and nobody needs them again."""
+UNREADABLE = "Your certificate cannot be read"
+"""What is said of one; what a parser says of it is for a log."""
 _CHUNK = 65536
 
 
@@ -242,7 +244,8 @@ def _read(shown: crypto.X509) -> x509.Certificate:
         is_small = len(certificate.public_bytes(Encoding.DER)) <= REMEMBERED_BYTES
         return _known(certificate) if is_small else _whole(certificate)
     except Exception as error:  # of many classes: the encoding is the client's
-        raise ValueError(f"The certificate cannot be read: {error}") from error
+        logger.debug("certificate.unreadable", reason=str(error))
+        raise ValueError(UNREADABLE) from error
 
 
 @functools.lru_cache(maxsize=REMEMBERED)

@@ -433,6 +433,13 @@ async def test_a_service_that_fails_is_not_counted_against_who_logs_in(world: Wo
     await close(house)
 
 
+async def test_a16_a_key_in_a_path_is_not_in_the_audit_log(house: House) -> None:
+    await house.all()
+    await house.error(host="0123456789abcdef" * 4)
+
+    assert [each.resource for each in events_in(str(house.log))] == ["/service-types/ams/hosts/***:authx509"]
+
+
 async def test_every_login_is_in_the_audit_log_with_who_from_where_and_how_it_ended(house: House) -> None:
     await house.all()
     await house.ask()

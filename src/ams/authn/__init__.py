@@ -8,6 +8,7 @@ rules                   what all of these must keep, and the texts it is told in
 asking, services        asks a service for the token of one of its users
 service_types, auth_methods, bindings, keys
                         what an administrator does (contract 5 to 7)
+showing                 paths and reasons as they may be in a log
 subjects, login         from a certificate to a token (contract 8)
 http/                   TLS that asks for certificates, proxies, the routes, errors on the wire
 assembly                the parts, opened in order and put together

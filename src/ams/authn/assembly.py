@@ -17,7 +17,7 @@ from ams.authn.bindings import Bindings
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
 from ams.authn.figures import Parts
 from ams.authn.folder import AuthnFolder
-from ams.authn.http.app import AuthnApp, shown
+from ams.authn.http.app import AuthnApp
 from ams.authn.http.errors import refusal, unasked
 from ams.authn.http.gate import AmsUsers, Gate
 from ams.authn.http.protocol import Front
@@ -29,6 +29,7 @@ from ams.authn.login import SECONDS, Login
 from ams.authn.service_types import ServiceTypes, Supported
 from ams.authn.services import Services, service_trust
 from ams.authn.settings import AuthnSettings
+from ams.authn.showing import shown
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
 from ams.authn.values import Peer, Presented

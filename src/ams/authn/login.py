@@ -19,6 +19,7 @@ from ams.audit.logins import FailedLogins
 from ams.audit.trail import Trail
 from ams.authn.rules import AUTH_METHOD_GONE, BINDING_GONE, known_service_type, require_host_of, require_supported
 from ams.authn.services import Services
+from ams.authn.showing import shown
 from ams.authn.store import Store
 from ams.authn.subjects import Subject, Subjects
 from ams.authn.values import X509, AuthMethod, Binding, Peer, Presented, ServiceType, ServiceTypeId
@@ -114,7 +115,7 @@ class Login:
         Raises `RateLimited`, `BadRequest`, `CertificateRefused`, `NotFound`, `Unprocessable` for whoever asks in vain;
         `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now.
         """
-        attempt = _Attempt(f"/service-types/{service_type}/hosts/{host}:authx509", peer.address)
+        attempt = _Attempt(shown(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:
             async with asyncio.timeout(self._seconds):
                 token = await self._log_in(service_type, host, peer, attempt)
@@ -248,7 +249,7 @@ class Login:
         await record(
             attempt.address,
             code=code,
-            reason=error.message,
+            reason=shown(error.message),
             resource=attempt.resource,
             actor=attempt.actor,
             request=REQUEST.get().decode(),

@@ -33,6 +33,7 @@ from ams.authn.http.routing import Asked, Made, Routes, Row
 from ams.authn.http.wire import encoded
 from ams.authn.keys import Keys
 from ams.authn.service_types import ServiceTypes
+from ams.authn.showing import shown
 from ams.authn.store import Store
 from ams.authn.values import Peer
 from ams.clock import Clock
@@ -49,10 +50,6 @@ BUFFERED = 64 * 2**20
 """Bytes of all request bodies at once."""
 REQUEST_ID = b"x-request-id"
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
-_SECRET = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
-"""What may be a key or a token, in a path where none belongs."""
-_LONGEST_SHOWN = 1_000
-"""Characters of a path or a reason in the audit log."""
 
 logger = structlog.get_logger("ams.authn")
 
@@ -252,8 +249,3 @@ def _is_audited(request: _Request, code: int) -> bool:
     if request.caller is None:
         return code == 401 and bool(key_of(request.headers, request.scope["query_string"]))
     return request.row.changes or code == 403
-
-
-def shown(text: str) -> str:
-    """Return a path or a reason as it may be kept: clients write both, and may put keys where none belong."""
-    return _SECRET.sub("***", text)[:_LONGEST_SHOWN]

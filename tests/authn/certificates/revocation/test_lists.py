@@ -112,6 +112,18 @@ async def test_a10_an_older_list_does_not_replace_a_newer_one(site: Site, world:
         await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
 
 
+async def test_a10_a_list_of_the_future_takes_no_place(site: Site, world: World, publishing: Publishing) -> None:
+    """A CA whose clock was wrong once; all its later lists seem older."""
+    publishing.puts("/root.crl", world.root.crl(this_update=NOW + DAY, next_update=NOW + 9 * DAY))
+    checks = site.checks()
+    with pytest.raises(Unavailable, match="is of no use: it is of the future"):
+        await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
+
+    publishing.puts("/root.crl", world.root.crl())
+    site.clock.advance(30_000)
+    await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
+
+
 async def test_a10_lists_are_kept_over_a_restart(
     site: Site, world: World, publishing: Publishing, tmp_path: Path
 ) -> None:

@@ -120,6 +120,8 @@ class FetchedLists:
         try:
             data = await self._fetcher.get(key[0])
             fresh = await asyncio.to_thread(_verified, data, key[0], issuer)
+            if fresh.is_ahead(self._clock.wall()):  # in its place it would keep all others out for as long
+                raise doubts.beside(key[0], "it is of the future")
         except TooMuch:
             return self._note(key, issuer, kept, doubts.too_long(key[0]))
         except NotFetched as error:

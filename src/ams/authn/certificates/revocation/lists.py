@@ -91,7 +91,11 @@ class RevocationList:
 
     def is_current(self, now: Milliseconds) -> bool:
         """Whether it says what is so now."""
-        return self.this_update <= now + EARLY and (self.next_update is None or now < self.next_update)
+        return not self.is_ahead(now) and (self.next_update is None or now < self.next_update)
+
+    def is_ahead(self, now: Milliseconds) -> bool:
+        """Whether it is of the future."""
+        return self.this_update > now + EARLY
 
     def revokes(self, serial: int) -> bool:
         """Whether a certificate with this serial number is withdrawn."""

@@ -2,8 +2,9 @@ import asyncio
 import fcntl
 import os
 import resource
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,40 @@ def test_without_the_key_nothing_in_a_copy_opens_anything(data: Path, tmp_path: 
 
     assert not made.token_key
     assert files_of(tmp_path / "b") & {"token.key", "admin.token", "server.key"} == set()
+
+
+def written_by_the_certificate_service(data: Path) -> "sqlite3.Connection":
+    """Put a certificate service's files beside AMS's; its database is open, and all in it is in the WAL still."""
+    for name in ("authn.key", "authn.seal", "authn.lock", "authn-audit.jsonl"):
+        (data / name).write_text(name)
+    (data / "authn-tls").mkdir()
+    for name in ("ca.pem", "server.pem", "server.key"):
+        (data / "authn-tls" / name).write_text(name)
+    database = sqlite3.connect(data / "authn.db", isolation_level=None)
+    database.executescript("PRAGMA journal_mode = WAL; CREATE TABLE bindings (name); INSERT INTO bindings VALUES ('j')")
+    return database
+
+
+def test_the_certificate_service_in_the_same_folder_is_copied_with_it_as_it_is_at_one_moment(
+    data: Path, tmp_path: Path
+) -> None:
+    with closing(written_by_the_certificate_service(data)):
+        take(str(data), str(tmp_path / "b"))
+
+    copied = {name for name in files_of(tmp_path / "b") if name.startswith("authn")}
+    tls = {"authn-tls/ca.pem", "authn-tls/server.pem", "authn-tls/server.key"}
+    assert copied == {"authn.db", "authn.key", "authn.seal", "authn-audit.jsonl", *tls}
+    restore(str(tmp_path / "b"), str(tmp_path / "new"))
+    with closing(sqlite3.connect(tmp_path / "new" / "authn.db")) as database:
+        assert database.execute("SELECT name FROM bindings").fetchall() == [("j",)]
+
+
+def test_without_the_key_a_copy_opens_nothing_of_the_certificate_service(data: Path, tmp_path: Path) -> None:
+    with closing(written_by_the_certificate_service(data)):
+        take(str(data), str(tmp_path / "b"), with_key=False)
+
+    assert not files_of(tmp_path / "b") & {"authn.key", "authn.seal", "authn-tls/server.key"}
+    assert "authn.db" in files_of(tmp_path / "b")
 
 
 def test_drafts_locks_and_the_reserve_are_not_copied(data: Path, tmp_path: Path) -> None:

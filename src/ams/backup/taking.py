@@ -36,11 +36,13 @@ from ams.files import NEW, Disk, write_whole
 from ams.folder import MARKER, VERSION, Folder, is_in_use, is_ours
 from ams.log.embedded import Part, parts_in
 
-SECRETS = ("token.key", "admin.token", "server.key")
+SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key")
 """Files that open something by themselves; left out on demand."""
 _TOKEN_KEY = SECRETS[0]
-_LEFT_OUT = ("lock", SOCKET, MARKER, manifest.NAME)
+_LEFT_OUT = ("lock", "authn.lock", SOCKET, MARKER, manifest.NAME)
 _DATABASES = ("registry.db", "cursors.db")
+_AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"
+"""Of the certificate service, when it has the folder too; the lists it fetched can be fetched again."""
 
 
 class _Source(Protocol):
@@ -58,6 +60,8 @@ class _Moment:
     time: Milliseconds
     registry: Snapshot
     cursors: Snapshot
+    authn: Snapshot | None
+    """The certificate service's: a moment of its own, as the two know each other by their API only."""
     parts: Sequence[Part]
 
 
@@ -65,8 +69,8 @@ def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None =
     """Copy the data folder `data` to the new folder `target`; blocking. Works while its service runs or does not.
 
     Without `with_key` the files that open something by themselves are left out: the key of the tokens, the first
-    administrator's token, the private key of a self-made certificate. Raises `Unusable` with one line; then nothing is
-    left at `target`.
+    administrator's token, the private key of a self-made certificate, and those of the certificate service. Raises
+    `Unusable` with one line; then nothing is left at `target`.
     """
     folder, target = Folder.look(data), os.path.abspath(target)
     if not is_ours(folder.path):
@@ -127,12 +131,15 @@ def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
             cursors = held.enter_context(closing(Snapshot(folder.cursors)))
             parts = source.parts()
             registry = held.enter_context(closing(Snapshot(folder.registry)))
-        yield _Moment(clock.wall(), registry, cursors, parts)
+        authn = folder.place(_AUTHN_DATABASE)
+        beside = held.enter_context(closing(Snapshot(authn))) if os.path.exists(authn) else None
+        yield _Moment(clock.wall(), registry, cursors, beside, parts)
 
 
 def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
     needed = sum(_size(folder, part) for part in moment.parts)
-    needed += sum(os.path.getsize(folder.place(name)) for name in _DATABASES)
+    databases = (*_DATABASES, _AUTHN_DATABASE) if moment.authn else _DATABASES
+    needed += sum(os.path.getsize(folder.place(name)) for name in databases)
     free = Disk().free_bytes(path)
     if needed > free:
         raise OSError(errno.ENOSPC, f"{needed:,} bytes are needed and {free:,} are free", path)
@@ -163,9 +170,11 @@ def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_k
 
 
 def _copy_databases(moment: _Moment, path: str) -> Iterator[Entry]:
-    for name, snapshot in zip(_DATABASES, (moment.registry, moment.cursors), strict=True):
-        snapshot.write_to(os.path.join(path, name))
-        yield entry_of(path, name)
+    snapshots = zip((*_DATABASES, _AUTHN_DATABASE), (moment.registry, moment.cursors, moment.authn), strict=True)
+    for name, snapshot in snapshots:
+        if snapshot is not None:
+            snapshot.write_to(os.path.join(path, name))
+            yield entry_of(path, name)
 
 
 def _copy_log(folder: Folder, moment: _Moment, path: str) -> Iterator[Entry]:
@@ -175,14 +184,21 @@ def _copy_log(folder: Folder, moment: _Moment, path: str) -> Iterator[Entry]:
 
 def _copy_others(folder: Folder, path: str, with_key: bool) -> Iterator[Entry]:
     """Copy the small files beside log and databases: keys, tokens, certificates."""
-    for name in sorted(os.listdir(folder.path)):
-        is_database = name.startswith(_DATABASES)
+    for name in (*sorted(os.listdir(folder.path)), *_names_in(folder, _AUTHN_TLS)):
+        is_database = name.startswith((*_DATABASES, _AUTHN_DATABASE))
         is_secret = name.startswith(SECRETS) and not with_key
         if is_database or is_secret or name in _LEFT_OUT or name.endswith(NEW):
             continue
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISREG(os.lstat(folder.place(name)).st_mode):
                 yield copy_file(folder.place(name), path, name)
+
+
+def _names_in(folder: Folder, below: str) -> list[str]:
+    """Return the names of a folder's files, seen from the data folder; none when it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        return [os.path.join(below, name) for name in sorted(os.listdir(folder.place(below)))]
+    return []
 
 
 def _reason(error: OSError) -> str:

@@ -21,7 +21,7 @@ from ams.authn.assembly import bearable
 from ams.authn.folder import AuthnFolder
 from ams.authn.program import running
 from ams.authn.settings import AuthnSettings
-from ams.errors import Unusable
+from ams.errors import BadSettings, Unusable
 from ams.folder import Folder
 from ams.settings import Seconds
 from tests.authn.http.front import eventually
@@ -153,6 +153,21 @@ async def test_a12_whoever_pretends_to_be_a_proxy_does_not_fill_the_audit_log(tm
         *[("login", "/bindings", 1)] * EACH,
         ("login", "/bindings", 2),
     ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [("client_ca", "client_ca .*none: No such file"), ("ams_ca", "ams_ca .*none: No such file")],
+)
+async def test_a_folder_or_file_of_cas_that_is_not_there_stops_the_start(
+    tmp_path: Path, setting: str, text: str
+) -> None:
+    given = {"client_ca": str(tmp_path), "ams_endpoint": "https://127.0.0.1:1", setting: str(tmp_path / "none")}
+    settings = AuthnSettings(data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, **given)  # type: ignore[arg-type]
+
+    with pytest.raises(BadSettings, match=text):
+        async with running(settings):
+            pass
 
 
 def test_a_folder_is_taken_by_one_and_also_by_ams(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ams.authn.importing import imported
-from ams.authn.json_config import WITHOUT_OIDC, converted
+from ams.authn.json_config import WITHOUT_MONGO, WITHOUT_OIDC, converted
 from ams.authn.settings import FIELDS, AuthnSettings, load, shown
 from ams.errors import BadSettings, Unusable
 
-NEEDED = {"AMS_AUTHN_SERVER_CERT": "c.pem", "AMS_AUTHN_SERVER_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
+NEEDED = {"AMS_AUTHN_CERT": "c.pem", "AMS_AUTHN_CERT_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
 JSON: dict[str, Any] = {
     "service_port": 8081, "mongo_host": "localhost", "mongo_db": "argo_auth",
     "certificate_authorities": "/etc/grid-security/certificates", "certificate": "c.pem", "certificate_key": "c.key",
@@ -55,11 +55,23 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
         ({"server_read_timeout": "0"}, "must be positive"),
         ({"fetch_allow": "nowhere"}, "fetch_allow is of networks"),
         ({"max_connections": "0"}, "must be positive"),
+        ({"ams_endpoint": "ams.example"}, "ams_endpoint is a base URL: https://ams.example"),
     ],
 )
 def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> None:
     with pytest.raises(BadSettings, match=text):
         load(flags, NEEDED)
+
+
+def test_the_management_key_of_clients_is_not_taken_for_the_file_of_the_servers_own() -> None:
+    assert load({}, NEEDED | {"AMS_AUTHN_KEY": "a management key"}).key == "c.key"
+
+
+def test_variables_that_are_no_settings_are_told() -> None:
+    told: list[str] = []
+    load({}, NEEDED | {"AMS_AUTHN_PORTT": "1", "AMS_AUTHN_ENDPOINT": "https://h", "AMS_TOKEN": "t"}, warn=told.append)
+
+    assert told == ["unknown setting AMS_AUTHN_PORTT in the environment is ignored"]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +108,13 @@ def test_a9_the_defaults_are_secure_and_there_is_no_default_token() -> None:
 def test_a14_oidc_is_no_auth_type() -> None:
     with pytest.raises(BadSettings, match="oidc is not spoken here"):
         load({"supported_auth_types": "x509,oidc"}, NEEDED)
+
+
+def test_what_a_configuration_of_the_reference_has_beside_settings_is_told(tmp_path: Path) -> None:
+    told: list[str] = []
+    load({}, {}, written(tmp_path / "c.json", JSON | {"colour": "blue"}), warn=told.append)
+
+    assert told == [WITHOUT_MONGO, WITHOUT_OIDC, "colour has no counterpart"]
 
 
 def test_a_configuration_of_the_reference_is_read(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import contextlib
 import ipaddress
+import os
 import resource
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +37,7 @@ from ams.authn.store.tables import audit
 from ams.authn.values import Peer, Presented
 from ams.clock import Clock
 from ams.database.database import sqlite_url
-from ams.errors import AmsError
+from ams.errors import AmsError, BadSettings
 from ams.http.asgi import Application
 from ams.http.tls import Certificate, self_signed
 from ams.push.guard import Guard, networks
@@ -78,6 +80,7 @@ async def assembled(
     Raises `Unusable` and `BadSettings` for what cannot be worked with, and `RegistryUnavailable` for a PostgreSQL that
     does not answer.
     """
+    _check_authorities(settings)
     certificate, context = _certificate(settings, folder)
     management_key = folder.management_key(settings.service_token)
     engines = await _engines(settings, folder, clock, stack)
@@ -200,6 +203,20 @@ def _front(settings: AuthnSettings, context: AskingContext) -> Front:
         idle_seconds=settings.server_idle_timeout,
         max_connections=bearable(settings),
     )
+
+
+def _check_authorities(settings: AuthnSettings) -> None:
+    """Raise `BadSettings` for CAs that cannot be read: nobody could log in, or manage by AMS, and nobody would know."""
+    try:
+        if settings.client_ca:
+            os.listdir(settings.client_ca)
+    except OSError as error:
+        raise BadSettings(f"client_ca {settings.client_ca}: {error.strerror}") from error
+    try:
+        if settings.ams_ca:
+            ssl.create_default_context(cafile=settings.ams_ca)
+    except OSError as error:  # an ssl.SSLError is one
+        raise BadSettings(f"ams_ca {settings.ams_ca}: {error.strerror or error}") from error
 
 
 def bearable(settings: AuthnSettings) -> int:

@@ -8,16 +8,17 @@ import dataclasses
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from ams.authn.json_config import imported
 from ams.authn.values import API_KEY, HEADERS, X509
 from ams.distinguished_names import normalised
 from ams.errors import BadSettings
 from ams.push.guard import networks
-from ams.settings import Seconds, duration_seconds, duration_text, flag, read_value, truth
+from ams.settings import CLIENT_VARIABLES, Seconds, duration_seconds, duration_text, flag, read_value, truth
 
 Pairs = tuple[tuple[str, str], ...]
 """Names and their values; written as a JSON object, or as a table of TOML."""
@@ -124,20 +125,24 @@ _PORTS = ("port", "ops_port")
 
 
 def variable(name: str) -> str:
-    """Return the environment variable of a setting.
-
-    `AMS_AUTHN_KEY` is the management key, which clients of the service read: a path there would be sent as a key, and
-    a key there would be taken for a path and shown in the error.
-    """
-    return f"AMS_AUTHN_SERVER_{name.upper()}" if name in ("cert", "key") else f"AMS_AUTHN_{name.upper()}"
+    """Return the environment variable of a setting."""
+    # AMS_AUTHN_KEY is the management key that clients give: where both are set, a secret is no name of a file.
+    return "AMS_AUTHN_CERT_KEY" if name == "key" else f"AMS_AUTHN_{name.upper()}"
 
 
-def load(flags: Mapping[str, object], environment: Mapping[str, str], config: str | None = None) -> AuthnSettings:
+def load(
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    config: str | None = None,
+    warn: Callable[[str], None] = lambda line: None,
+) -> AuthnSettings:
     """Put the settings together; `config` is a file in TOML, or the reference's JSON if it is named so.
 
-    Raises `BadSettings` with one line, and `Unusable` with the reference's own words for a file in JSON.
+    Tells `warn` of what is set and is none of ours. Raises `BadSettings` with one line, and `Unusable` with the
+    reference's own words for a file in JSON.
     """
-    values = _from_file(config) if config else {}
+    values = _from_file(config, warn) if config else {}
+    _tell_unknown(environment, warn)
     values |= {
         each.name: read_value(each, environment[variable(each.name)], variable(each.name), _typed)
         for each in FIELDS
@@ -151,6 +156,13 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str], config: st
     settings = AuthnSettings(**values)
     _check(settings)
     return settings
+
+
+def _tell_unknown(environment: Mapping[str, str], warn: Callable[[str], None]) -> None:
+    known = {variable(each.name) for each in FIELDS} | CLIENT_VARIABLES
+    for name in sorted(environment):
+        if name.startswith("AMS_AUTHN_") and name not in known:
+            warn(f"unknown setting {name} in the environment is ignored")
 
 
 def checked(values: Mapping[str, object], source: str) -> AuthnSettings:
@@ -185,8 +197,14 @@ def _separator(name: str) -> str:
     return ";" if name == "proxy_names" else ","  # names have commas
 
 
-def _from_file(path: str) -> dict[str, Any]:
-    values = imported(path).values if path.endswith(".json") else _toml(path)
+def _from_file(path: str, warn: Callable[[str], None]) -> dict[str, Any]:
+    if path.endswith(".json"):
+        found = imported(path)
+        values = found.values
+        for note in found.notes:
+            warn(note)
+    else:
+        values = _toml(path)
     return {name: read_value(_BY_NAME[name], value, f"{name} in {path}", _typed) for name, value in values.items()}
 
 
@@ -255,6 +273,8 @@ def _check(settings: AuthnSettings) -> None:
         raise BadSettings("registry must not hold a password; it goes into registry_password")
     if not settings.service_token.isascii():
         raise BadSettings("service_token must be ASCII")
+    if settings.ams_endpoint and not _is_url(settings.ams_endpoint):
+        raise BadSettings(f"ams_endpoint is a base URL: https://ams.example, not {settings.ams_endpoint}")
     if settings.max_connections < 1:
         raise BadSettings("max_connections must be positive")
     times = (
@@ -266,6 +286,14 @@ def _check(settings: AuthnSettings) -> None:
     _check_development(settings)
     _check_supported(settings)
     _check_proxies(settings)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _check_development(settings: AuthnSettings) -> None:

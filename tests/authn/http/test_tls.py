@@ -9,7 +9,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from cryptography.x509.oid import NameOID
 
 from ams.authn.http import tls
@@ -178,6 +183,17 @@ def test_files_that_are_no_certificate_stop_the_start(tmp_path: Path) -> None:
 
     with pytest.raises(BadSettings, match="certificate"):
         Certificate.load(str(tmp_path / "x"), str(tmp_path / "x"), AskingContext.make())
+
+
+def test_a_key_with_a_pass_phrase_stops_the_start_and_nobody_is_asked_for_it(
+    front_authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "c").write_bytes(front_authority.signs("locked", hosts=["localhost"]).pem)
+    locked = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    (tmp_path / "k").write_bytes(locked)
+
+    with pytest.raises(BadSettings, match="the key has a pass phrase"):
+        Certificate.load(str(tmp_path / "c"), str(tmp_path / "k"), AskingContext.make())
 
 
 @pytest.mark.parametrize("pieces", [1, 5])

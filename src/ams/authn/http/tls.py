@@ -70,7 +70,7 @@ class AskingContext(ssl.SSLContext):
 
         Raises `ssl.SSLError` or `OSError`; the context serves with what it had then.
         """
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password or _nobody_is_asked)
         try:
             self._inner = _inner(certfile, keyfile or certfile)
         except SSL.Error as error:
@@ -218,6 +218,11 @@ class AskingConnection:
                 self._outgoing.write(self._connection.bio_read(_CHUNK))
         except SSL.Error:  # there is nothing more
             return
+
+
+def _nobody_is_asked() -> bytes:
+    """Refuse a key with a pass phrase: OpenSSL would ask for it at the terminal, now and whenever the file changes."""
+    raise OSError("the key has a pass phrase; give one without")
 
 
 def _inner(chain: str, key: str) -> SSL.Context:

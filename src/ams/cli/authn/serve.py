@@ -1,5 +1,7 @@
 """`ams authn serve`: run the certificate service."""
 
+import sys
+
 import click
 
 from ams.authn.settings import FIELDS, AuthnSettings, load, variable
@@ -25,7 +27,7 @@ def serve_command() -> click.Command:
 
 
 def _serve(config: str | None, **flags: object) -> None:
-    run(load(flags, environment(), config))
+    run(load(flags, environment(), config, lambda line: print(f"ams: {line}", file=sys.stderr)))
 
 
 def run(settings: AuthnSettings) -> None:

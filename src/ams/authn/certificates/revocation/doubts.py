@@ -21,7 +21,7 @@ class Doubt(Exception):
 
 
 def unreachable(url: str) -> Doubt:
-    """A list that cannot be fetched (contract 9.3)."""
+    """A list that cannot be fetched (contract 9.3); `Internal Error: ` is put before it on the wire, as before all."""
     return Doubt(url, Unavailable(f"Could not access CRL {url}"))
 
 

@@ -87,6 +87,25 @@ def test_a7_a_name_that_no_path_could_hold_is_refused_or_mended(
     assert certificates.bindings[0]["name"] == "jane-at-home" == mended("jane/at home")
 
 
+def test_a7_a_record_that_cannot_be_is_refused_and_the_others_are_taken(
+    authn: Authn,
+    certificates: CertificateService,
+    database: Database,
+) -> None:
+    odd = TYPE | {"name": "web/odd", "uuid": "old-odd"}
+    nobody = TYPE | {"name": "nobody", "uuid": "old-nobody", "auth_types": ["oidc"]}
+    dump = database(odd, nobody, TYPE, METHOD | {"port": -1}, BINDING)
+
+    planned, ran = authn.run("import", dump, "--dry-run"), authn.run("import", dump)
+
+    assert planned.stdout == ran.stdout
+    assert ran.stdout.endswith("2 made, 3 refused\n")
+    assert "a name is letters" in ran.stdout
+    assert "it has logins by oidc only, which never worked" in ran.stdout
+    assert "a port is from 1 to 65535" in ran.stdout
+    assert [each["name"] for each in certificates.bindings] == ["jane"]
+
+
 def test_duplicates_and_orphans_are_reported_and_none_of_them_taken(
     authn: Authn,
     certificates: CertificateService,
@@ -119,7 +138,7 @@ def test_what_was_changed_here_since_is_not_undone(
 
 
 @pytest.mark.parametrize("text", ["[{", "[1]", '{"x": 1}', '{"auth_identifier": "CN=x"}', '{"hosts": "x"}',
-                                  '{"port": 70000, "service_uuid": "u", "host": "h"}'])  # fmt: skip
+                                  '{"port": "x", "service_uuid": "u", "host": "h"}'])  # fmt: skip
 def test_what_is_no_such_database_is_said_with_its_place(tmp_path: Path, text: str) -> None:
     (tmp_path / "dump").write_text(text)
 

@@ -87,7 +87,11 @@ class _Import:
         return report
 
     def _made(self, old: OldServiceType, name: str) -> Report:
+        if not authn.is_name(name):
+            return Report(old.place, name, Outcome.REFUSED, f"a name is {authn.NAME_RULE}")
         auth_types = [each for each in old.auth_types if each != OIDC]
+        if not auth_types:
+            return Report(old.place, name, Outcome.REFUSED, f"it has logins by {OIDC} only, which never worked")
         if OIDC in old.auth_types:
             self.notes.append(f"service type {name}: logins by {OIDC} never worked there and are left out")
         call = authn.create_service_type(
@@ -132,6 +136,8 @@ class _Import:
         name = f"{service_type.name if service_type else old.service_uuid}/{old.host}"
         if service_type is None:
             return Report(old.place, name, Outcome.REFUSED, "its service type is not there")
+        if not 0 < old.port < 65536:
+            return Report(old.place, name, Outcome.REFUSED, f"a port is from 1 to 65535, and not {old.port}")
         if times > 1:
             return Report(old.place, name, Outcome.REFUSED, f"{times} auth methods are of this host")
         if (service_type.uuid, old.host) in there:

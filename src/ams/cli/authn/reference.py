@@ -184,7 +184,7 @@ def _number(place: str, value: object) -> int:
     """Return a number, which extended JSON may write as an object around a text."""
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$number"):
         value = next(iter(value.values()))
-    digits = str(value).removesuffix(".0")
-    if not (digits.isascii() and digits.isdecimal() and 0 < int(digits) < 65536):
-        raise BadDocument(f"{place}: port is from 1 to 65535")
-    return int(digits)
+    text = str(value).removesuffix(".0")
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):
+        raise BadDocument(f"{place}: port is no number")
+    return int(text)

@@ -33,6 +33,8 @@ class CertificateService:
         self.auth_methods: list[Record] = []
         self.bindings: list[Record] = []
         self.keys: list[Record] = []
+        self.events: list[Record] = []
+        """Of the audit log."""
         self.tokens: dict[str, str] = {}
         """Tokens by the common name of who logs in."""
         self.changes: list[tuple[str, str, Record]] = []
@@ -81,6 +83,9 @@ class CertificateService:
                 return self._one(method, self.bindings, "Binding", body, name=named)
             case ["keys"]:
                 return 200, {"keys": self.keys}
+            case ["audit"]:
+                asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+                return 200, {"events": [each for each in self.events if asked.items() <= each.items()]}
             case ["keys", named] if method == "POST":
                 return 201, self._made(self.keys, body | {"name": named}) | {"key": f"key-of-{named}"}
             case ["keys", named]:

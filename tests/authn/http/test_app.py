@@ -120,7 +120,7 @@ async def test_a15_every_change_is_recorded_and_every_refused_one(quick: Service
 
     key = "management key"
     assert events == [
-        ("service-types:create", "/service-types", key, 201, "done", ""),
+        ("service-types:create", "/service-types/ams", key, 201, "done", ""),
         ("bindings:update", "/bindings/none", "", 401, "refused", "Wrong Credentials"),
         ("bindings:create", "/bindings/b", key, 404, "refused", "Host was not found"),
         ("bindings:delete", "/bindings/***", key, 404, "refused", "Binding was not found"),

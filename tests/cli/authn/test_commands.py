@@ -8,7 +8,7 @@ import typer.main
 from ams.cli.authn.command import binding_names, key_names, service_type_names
 from ams.cli.exits import Exit
 from tests.cli.authn.conftest import Authn
-from tests.support.certificate_service import KEY, CertificateService
+from tests.support.certificate_service import DATE, KEY, CertificateService
 from tests.support.certificates import Authority
 
 SLASHED = "/C=GR/O=Acme, Inc. + Co/CN=Jane"
@@ -145,3 +145,18 @@ def test_names_are_completed_from_the_service(
     assert service_type_names(context, "a") == ["ams"]
     assert binding_names(context, "") == ["jane"]
     assert key_names(context, "") == []
+
+
+def test_the_audit_log_is_shown_from_the_service_or_from_its_file(
+    authn: Authn, certificates: CertificateService, tmp_path: Path
+) -> None:
+    said = {"time": DATE, "id": "1", "service": "authn", "actor": "management key", "address": "192.0.2.7",
+            "action": "bindings:delete", "resource": "/bindings/jane", "code": 204, "result": "done"}  # fmt: skip
+    certificates.events = [said, said | {"actor": "CN=Jane", "action": "login", "code": 404, "result": "refused",
+                                         "reason": "Binding was not found"}]  # fmt: skip
+    (tmp_path / "authn-audit.jsonl").write_text(json.dumps(said) + "\n")
+
+    assert "refused (404: Binding was not found)" in authn("audit")
+    assert "/bindings/jane" not in authn("audit", "--actor", "anna")
+    assert "bindings:delete" in authn("audit", "--file", str(tmp_path / "authn-audit.jsonl"))
+    assert "no pages" in authn.run("audit", "--file", "x", "--all").stderr

@@ -144,7 +144,7 @@ class AuthnApp:
         request = _Request(row, names, scope, receive, _peer(scope))
         made, refused = await self._outcome(request)
         if _is_audited(request, made.code):
-            await self._record(request, made.code, refused.message if refused else "")
+            await self._record(request, made, refused.message if refused else "")
         if refused is not None:
             return _refused(refused)
         return made.code, b"" if made.code == 204 else encoded(made.body), ()
@@ -181,18 +181,18 @@ class AuthnApp:
             await admit()
         return await row.handler(Asked(request.names, query, headers, peer, body))
 
-    async def _record(self, request: "_Request", code: int, reason: str) -> None:
+    async def _record(self, request: "_Request", made: Made, reason: str) -> None:
         await self._trail.record(
             AuditEvent(
                 id=new_uuid(),
                 at=self._clock.wall(),
                 service="authn",
                 action=request.row.action,
-                resource=shown(request.scope["path"].removeprefix("/v1")),
+                resource=shown(request.scope["path"].removeprefix("/v1") + made.name),
                 actor=request.caller.name if request.caller else "",
                 address=request.peer.address,
-                code=code,
-                result=result_of(code),
+                code=made.code,
+                result=result_of(made.code),
                 reason=shown(reason),
                 request=REQUEST.get().decode("latin-1"),
             )

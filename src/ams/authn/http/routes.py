@@ -59,7 +59,8 @@ class ServiceTypeRoutes:
 
     async def create(self, asked: Asked) -> Made:
         """Make a service type."""
-        return Made(201, service_type_body(await self._service_types.create(await asked.read(ServiceTypeFields))))
+        made = await self._service_types.create(await asked.read(ServiceTypeFields))
+        return Made(201, service_type_body(made), f"/{made.name}")
 
     async def list(self, asked: Asked) -> Made:
         """List service types."""
@@ -104,7 +105,7 @@ class AuthMethodRoutes:
         service_type = await self._type(asked)
         require_kind(service_type)
         made = await self._auth_methods.create(service_type, await asked.read(AuthMethodFields))
-        return Made(201, auth_method_body(made))
+        return Made(201, auth_method_body(made), f"/{made.host}")
 
     async def show(self, asked: Asked) -> Made:
         """Show how a host is asked for users."""

@@ -50,6 +50,8 @@ class Made(NamedTuple):
 
     code: int
     body: object = None
+    name: str = ""
+    """What follows the path for what was made, where the path does not name it: for the audit log."""
 
 
 Handler = Callable[[Asked], Awaitable[Made]]

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
+from structlog.testing import capture_logs
 
 from ams.authn.certificates.trust import TrustFolder
+from ams.clock import ManualClock
 from ams.errors import CertificateRefused
 from tests.authn.certificates.conftest import Site, World, presented
 from tests.support.authorities import Authority, pem_list
@@ -68,6 +70,16 @@ async def test_changes_of_the_folder_are_seen_within_a_second(site: Site, world:
     checks.reload()
     with pytest.raises(CertificateRefused):
         await checks.check(leaf, "127.0.0.1", verify_host=False)
+
+
+def test_a_folder_without_a_ca_is_warned_of(tmp_path: Path) -> None:
+    with capture_logs() as said:
+        TrustFolder(str(tmp_path), ManualClock())
+
+    assert [(each["event"], each["log_level"]) for each in said] == [
+        ("authorities.read", "info"),
+        ("authorities.none", "warning"),
+    ]
 
 
 def test_files_that_did_not_change_are_not_read_again(site: Site, world: World) -> None:

@@ -92,6 +92,8 @@ class TrustFolder:
                 authorities=len(self._trust.authorities),
                 lists=sum(len(each) for each in self._trust.lists.values()),
             )
+            if self._folder and not self._trust.authorities:
+                logger.warning("authorities.none", folder=self._folder, remedy="nobody can log in before it holds a CA")
         return self._trust
 
     @property

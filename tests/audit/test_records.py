@@ -1,3 +1,5 @@
+import secrets
+
 import pytest
 from sqlalchemy import delete, insert, text, update
 
@@ -115,3 +117,12 @@ async def test_rows_are_inserted_as_they_are(registry: Registry) -> None:
     await registry._database.put(lambda connection: connection.execute(insert(audit), [row]) and None)
 
     assert [each.id for each in await kept(registry.audit)] == ["x"]
+
+
+async def test_whoever_has_a_name_without_end_is_recorded_all_the_same(records: AuditRecords) -> None:
+    """A client's certificate writes it, and an index of PostgreSQL takes no such value."""
+    endless, next_one = event(1, actor="CN=" + secrets.token_hex(50_000)), event(2)
+
+    await records.add([endless, next_one])
+
+    assert [each.id for each in await kept(records)] == [next_one.id, endless.id]

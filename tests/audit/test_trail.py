@@ -151,3 +151,16 @@ async def test_events_older_than_their_days_go_from_the_table_and_stay_in_the_fi
 
     assert await kept(records) == [new]
     assert list(events_in(path)) == [old, new]
+
+
+async def test_of_what_clients_write_no_more_is_kept_than_fits_and_nothing_like_a_token(
+    path: str, records: AuditRecords
+) -> None:
+    trail, token = FileTrail(path, records, ManualClock()), secrets.token_hex(32)
+    await trail.record(event(resource=f"/users:{token}", actor="\ud800" * 70_000, reason=f"{token} is none"))
+    await trail.close()
+
+    [line] = Path(path).read_text().splitlines()
+    assert token not in line
+    assert len(line) < 1000
+    assert await kept(records) == list(events_in(path))

@@ -1,6 +1,7 @@
 """One line of the audit log."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from ams.clock import Milliseconds
 
@@ -10,18 +11,14 @@ DONE, REFUSED, FAILED = "done", "refused", "failed"
 LOGIN = "login"
 """The action of a login, by token or by certificate; only failed ones are recorded for tokens."""
 
-
-LONGEST = {"resource": 500, "actor": 500, "address": 100, "reason": 1000, "request": 200}
-"""Characters of the texts that clients have a say in. A certificate's subject may have 100 kB, and one text that no
-index takes would keep all that comes after it from the table."""
+LONGEST = 500
+"""Characters that are kept of a text: clients write most of them, and no index takes one without end."""
+_TOKEN = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """Who did what, from where, when, and how it ended. Never holds a token, a payload or a secret.
-
-    Texts longer than `LONGEST` are cut, and end with dots.
-    """
+    """Who did what, from where, when, and how it ended. Never holds a token, a payload or a secret."""
 
     id: str
     """A UUID: a line of the file and a row of the table that have one id are one event."""
@@ -47,16 +44,25 @@ class AuditEvent:
     times: int = 1
     """How many attempts this line stands for: failed logins from one address beyond its limit are put together."""
 
-    def __post_init__(self) -> None:
-        """Cut what is too long."""
-        for name, most in LONGEST.items():
-            text = getattr(self, name)
-            if len(text) > most:
-                object.__setattr__(self, name, text[: most - 3] + "...")
-
 
 def result_of(code: int) -> str:
     """Return how a request ended that was answered with this status."""
     if code < 400:
         return DONE
     return REFUSED if code < 500 else FAILED
+
+
+def fitting(event: AuditEvent) -> AuditEvent:
+    """Return an event as it may be kept: no text without end, none that cannot be written, nothing like a token."""
+    return replace(
+        event,
+        resource=_fitting(_TOKEN.sub("***", event.resource)),
+        actor=_fitting(event.actor),
+        address=_fitting(event.address),
+        reason=_fitting(_TOKEN.sub("***", event.reason)),
+        request=_fitting(_TOKEN.sub("***", event.request)),
+    )
+
+
+def _fitting(text: str) -> str:
+    return text[:LONGEST].encode("utf-8", "replace").decode()

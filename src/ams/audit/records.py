@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, delete, func, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ams.audit.event import AuditEvent
+from ams.audit.event import AuditEvent, fitting
 from ams.audit.table import prunings_of
 from ams.clock import Milliseconds
 from ams.database.database import Database
@@ -62,7 +62,7 @@ class AuditRecords:
 
     async def add(self, events: Sequence[AuditEvent]) -> None:
         """Add events, all or none; those that are there already, or are older than what was pruned, are passed by."""
-        rows = [_row(event) for event in events]
+        rows = [_row(fitting(event)) for event in events]
 
         def work(connection: Connection) -> None:
             pruned = self._pruned(connection)

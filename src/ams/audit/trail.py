@@ -13,7 +13,7 @@ from typing import Protocol
 
 import structlog
 
-from ams.audit.event import AuditEvent
+from ams.audit.event import AuditEvent, fitting
 from ams.audit.lines import LineFile, portions_from_the_end, rotated
 from ams.audit.records import AuditRecords
 from ams.clock import DAY, Clock, Milliseconds
@@ -64,6 +64,7 @@ class FileTrail:
 
     async def record(self, event: AuditEvent) -> None:
         """Write the line of an event; see `Trail`."""
+        event = fitting(event)
         try:
             self._lines.append(event)
         except OSError as error:

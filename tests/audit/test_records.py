@@ -1,3 +1,4 @@
+import contextlib
 import secrets
 
 import pytest
@@ -80,6 +81,26 @@ async def test_a15_no_row_can_be_changed_or_deleted(records: AuditRecords, regis
     ):
         with pytest.raises(RegistryUnavailable):
             await registry._database.put(lambda connection, this=statement: connection.execute(this) and None)
+
+    assert await kept(records) == [one]
+
+
+async def test_a15_no_row_can_be_replaced_or_all_be_taken_at_once(records: AuditRecords, registry: Registry) -> None:
+    """Ways round the triggers: SQLite's REPLACE deletes without them, and TRUNCATE is no DELETE."""
+    one = event()
+    await records.add([one])
+    values = "'ams', 'a', '', 'nobody', '', 200, 'done', '', '', 1"
+    statements = [
+        f"INSERT OR REPLACE INTO audit SELECT number, id, 1, {values} FROM audit",
+        f"INSERT OR REPLACE INTO audit SELECT number, 'x', 1, {values} FROM audit",
+        f"INSERT OR REPLACE INTO audit SELECT 99, id, 1, {values} FROM audit",
+        "TRUNCATE audit",
+        "TRUNCATE audit, audit_prunings CASCADE",
+    ]
+
+    for each in statements:  # half of them are no statement of the engine
+        with contextlib.suppress(RegistryUnavailable):
+            await registry._database.put(lambda connection, this=each: connection.execute(text(this)) and None)
 
     assert await kept(records) == [one]
 

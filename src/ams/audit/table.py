@@ -23,12 +23,16 @@ _KEPT = "old.at >= coalesce((SELECT max(until) FROM {name}_prunings), 0)"
 _SQLITE = (
     f"CREATE TRIGGER {{name}}_unchanged BEFORE UPDATE ON {{name}} BEGIN SELECT raise(ABORT, '{_REFUSAL}'); END",
     f"CREATE TRIGGER {{name}}_kept BEFORE DELETE ON {{name}} WHEN {_KEPT} BEGIN SELECT raise(ABORT, '{_REFUSAL}'); END",
+    # REPLACE takes rows away without those two; whoever adds what is there already adds nothing.
+    "CREATE TRIGGER {name}_once BEFORE INSERT ON {name}"
+    " WHEN EXISTS (SELECT 1 FROM {name} WHERE id = new.id OR number = new.number) BEGIN SELECT raise(IGNORE); END",
 )
 _POSTGRESQL = (
     f"CREATE FUNCTION {{name}}_stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
     f" IF TG_OP = 'DELETE' AND NOT ({_KEPT}) THEN RETURN old; END IF;"
     f" RAISE EXCEPTION '{_REFUSAL}'; END $$",
     "CREATE TRIGGER {name}_stays BEFORE UPDATE OR DELETE ON {name} FOR EACH ROW EXECUTE FUNCTION {name}_stays()",
+    "CREATE TRIGGER {name}_not_emptied BEFORE TRUNCATE ON {name} EXECUTE FUNCTION {name}_stays()",
 )
 
 

@@ -22,6 +22,17 @@ def test_an_address_that_failed_too_often_is_refused_and_others_are_not() -> Non
     attempts.check("192.0.2.2")
 
 
+def test_the_addresses_of_one_network_of_ipv6_are_one() -> None:
+    attempts = Attempts(3, ManualClock())
+    for host in range(1, 4):
+        attempts.failed(f"2001:db8:0:1::{host:x}")
+
+    with pytest.raises(RateLimited):
+        attempts.check("2001:db8:0:1:ffff::1")
+    for other in ("2001:db8:0:2::1", "fe80::1%eth0", "a:b"):
+        attempts.check(other)
+
+
 def test_what_was_used_up_comes_back_within_a_minute() -> None:
     clock = ManualClock()
     attempts = Attempts(3, clock)

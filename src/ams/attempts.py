@@ -1,5 +1,6 @@
 """Failed logins by address: counted, and beyond a limit refused before anything is looked at."""
 
+import ipaddress
 import math
 from collections import OrderedDict
 
@@ -10,12 +11,15 @@ MINUTE = 60_000
 """Milliseconds."""
 REMEMBERED = 100_000
 """Most addresses of which anything is remembered; those that failed longest ago are forgotten first."""
+_OF_ONE = 64
+"""Bits of an address of IPv6 that tell networks apart: the smallest that is given to anybody."""
 
 
 class Attempts:
     """Failures of each address, of which so many a minute are borne; 0 bears all.
 
-    An allowance as of a bucket: it is full at first, each failure takes one, and a minute fills it again.
+    An allowance as of a bucket: it is full at first, each failure takes one, and a minute fills it again. The addresses
+    of a network of IPv6 (/64) share one: whoever has an address there has all of them.
     """
 
     def __init__(self, per_minute: int, clock: Clock) -> None:
@@ -28,7 +32,7 @@ class Attempts:
 
     def check(self, address: str) -> None:
         """Raise `RateLimited` for an address that has failed too often."""
-        if self._limit and self._allowance(address) < 1:
+        if self._limit and self._allowance(_holder(address)) < 1:
             raise RateLimited("Too many failed logins")
 
     def failed(self, address: str) -> None:
@@ -36,15 +40,25 @@ class Attempts:
         self.failures += 1
         if not self._limit:
             return
-        left = max(self._allowance(address) - 1, 0.0)
-        self._left[address] = (left, self._now())
-        self._left.move_to_end(address)
+        holder = _holder(address)
+        self._left[holder] = (max(self._allowance(holder) - 1, 0.0), self._now())
+        self._left.move_to_end(holder)
         if len(self._left) > REMEMBERED:
             self._left.popitem(last=False)
 
-    def _allowance(self, address: str) -> float:
-        left, since = self._left.get(address, (math.inf, 0.0))
+    def _allowance(self, holder: str) -> float:
+        left, since = self._left.get(holder, (math.inf, 0.0))
         return min(float(self._limit), left + (self._now() - since) * self._limit / MINUTE)
 
     def _now(self) -> float:
         return self._clock.monotonic()
+
+
+def _holder(address: str) -> str:
+    """Return whose allowance an address uses."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.IPv6Network((address, _OF_ONE), strict=False))
+    except ValueError:
+        return address

@@ -1,5 +1,6 @@
 """The audit log of a whole service, asked over HTTP and read from its file."""
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -7,13 +8,24 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
-from ams.audit.logins import EACH
+from ams.access.admission import Caller
+from ams.attempts import Attempts
+from ams.audit.event import AuditEvent
+from ams.audit.logins import EACH, FailedLogins
 from ams.backup import take
+from ams.clock import ManualClock
+from ams.http.app import App
+from ams.http.auditing import Auditor
+from ams.http.gate import Gate
+from ams.http.limits import Bodies
+from ams.http.routing import Row
+from ams.names import UserName
 from tests.support import shape
 from tests.support.served import SERVICE_TOKEN, Served, served
 
@@ -249,3 +261,41 @@ def test_a_backup_holds_both_halves(root: httpx.Client, data: Path, tmp_path: Pa
     assert newest in lines(tmp_path / "backup")
     with contextlib.closing(sqlite3.connect(tmp_path / "backup" / "registry.db")) as database:
         assert database.execute("SELECT count(*) FROM audit WHERE id = ?", [newest["id"]]).fetchone() == (1,)
+
+
+async def test_a_change_that_a_stop_cuts_short_is_recorded_as_it_may_have_been_made() -> None:
+    events: list[AuditEvent] = []
+
+    class Kept:
+        async def record(self, event: AuditEvent) -> None:
+            events.append(event)
+
+    class Open(Gate):
+        def __init__(self) -> None:
+            super().__init__(None, "both")  # type: ignore[arg-type]  # lets everybody in
+
+        async def admit(self, *_: object) -> Caller:
+            return Caller(None, UserName("anna"), frozenset(), full_view=False, project=None)
+
+    async def never(_: object) -> bytes:
+        begun.set()
+        await asyncio.Event().wait()
+        return b""
+
+    clock, gate, begun = ManualClock(), Open(), asyncio.Event()
+    auditor = Auditor(Kept(), FailedLogins("ams", Kept(), Attempts(0, clock), clock), gate, clock)
+    fast = SimpleNamespace(answer=lambda *_: None)
+    app = App(gate, Bodies(1, 1, 1), fast, [Row("PUT", "/x", "topics:create", never)], auditor)  # type: ignore[arg-type]
+    sent: list[dict[str, Any]] = []
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    scope = {"type": "http", "method": "PUT", "path": "/v1/x", "query_string": b"", "headers": [], "client": None}
+    task = asyncio.create_task(app(scope, begun.wait, send))  # type: ignore[arg-type]
+    await asyncio.wait_for(begun.wait(), 10)
+    task.cancel()
+    await task
+
+    assert sent[0]["status"] == 503
+    assert [(each.actor, each.code, each.result) for each in events] == [("anna", 503, "failed")]

@@ -112,11 +112,14 @@ class App:
             try:
                 caller = await self._admitted(row, request)
                 made = await answered(request, caller)
+            except asyncio.CancelledError:
+                await self._auditor.cut_short(row.method, row.action, caller, request.scope)
+                raise
             except Exception as error:
                 await self._auditor.refused(row.method, row.action, caller, request.scope, error)
                 raise
-            await log_change(row.method, row.action, caller, request.scope["path"])
             await self._auditor.changed(row.method, row.action, caller, request.scope)
+            await log_change(row.method, row.action, caller, request.scope["path"])
             if isinstance(made, Streamed):
                 return StreamedResponse(made)
             return Response(made, media_type=JSON_TYPE)

@@ -24,6 +24,7 @@ from ams.names import new_uuid
 SERVICE = "ams"
 LONGEST = 500
 """Characters of a path or a reason that are kept: a client writes both."""
+CUT_SHORT = "The service is stopping; it may have been carried out"
 _TOKEN = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
 
 
@@ -45,6 +46,13 @@ class Auditor:
         """Record a change that was made."""
         if action is not None and caller is not None and is_change(method, action):
             await self._record(action, caller.name or SERVICE_TOKEN, scope, 200, "")
+
+    async def cut_short(
+        self, method: str, action: str | None, caller: Caller | None, scope: MutableMapping[str, Any]
+    ) -> None:
+        """Record a change that a stop has cut short: what it had begun to write is written all the same."""
+        if action is not None and caller is not None and is_change(method, action):
+            await self._record(action, caller.name or SERVICE_TOKEN, scope, 503, CUT_SHORT)
 
     async def refused(
         self, method: str, action: str | None, caller: Caller | None, scope: MutableMapping[str, Any], error: Exception

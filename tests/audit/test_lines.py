@@ -1,3 +1,4 @@
+import json
 import os
 import stat
 from pathlib import Path
@@ -48,6 +49,21 @@ def test_after_a_torn_line_the_next_one_is_whole(path: str) -> None:
     LineFile(path).append(second)
 
     assert list(events_in(path)) == [first, second]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"code": 10**12}, {"code": -1}, {"times": 2**31}, {"times": 0}, {"id": "x" * 37},
+        {"time": "yesterday"},
+    ],
+)  # fmt: skip
+def test_a_line_that_somebody_else_wrote_and_no_table_takes_is_passed_by(path: str, said: dict[str, object]) -> None:
+    """One of them would keep all that follow it out of the table."""
+    one = event()
+    Path(path).write_bytes(json.dumps(json.loads(written(one)) | said).encode() + b"\n" + written(one))
+
+    assert list(events_in(path)) == [one]
 
 
 def test_a_file_that_is_renamed_or_removed_is_left_to_itself(path: str) -> None:

@@ -38,6 +38,7 @@ async def test_a_list_is_cut_by_what_is_wanted(records: AuditRecords) -> None:
     assert await ids(actor="bert") == [bert.id]
     assert await ids(action="topics:") == [bert.id, anna.id]
     assert await ids(action="topics%") == []
+    assert await ids(action="Topics:") == []
     assert await ids(address="198.51.100.1") == [eve.id]
     assert await ids(result="refused", actor="bert") == [bert.id]
 

@@ -126,7 +126,8 @@ class AuditRecords:
         if wanted.until is not None:
             conditions.append(table.at < wanted.until)
         if wanted.action:
-            conditions.append(table.action.startswith(wanted.action, autoescape=True))
+            # Not LIKE, which knows no letter case on SQLite.
+            conditions.append(func.substr(table.action, 1, len(wanted.action)) == wanted.action)
         said = {name: getattr(wanted, name) for name in ("actor", "address", "result")}
         conditions += [table[name] == value for name, value in said.items() if value]
         if start is not None:

@@ -34,6 +34,8 @@ class Lines(msgspec.Struct):
     nextPageToken: str  # noqa: N815 - as lists say it (contract 4)
 
 
+_LONGEST_ID, _MOST_TIMES = 36, 2**31 - 1
+"""What the columns of the table hold."""
 _decode = msgspec.json.Decoder(Line).decode
 
 
@@ -63,6 +65,8 @@ def written(event: AuditEvent) -> bytes:
 def read(line: bytes) -> AuditEvent:
     """Read a line of the file; raise `ValueError` for what is none, as one that a crash cut short."""
     said = _decode(line)
+    if len(said.id) > _LONGEST_ID or not 0 <= said.code < 1000 or not 0 < said.times <= _MOST_TIMES:
+        raise ValueError("no line that was written here")
     values = msgspec.structs.asdict(said)
     del values["time"]
     return AuditEvent(at=moment(said.time), **values)

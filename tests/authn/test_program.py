@@ -1,10 +1,12 @@
 """`ams authn serve` as a program: a first start, what is in its folder, an orderly end; and beside AMS."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -17,13 +19,18 @@ from pathlib import Path
 import pytest
 
 from ams.audit.logins import EACH
+from ams.audit.records import AuditRecords
 from ams.authn.assembly import bearable
 from ams.authn.folder import AuthnFolder
 from ams.authn.program import running
 from ams.authn.settings import AuthnSettings
+from ams.authn.store import Store
+from ams.authn.store.tables import audit
+from ams.database.database import sqlite_url
 from ams.errors import BadSettings, Unusable
 from ams.folder import Folder
 from ams.settings import Seconds
+from tests.audit.events import event
 from tests.authn.http.front import eventually
 
 NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}
@@ -168,6 +175,22 @@ async def test_a_folder_or_file_of_cas_that_is_not_there_stops_the_start(
     with pytest.raises(BadSettings, match=text):
         async with running(settings):
             pass
+
+
+async def test_events_older_than_their_days_go_from_the_table(tmp_path: Path) -> None:
+    """Every login is one."""
+    (data := tmp_path / "data").mkdir()
+    (data / "authn.lock").touch()
+    store = await Store.open(sqlite_url(str(data / "authn.db")), bytes(32))
+    await AuditRecords(store.database, audit).add([event(0)])
+    await store.close()
+    settings = AuthnSettings(
+        data=str(data), port=0, ops_port=0, tls_self_signed=True, client_ca=str(tmp_path), secrets_key="00" * 32,
+        audit_days=1,
+    )  # fmt: skip
+    async with running(settings):
+        with contextlib.closing(sqlite3.connect(data / "authn.db", check_same_thread=False)) as table:
+            await asyncio.to_thread(eventually, lambda: not table.execute("SELECT * FROM authn_audit").fetchall())
 
 
 def test_a_folder_is_taken_by_one_and_also_by_ams(tmp_path: Path) -> None:

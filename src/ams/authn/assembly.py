@@ -102,7 +102,7 @@ async def _engines(
     store = await _store(settings, folder, clock)
     stack.push_async_callback(store.close)
     records = AuditRecords(store.database, audit)
-    trail = FileTrail(folder.audit, records, clock)
+    trail = FileTrail(folder.audit, records, clock, days=settings.audit_days)
     await trail.start()
     stack.push_async_callback(trail.close)
     failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)

@@ -96,6 +96,7 @@ class AuthnSettings:
     )
     token_seconds: Seconds = _setting(Seconds(1.0), "How long a service's answer is used again; 0 = never.")
     failed_logins_per_minute: int = _setting(30, "Failed logins of one address; beyond them 429. 0 = no limit.")
+    audit_days: int = _setting(0, "Days that events stay in the audit log's table; 0 = for ever.")
     proxy_protocol: bool = _setting(False, "Connections begin with the PROXY protocol; needs proxies.")
     proxies: tuple[str, ...] = _setting((), "Networks that connections come from with proxy_protocol.")
     proxy_header: str = _setting("", "Header in which a proxy tells a client's certificate; needs proxy_names.")

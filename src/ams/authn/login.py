@@ -17,6 +17,7 @@ from ams.attempts import MINUTE
 from ams.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.audit.logins import FailedLogins
 from ams.audit.trail import Trail
+from ams.authn.certificates.revocation.sharing import Shared
 from ams.authn.rules import AUTH_METHOD_GONE, BINDING_GONE, known_service_type, require_host_of, require_supported
 from ams.authn.services import Services
 from ams.authn.showing import shown
@@ -104,7 +105,7 @@ class Login:
         self._subjects = Subjects()
         self._trusted = _Moments()
         self._noted = _Moments()
-        self._asked: dict[_Asked, asyncio.Task[str]] = {}
+        self._asking: Shared[_Asked, str] = Shared()
         self._kept = _Tokens(int(token_seconds * 1000))
         self._notes: set[asyncio.Task[None]] = set()
         self.figures = Figures()
@@ -137,6 +138,7 @@ class Login:
     async def close(self) -> None:
         """Finish what is still to be noted, and end the connections to services."""
         await self.settled()
+        await self._asking.close()
         await self._services.close()
 
     async def _log_in(self, type_name: str, host: str, peer: Peer, attempt: "_Attempt") -> str:
@@ -207,18 +209,13 @@ class Login:
         kept = self._kept.get(asked, self._clock.monotonic())
         if kept is not None:
             return kept
-        task = self._asked.get(asked)
-        if task is None:
-            task = asyncio.create_task(self._services.token(service_type, method, unique_key))
-            self._asked[asked] = task
-            task.add_done_callback(lambda done: self._answered(asked, done))
-        return await asyncio.shield(task)
 
-    def _answered(self, asked: _Asked, task: "asyncio.Task[str]") -> None:
-        del self._asked[asked]
-        # Whoever waited may be gone, and then nobody else looks at an error.
-        if not task.cancelled() and task.exception() is None:
-            self._kept.keep(asked, task.result(), self._clock.monotonic())
+        async def ask() -> str:
+            token = await self._services.token(service_type, method, unique_key)
+            self._kept.keep(asked, token, self._clock.monotonic())
+            return token
+
+        return await self._asking.result(asked, ask)
 
     def _note(self, binding: Binding) -> None:
         """Note the login, at most once a minute, while the answer goes out (15, A5)."""

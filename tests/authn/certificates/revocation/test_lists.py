@@ -200,6 +200,17 @@ async def test_a10_a_list_of_another_signer_is_not_believed(site: Site, world: W
     assert caught.value.message == f"The CRL {url} is not signed by the CA of the certificate"
 
 
+async def test_a10_a_list_of_a_ca_that_may_sign_none_is_not_believed(
+    site: Site, world: World, publishing: Publishing
+) -> None:
+    only_certificates = Authority.make("Only certificates", usage=["key_cert_sign"])
+    leaf = only_certificates.signs("Jane", crl_urls=[publishing.puts("/only.crl", only_certificates.crl())])
+    site.trusts(only_certificates.certificate, name="only.pem")
+
+    with pytest.raises(Unavailable, match="is not signed by the CA of the certificate$"):
+        await site.check(leaf)
+
+
 @pytest.mark.parametrize(
     "extension",
     [

@@ -115,6 +115,18 @@ async def test_a_connection_that_the_service_closed_meanwhile_costs_nobody_a_log
     assert tokens == ["t1"] * 3
 
 
+async def test_a_connection_that_ends_as_it_is_asked_again_is_made_anew(
+    service: UserService, services: Services
+) -> None:
+    good = answers('{"token": "t1"}')
+    service.behaviour = lambda secure: secure.close() if len(service.heads) == 2 else good(secure)
+
+    tokens = [await services.token(service_type(), method(service), "u-1") for _ in range(2)]
+
+    assert tokens == ["t1"] * 2
+    assert (len(service.heads), service.connections) == (3, 2)
+
+
 @pytest.mark.parametrize(
     ("raw", "token"),
     [

@@ -6,8 +6,12 @@ What they stand on is imported then as well, so that tests which need none of th
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.support import shape
+
+settings.register_profile("house", deadline=None)  # no test asserts a time: the machines are shared
+settings.load_profile("house")
 
 MARKS = {"kafka_servers": "kafka", "postgres_url": "postgres", "spark_session": "spark"}
 """Fixtures, and how tests that use them are marked; by these marks `make test` leaves out what the machine lacks."""

@@ -114,7 +114,7 @@ class FileTrail:
         while self._days:
             now = self._clock.wall()
             try:
-                gone = await self._records.prune(Milliseconds(now - self._days * DAY), now)
+                gone = await self._records.prune(Milliseconds(max(now - self._days * DAY, 0)), now)
                 if gone:
                     await logger.ainfo("audit.pruned", events=gone, older_than_days=self._days)
             except AmsError as error:

@@ -46,6 +46,8 @@ SHARE = 0.9
 """Of the time until an answer must be sent: the deadline of a request (contract 15, A18)."""
 LOGIN_SHARE = 0.8
 """Of the same, for a login: it says itself that it took too long."""
+MOST_HANDSHAKES = 1_000
+"""At a time. One takes 77 kB, and up to 440 kB while a client sends a large certificate slowly."""
 OWN_FILES = 256
 """Open files for other things than clients: services, lists, the database, the audit log. Half of all, if less."""
 
@@ -157,7 +159,8 @@ def _asked_of(records: AuditRecords) -> Callable[[Asked], Awaitable[object]]:
 
 
 def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
-    context = AskingContext.make(proxied=settings.proxy_protocol, max_handshakes=bearable(settings))
+    most = min(bearable(settings), MOST_HANDSHAKES)
+    context = AskingContext.make(proxied=settings.proxy_protocol, max_handshakes=most)
     chain, key = settings.cert, settings.key
     if settings.tls_self_signed:
         _, chain, key = self_signed(folder.tls)

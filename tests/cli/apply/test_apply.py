@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams
-from tests.support.documents import ROOT, block
+from tests.support.documents import ROOT, blocks
 
 SUBSCRIBED = """
 projects:
@@ -180,7 +180,7 @@ def test_a_project_admin_declares_what_is_in_the_project(ams: Ams, files: Files)
 
 
 def test_the_example_of_the_reference_can_be_applied(ams: Ams, tmp_path: Path) -> None:
-    (tmp_path / "garden.yaml").write_text(block(ROOT / "docs" / "reference" / "apply.md", "yaml"))
+    (tmp_path / "garden.yaml").write_text(blocks(ROOT / "docs" / "reference" / "apply.md", "yaml")[0])
     (tmp_path / "weight.avsc").write_text('{"type": "int"}')
 
     ran = ams("apply", "-f", "garden.yaml", "--dry-run")

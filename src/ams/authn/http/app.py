@@ -38,7 +38,7 @@ from ams.authn.store import Store
 from ams.authn.values import Peer
 from ams.clock import Clock
 from ams.context import REQUEST
-from ams.errors import NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
+from ams.errors import AmsError, NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
 from ams.http.asgi import JSON, Receive, Send, answer
 from ams.http.limits import SMALL_BODY, Bodies, ClientLeft
 from ams.names import new_uuid
@@ -235,7 +235,7 @@ async def _told(error: Exception, request: _Request) -> Refusal:
             path=shown(request.scope["path"]),
             error=type(error).__name__,
             reason=refused.message,
-            exc_info=error if refused.code == 500 else None,
+            exc_info=None if isinstance(error, AmsError) and error.retriable else error,
         )
     return refused
 

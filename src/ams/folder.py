@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ams.errors import Unusable
@@ -40,23 +41,15 @@ class Folder:
             _make(path)
             _check_whole(path)
             _check_not_foreign(path)
-            lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise Unusable(f"data folder {path}: {error.strerror}; choose another with --data") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            raise Unusable(
-                f"data folder {path} is in use by another process; stop it or choose another with --data"
-            ) from error
-        folder = cls(path, lock)
+            raise _cannot_be_used(path, error) from error
+        folder = cls(path, locked(path, "lock", "another process"))
         try:
             _mark(path)
         except BaseException as error:
             folder.release()
             if isinstance(error, OSError):
-                raise Unusable(f"data folder {path}: {error.strerror}; choose another with --data") from error
+                raise _cannot_be_used(path, error) from error
             raise
         return folder
 
@@ -109,6 +102,33 @@ class Folder:
             self._lock = None
 
 
+def locked(path: str, name: str, other: str) -> int:
+    """Return a handle that holds the lock of this name in a folder, until it is closed.
+
+    Raises `Unusable` with one line, also when it is held by `another process` or however `other` calls it.
+    """
+    try:
+        lock = os.open(os.path.join(path, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _cannot_be_used(path, error) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise Unusable(f"data folder {path} is in use by {other}; stop it or choose another with --data") from error
+    return lock
+
+
+def check_not_foreign(path: str, ours: Callable[[str], bool]) -> None:
+    """Raise `Unusable` for a folder with files that nobody knows; `ours` says which are known."""
+    if others := sorted(name for name in os.listdir(path) if not ours(name)):
+        raise Unusable(f"{path} holds other files ({others[0]}, ...); choose an empty folder with --data")
+
+
+def _cannot_be_used(path: str, error: OSError) -> Unusable:
+    return Unusable(f"data folder {path}: {error.strerror}; choose another with --data")
+
+
 def is_in_use(path: str) -> bool:
     """Whether a process has taken this folder."""
     try:
@@ -152,9 +172,8 @@ def _check_not_foreign(path: str) -> None:
 
     A first start that was cut short left a lock, or half a mark; the certificate service may have been there first.
     """
-    others = {name for name in os.listdir(path) if not name.startswith(CERTIFICATE_SERVICE)} - {"lock", MARKER + NEW}
-    if not is_ours(path) and others:
-        raise Unusable(f"{path} holds other files ({sorted(others)[0]}, ...); choose an empty folder with --data")
+    if not is_ours(path):
+        check_not_foreign(path, lambda name: name in ("lock", MARKER + NEW) or name.startswith(CERTIFICATE_SERVICE))
 
 
 def _mark(path: str) -> None:

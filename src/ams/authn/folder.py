@@ -3,15 +3,15 @@
 All names begin with `authn`, which AMS's folder does not mind (`ams.folder`).
 """
 
-import fcntl
 import os
 from dataclasses import dataclass
 
 from ams.errors import Unusable
 from ams.files import Disk, write_whole
-from ams.folder import CERTIFICATE_SERVICE, is_ours
+from ams.folder import CERTIFICATE_SERVICE, check_not_foreign, is_ours, locked
 from ams.secrets import key_file, new_token, parse_key
 
+LOCK = f"{CERTIFICATE_SERVICE}.lock"
 _MAX_KEY_BYTES = 4096
 
 
@@ -29,17 +29,9 @@ class AuthnFolder:
         try:
             os.makedirs(path, mode=0o700, exist_ok=True)
             _check_not_foreign(path)
-            lock = os.open(os.path.join(path, "authn.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise Unusable(f"data folder {path}: {error.strerror}; choose another with --data") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            raise Unusable(
-                f"data folder {path} is in use by another certificate service; stop it or choose another with --data"
-            ) from error
-        return cls(path, lock)
+        return cls(path, locked(path, LOCK, "another certificate service"))
 
     def place(self, name: str) -> str:
         """Return the path of something in the folder."""
@@ -112,6 +104,5 @@ class AuthnFolder:
 
 
 def _check_not_foreign(path: str) -> None:
-    others = sorted(name for name in os.listdir(path) if not name.startswith(CERTIFICATE_SERVICE))
-    if others and not is_ours(path) and not os.path.exists(os.path.join(path, "authn.lock")):
-        raise Unusable(f"{path} holds other files ({others[0]}, ...); choose an empty folder with --data")
+    if not is_ours(path) and not os.path.exists(os.path.join(path, LOCK)):
+        check_not_foreign(path, lambda name: name.startswith(CERTIFICATE_SERVICE))

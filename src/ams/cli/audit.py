@@ -60,12 +60,17 @@ def audit(
     filters = {
         "since": since, "until": until, "actor": actor, "action": action, "address": address, "result": result or "",
     }  # fmt: skip
-    if file:
-        if page_size or page_token or every:
-            raise Usage("a file has no pages")
-        show_file(session, file, filters)
+    show(session, filters, file, page_size, page_token, every)
+
+
+def show(session: Session, filters: dict[str, str], file: str, size: int, token: str, every: bool) -> None:
+    """Write what the service answers, or what a file holds if one is named; raise `Usage` for pages of a file."""
+    if not file:
+        show_events(session, filters, size, token, every)
+    elif size or token or every:
+        raise Usage("a file has no pages")
     else:
-        show_events(session, filters, page_size, page_token, every)
+        show_file(session, file, filters)
 
 
 def show_events(session: Session, filters: dict[str, str], size: int, token: str, every: bool) -> None:

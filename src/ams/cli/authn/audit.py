@@ -1,9 +1,8 @@
 """`ams authn audit`: who changed what in the certificate service, and who logged in."""
 
-from ams.cli.audit import Action, Actor, Address, File, OnlyResult, Since, Until, show_events, show_file
+from ams.cli.audit import Action, Actor, Address, File, OnlyResult, Since, Until, show
 from ams.cli.authn.command import with_authn
 from ams.cli.command import Session
-from ams.cli.exits import Usage
 from ams.cli.paging import AllPages, PageSize, PageToken
 
 
@@ -29,9 +28,4 @@ def audit(
     filters = {
         "since": since, "until": until, "actor": actor, "action": action, "address": address, "result": result or "",
     }  # fmt: skip
-    if file:
-        if page_size or page_token or every:
-            raise Usage("a file has no pages")
-        show_file(session, file, filters)
-    else:
-        show_events(session, filters, page_size, page_token, every)
+    show(session, filters, file, page_size, page_token, every)

@@ -3,7 +3,6 @@
 Nothing here runs for a publish, a pull or an acknowledgement of somebody who is let in.
 """
 
-import re
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
@@ -22,10 +21,7 @@ from ams.http.tracing import SERVICE_TOKEN, is_change, shown_path
 from ams.names import new_uuid
 
 SERVICE = "ams"
-LONGEST = 500
-"""Characters of a path or a reason that are kept: a client writes both."""
 CUT_SHORT = "The service is stopping; it may have been carried out"
-_TOKEN = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
 
 
 class Auditor:
@@ -114,20 +110,15 @@ class Auditor:
             address=client_address(scope, self._proxies),
             code=code,
             result=result_of(code),
-            reason=_without_tokens(reason),
+            reason=reason,
             request=_request(),
         )
         await self._trail.record(event)
 
 
 def _request() -> str:
-    return _without_tokens(REQUEST.get().decode("latin-1"))
-
-
-def _without_tokens(text: str) -> str:
-    """Return a text as it may be kept: errors name what clients gave as names, which may be anything."""
-    return _TOKEN.sub("***", text)[:LONGEST]
+    return REQUEST.get().decode("latin-1")
 
 
 def _resource(scope: MutableMapping[str, Any]) -> str:
-    return shown_path(scope["path"]).removeprefix("/v1")[:LONGEST]
+    return shown_path(scope["path"]).removeprefix("/v1")

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Self, TypeVar
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection
 
 from ams.audit.records import AuditRecords
 from ams.clock import Clock, SystemClock
-from ams.database import preparing
-from ams.database.database import Database, is_postgresql, reason
-from ams.errors import AmsError, RegistryUnavailable, Unusable
+from ams.database.database import Database
+from ams.database.opening import opened
+from ams.errors import RegistryUnavailable
 from ams.export_format import Line
 from ams.names import SubscriptionId
 from ams.registry import rotation
@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 CACHE_SIZE = 50_000
 """Entries of each kind (tokens, projects, topics, subscriptions, schemas) kept in memory."""
+_OTHER_KEY = "the token key is not the one this registry's tokens were encrypted with; restore it"
 
 
 class Registry:
@@ -75,16 +76,9 @@ class Registry:
         `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
         """
         secrets = Secrets(key)
-        database = Database(url, REGISTRY, on_full, password=password)
-        try:
-            await database.prepare(lambda connection: _prepare(connection, secrets.fingerprint))
-            await database.listen()
-        except RegistryUnavailable as error:
-            await database.close()
-            raise _not_opened(url, error) from None
-        except BaseException:
-            await database.close()
-            raise
+        database = await opened(
+            url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, on_full=on_full
+        )
         return cls(database, secrets, clock or SystemClock(), cache_size)
 
     @property
@@ -141,20 +135,3 @@ class Registry:
     async def close(self) -> None:
         """Finish what was accepted and let go of the database."""
         await self._database.close()
-
-
-def _not_opened(url: str, error: RegistryUnavailable) -> AmsError:
-    """A server comes back by itself; a file does not."""
-    said = reason(error.__cause__)
-    if is_postgresql(url):
-        return RegistryUnavailable(f"the registry's database does not answer: {said}")
-    return Unusable(f"the registry's database is not usable: {said}")
-
-
-def _prepare(connection: Connection, fingerprint: str) -> None:
-    preparing.prepare(connection, REGISTRY)
-    known = connection.scalar(select(keys.c.fingerprint))
-    if known is None:
-        connection.execute(insert(keys).values(fingerprint=fingerprint))
-    elif known != fingerprint:
-        raise Unusable("the token key is not the one this registry's tokens were encrypted with; restore it")

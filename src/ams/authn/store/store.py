@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Self
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import select
 
 from ams.authn.store.auth_methods import AuthMethodRecords
 from ams.authn.store.bindings import BindingRecords
@@ -12,13 +12,13 @@ from ams.authn.store.schema import AUTHN
 from ams.authn.store.service_types import ServiceTypeRecords
 from ams.authn.store.tables import sealing
 from ams.clock import Clock, SystemClock
-from ams.database import preparing
-from ams.database.database import Database, is_postgresql, reason
-from ams.errors import AmsError, RegistryUnavailable, Unusable
+from ams.database.database import Database
+from ams.database.opening import opened
 from ams.secrets import Secrets
 
 CACHE_SIZE = 50_000
 """Entries of each kind kept in memory for logins."""
+_OTHER_KEY = "the key of the secrets is not the one they were encrypted with; restore it"
 
 
 class Store:
@@ -50,16 +50,9 @@ class Store:
         now.
         """
         secrets = Secrets(key)
-        database = Database(url, AUTHN, on_full, password=password)
-        try:
-            await database.prepare(lambda connection: _prepare(connection, secrets.fingerprint))
-            await database.listen()
-        except RegistryUnavailable as error:
-            await database.close()
-            raise _not_opened(url, error) from None
-        except BaseException:
-            await database.close()
-            raise
+        database = await opened(
+            url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password, on_full=on_full
+        )
         return cls(database, secrets, clock or SystemClock(), cache_size)
 
     @property
@@ -74,20 +67,3 @@ class Store:
     async def close(self) -> None:
         """Finish what was accepted and let go of the database."""
         await self.database.close()
-
-
-def _not_opened(url: str, error: RegistryUnavailable) -> AmsError:
-    """A server comes back by itself; a file does not."""
-    said = reason(error.__cause__)
-    if is_postgresql(url):
-        return RegistryUnavailable(f"the certificate service's database does not answer: {said}")
-    return Unusable(f"the certificate service's database is not usable: {said}")
-
-
-def _prepare(connection: Connection, fingerprint: str) -> None:
-    preparing.prepare(connection, AUTHN)
-    known = connection.scalar(select(sealing.c.fingerprint))
-    if known is None:
-        connection.execute(insert(sealing).values(fingerprint=fingerprint))
-    elif known != fingerprint:
-        raise Unusable("the key of the secrets is not the one they were encrypted with; restore it")

@@ -16,8 +16,8 @@ from ams.authn.figures import AuthnFigures
 from ams.authn.folder import AuthnFolder
 from ams.authn.settings import AuthnSettings
 from ams.clock import Clock, SystemClock
-from ams.http.operations import Operations
-from ams.http.server import listen, server, until_started
+from ams.http.operations import Operations, answering_operations
+from ams.http.server import listen, until_started, url_of
 from ams.http.tls import Certificate
 from ams.observing import metrics_of
 
@@ -44,27 +44,16 @@ async def running(settings: AuthnSettings, *, clock: Clock | None = None) -> Asy
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
         folder = AuthnFolder.take(settings.data)
         stack.callback(folder.release)
-        await stack.enter_async_context(_operations(figures, aside))
+        await stack.enter_async_context(
+            answering_operations(aside, Operations(figures.why_not_ready, metrics_of(figures)))
+        )
         made = await assembled(settings, folder, clock or SystemClock(), stack)
         figures.parts = made.parts
         await stack.enter_async_context(_served(made, api))
         try:
-            yield Running(_url("https", api), _url("http", aside), folder)
+            yield Running(url_of("https", api), url_of("http", aside), folder)
         finally:
             figures.draining = True
-
-
-@contextlib.asynccontextmanager
-async def _operations(figures: AuthnFigures, sock: socket.socket) -> AsyncIterator[None]:
-    """Answer on the operations port until the block ends."""
-    aside = server(Operations(figures.why_not_ready, metrics_of(figures)))
-    task = asyncio.create_task(aside.serve([sock]))
-    try:
-        await until_started(aside, task)
-        yield
-    finally:
-        aside.should_exit = True
-        await task
 
 
 @contextlib.asynccontextmanager
@@ -94,12 +83,6 @@ async def _follow(certificate: Certificate, checks: CertificateChecks) -> None:
         if told.is_set():
             checks.reload()
         told.clear()
-
-
-def _url(scheme: str, sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{'localhost' if shown in ('127.0.0.1', '[::1]') and scheme == 'https' else shown}:{port}"
 
 
 async def serve(settings: AuthnSettings) -> None:

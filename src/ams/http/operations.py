@@ -1,12 +1,16 @@
 """The operations port: health for balancers and operators, metrics for Prometheus. On loopback."""
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from ams.http.asgi import Receive, Send, answer
+from ams.http.server import server, until_started
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -34,3 +38,16 @@ class Operations:
         if path == "/metrics":
             return 200, CONTENT_TYPE_LATEST, generate_latest(self._metrics)
         return 404, _TEXT, b"404: try /healthz, /readyz or /metrics\n"
+
+
+@contextlib.asynccontextmanager
+async def answering_operations(sock: socket.socket, operations: Operations) -> AsyncIterator[None]:
+    """Answer on the operations port until the block ends."""
+    aside = server(operations)
+    task = asyncio.create_task(aside.serve([sock]))
+    try:
+        await until_started(aside, task)
+        yield
+    finally:
+        aside.should_exit = True
+        await task

@@ -73,3 +73,10 @@ async def until_started(server: Server, task: "asyncio.Task[None]") -> None:
             task.result()
             raise Unusable("the HTTP server did not start")
         await asyncio.sleep(0.005)
+
+
+def url_of(scheme: str, sock: socket.socket) -> str:
+    """Return the URL of a listening socket; a self-made certificate names localhost."""
+    host, port = sock.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{'localhost' if shown in ('127.0.0.1', '[::1]') and scheme == 'https' else shown}:{port}"

@@ -11,8 +11,8 @@ import structlog
 
 from ams.client import AsyncClient
 from ams.clock import SystemClock
-from ams.http.operations import Operations
-from ams.http.server import listen, server, until_started
+from ams.http.operations import Operations, answering_operations
+from ams.http.server import listen, url_of
 from ams.observing import metrics_of
 from ams.push.guard import Guard, networks, trust
 from ams.push.sender import HttpSender
@@ -75,15 +75,8 @@ async def running(settings: PushSettings) -> AsyncIterator[Running]:
 async def _operations(settings: PushSettings, figures: PushFigures) -> AsyncIterator[str]:
     """Answer on the operations port until the block ends; gives its URL."""
     with contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")) as sock:
-        aside = server(Operations(figures.why_not_ready, metrics_of(figures)))
-        task = asyncio.create_task(aside.serve([sock]))
-        try:
-            await until_started(aside, task)
-            host, port = sock.getsockname()[:2]
-            yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        finally:
-            aside.should_exit = True
-            await task
+        async with answering_operations(sock, Operations(figures.why_not_ready, metrics_of(figures))):
+            yield url_of("http", sock)
 
 
 async def serve(settings: PushSettings) -> None:

@@ -16,9 +16,9 @@ import structlog
 from ams.backup.keeping import answering
 from ams.clock import Clock
 from ams.http import tls
-from ams.http.operations import Operations
+from ams.http.operations import Operations, answering_operations
 from ams.http.protocol import limited
-from ams.http.server import listen, server, until_started
+from ams.http.server import listen, server, until_started, url_of
 from ams.observing import metrics_of
 from ams.serving.state import State
 from ams.settings import Settings, is_plain_to_others
@@ -60,29 +60,16 @@ async def running(settings: Settings, *, clock: Clock | None = None) -> AsyncIte
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
-        await stack.enter_async_context(_operations(state, aside))
+        await stack.enter_async_context(answering_operations(aside, Operations(state.why_not_ready, metrics_of(state))))
         made = await stack.enter_async_context(service(settings, clock=clock, tell=state.tell))
         await stack.enter_async_context(_backups(made))
         base_url = await stack.enter_async_context(_served(settings, made, api))
         state.service = made
         try:
-            yield Running(made, base_url, _url("http", aside))
+            yield Running(made, base_url, url_of("http", aside))
         finally:
             state.draining = True
             await asyncio.sleep(settings.drain_seconds)
-
-
-@contextlib.asynccontextmanager
-async def _operations(state: State, sock: socket.socket) -> AsyncIterator[None]:
-    """Answer on the operations port until the block ends."""
-    aside = server(Operations(state.why_not_ready, metrics_of(state)))
-    task = asyncio.create_task(aside.serve([sock]))
-    try:
-        await until_started(aside, task)
-        yield
-    finally:
-        aside.should_exit = True
-        await task
 
 
 @contextlib.asynccontextmanager
@@ -106,7 +93,7 @@ async def _served(settings: Settings, made: Service, sock: socket.socket) -> Asy
     watch = asyncio.create_task(_follow(certificate)) if certificate else None
     try:
         await until_started(main, task)
-        yield _url("https" if certificate else "http", sock)
+        yield url_of("https" if certificate else "http", sock)
     finally:
         if watch:
             watch.cancel()
@@ -135,12 +122,6 @@ async def _follow(certificate: tls.Certificate) -> None:
             await asyncio.wait_for(told.wait(), CERTIFICATE_CHECK_SECONDS)
         certificate.reload(always=told.is_set())
         told.clear()
-
-
-def _url(scheme: str, sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{'localhost' if shown in ('127.0.0.1', '[::1]') and scheme == 'https' else shown}:{port}"
 
 
 async def serve(settings: Settings) -> None:

@@ -253,6 +253,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
             if holds():
                 return True
+        time.sleep(0.01)  # the service runs in a thread of this process, and wants its turn
     return False
 
 

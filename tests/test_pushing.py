@@ -13,8 +13,8 @@ from ams.about import About
 from ams.access.admission import Admission, Caller
 from ams.errors import Conflict, NotAuthenticated, NotFound, Unavailable
 from ams.names import SubscriptionName, UserName
+from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoint import CHECKS_OF_PROJECT, EndpointCheck
-from ams.push.guard import Guard, networks, trust
 from ams.push_config import AskedPush, PushConfig
 from ams.pushing import UNREACHABLE, Pushing
 from ams.registry.records import Membership, User, UserDetails
@@ -43,7 +43,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
 @pytest.fixture
 def pushing(house: House, endpoint: Receiver) -> Pushing:
-    check = EndpointCheck(Guard(networks("127.0.0.0/8")), trust(endpoint.ca))
+    check = EndpointCheck(Guard(networks("127.0.0.0/8", "push_allow")), trust(endpoint.ca))
     return Pushing(house.engines.registry, True, TOKEN, check)
 
 

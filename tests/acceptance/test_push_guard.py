@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ams.push import lookups
+from ams.outgoing import lookups
 from tests.faults.push.deliveries import message
 from tests.support.pushed import Api, Endpoint, pushed
 from tests.support.receiving import Receiving, received

@@ -30,7 +30,7 @@ from ams.clock import ManualClock
 from ams.database.database import sqlite_url
 from ams.distinguished_names import of_certificate
 from ams.errors import AmsError, RateLimited, ServiceTimeout
-from ams.push.guard import Guard
+from ams.outgoing.guard import Guard
 from tests.support.authn_service import UserService, answers, hangs, user_service, waits
 from tests.support.authorities import NOW, Authority, Credentials, Subject
 

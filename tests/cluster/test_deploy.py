@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ams.push.guard import networks
+from ams.outgoing.guard import networks
 from ams.push_server.program import DRAIN_SECONDS as PUSH_DRAIN_SECONDS
 from ams.push_server.settings import FIELDS as PUSH_FIELDS
 from ams.push_server.settings import load as load_push
@@ -79,7 +79,7 @@ def test_the_settings_of_push_workers_are_settings_without_a_secret() -> None:
     path = DEPLOY / "ams" / "push.toml"
     settings = load_push({}, {"AMS_TOKEN": "a-token"}, str(path))
 
-    assert networks(settings.push_allow)
+    assert networks(settings.push_allow, "push_allow")
     assert not {each.name for each in PUSH_FIELDS if each.metadata["secret"]} & tomllib.loads(path.read_text()).keys()
 
 

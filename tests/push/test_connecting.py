@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from ams.outgoing.guard import Guard, Refused, Resolver, networks, trust
 from ams.push import streams
 from ams.push.connecting import Connection, Connector, Endpoint
 from ams.push.failing import Progress, Unreachable
-from ams.push.guard import Guard, Refused, Resolver, networks, trust
 from tests.support.receiver import receiver
 from tests.support.receiving import Receiving
 
@@ -29,7 +29,7 @@ class Changing:
 
 
 async def connected(receiving: Receiving, resolve: Resolver, allowed: str = "127.0.0.1/32") -> Connection:
-    connector = Connector(Guard(networks(allowed), resolve), trust(receiving.ca))
+    connector = Connector(Guard(networks(allowed, "push_allow"), resolve), trust(receiving.ca))
     until = asyncio.get_running_loop().time() + 5
     return await connector.connect(Endpoint("receiver.example", receiving.port), Progress(), until)
 
@@ -67,7 +67,9 @@ async def test_of_several_addresses_the_refused_ones_are_left_out_and_dead_ones_
 
 async def test_an_address_that_swallows_connects_leaves_time_for_the_next(receiving: Receiving) -> None:
     swallowing = urlsplit(receiving.bad("swallow")).port or 0
-    connector = Connector(Guard(networks("127.0.0.0/8"), Changing(["127.0.0.1", "127.0.0.2"])), trust(receiving.ca))
+    connector = Connector(
+        Guard(networks("127.0.0.0/8", "push_allow"), Changing(["127.0.0.1", "127.0.0.2"])), trust(receiving.ca)
+    )
     until = asyncio.get_running_loop().time() + 0.4
 
     with pytest.raises(Unreachable, match=r"^The connection was refused$"):  # by the second: nobody listens there

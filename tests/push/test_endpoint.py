@@ -11,15 +11,15 @@ import pytest
 
 from ams.errors import Overloaded
 from ams.names import ProjectId
-from ams.push import guard
+from ams.outgoing import guard
+from ams.outgoing.guard import Guard, networks
 from ams.push.endpoint import CHECKS, CHECKS_OF_PROJECT, CheckFailed, EndpointCheck, Places
-from ams.push.guard import Guard, networks
 from tests.support.receiver import Behaviour, Receiver, answers, drips, floods, is_silent, receiver, sends
 
 trust = functools.cache(guard.trust)
 """Made once: there are many CAs to be read."""
 HASH = "ab" * 32
-LOOPBACK = networks("127.0.0.0/8,::1/128")
+LOOPBACK = networks("127.0.0.0/8,::1/128", "push_allow")
 
 
 @pytest.fixture(scope="module")

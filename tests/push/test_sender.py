@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from ams.clock import ManualClock
-from ams.push import guard
+from ams.outgoing import guard
+from ams.outgoing.guard import Guard, networks
 from ams.push.circuit import FAILURES
 from ams.push.endpoints import AT_ONCE
-from ams.push.guard import Guard, networks
 from ams.push.sender import HttpSender
 from ams.push.sending import Answer, CircuitOpen, SendFailed
 from tests.support.receiving import Receiving
 
 trust = functools.cache(guard.trust)
 """Made once: there are many CAs to be read."""
-LOOPBACK = networks("127.0.0.0/8")
+LOOPBACK = networks("127.0.0.0/8", "push_allow")
 BODY = b'{"message":{"data":"aGk="}}'
 HEADERS = [("Content-Type", "application/json"), ("Authorization", "secret")]
 

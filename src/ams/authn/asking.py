@@ -12,8 +12,8 @@ from typing import NamedTuple, cast
 
 import httptools
 
+from ams.outgoing.lookups import Lookups
 from ams.push.failing import Unreachable, of_socket
-from ams.push.lookups import Lookups
 from ams.push.streams import connected
 
 MAX_ANSWER = 4 * 1024 * 1024

@@ -40,7 +40,7 @@ from ams.database.database import sqlite_url
 from ams.errors import AmsError, BadSettings
 from ams.http.asgi import Application
 from ams.http.tls import Certificate, self_signed
-from ams.push.guard import Guard, networks
+from ams.outgoing.guard import Guard, networks
 
 SHARE = 0.9
 """Of the time until an answer must be sent: the deadline of a request (contract 15, A18)."""
@@ -185,7 +185,7 @@ def _checks(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> Certi
         trust_unknown_cas=settings.trust_unknown_cas,
         verify_certificate=settings.verify_certificate,
     )
-    return CertificateChecks(options, Guard(networks(",".join(settings.fetch_allow))), clock)
+    return CertificateChecks(options, Guard(networks(",".join(settings.fetch_allow), "fetch_allow")), clock)
 
 
 def _supported(settings: AuthnSettings) -> Supported:

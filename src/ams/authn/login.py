@@ -17,7 +17,6 @@ from ams.attempts import MINUTE
 from ams.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.audit.logins import FailedLogins
 from ams.audit.trail import Trail
-from ams.authn.certificates.revocation.sharing import Shared
 from ams.authn.rules import AUTH_METHOD_GONE, BINDING_GONE, known_service_type, require_host_of, require_supported
 from ams.authn.services import Services
 from ams.authn.showing import shown
@@ -35,6 +34,7 @@ from ams.errors import (
     ServiceTimeout,
 )
 from ams.names import new_uuid
+from ams.outgoing.sharing import Shared
 
 SECONDS = 12.0
 """Most that a login may take, all it waits for included: less than the shortest time an answer must be written in

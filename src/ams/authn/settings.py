@@ -17,7 +17,7 @@ from ams.authn.json_config import imported
 from ams.authn.values import API_KEY, HEADERS, X509
 from ams.distinguished_names import normalised
 from ams.errors import BadSettings
-from ams.push.guard import networks
+from ams.outgoing.guard import networks
 from ams.settings import CLIENT_VARIABLES, Seconds, duration_seconds, duration_text, flag, read_value, truth
 
 Pairs = tuple[tuple[str, str], ...]
@@ -328,8 +328,8 @@ def _check_proxies(settings: AuthnSettings) -> None:
         raise BadSettings("proxy_header and proxy_names go together")
     for name in ("proxies", "fetch_allow"):
         try:
-            networks(",".join(getattr(settings, name)))
-        except (ValueError, BadSettings):
+            networks(",".join(getattr(settings, name)), name)
+        except BadSettings:
             raise BadSettings(f"{name} is of networks: 192.0.2.0/24,2001:db8::/32") from None
     for each in settings.proxy_names:
         try:

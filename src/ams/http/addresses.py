@@ -8,21 +8,12 @@ import ipaddress
 from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
 
-from ams.errors import BadSettings
 from ams.http.asgi import Header
+from ams.outgoing.guard import Network
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _FORWARDED = b"x-forwarded-for"
 MOST_HOPS = 20
 """More proxies than there are before any service; a longer list is not read to its end."""
-
-
-def networks(text: str, setting: str) -> tuple[Network, ...]:
-    """Read networks or addresses with commas between them; raise `BadSettings`, which names the `setting`."""
-    try:
-        return tuple(ipaddress.ip_network(each.strip()) for each in text.split(",") if each.strip())
-    except ValueError as error:
-        raise BadSettings(f"{setting}: {error}") from None
 
 
 def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) -> str:

@@ -13,12 +13,13 @@ from ams.audit.trail import Trail
 from ams.clock import Clock
 from ams.context import REQUEST
 from ams.errors import AmsError, NotAuthenticated, Overloaded, RateLimited, UnknownToken
-from ams.http.addresses import Network, client_address
+from ams.http.addresses import client_address
 from ams.http.errors import refusal
 from ams.http.gate import Gate
 from ams.http.limits import ClientLeft
 from ams.http.tracing import SERVICE_TOKEN, is_change, shown_path
 from ams.names import new_uuid
+from ams.outgoing.guard import Network
 
 SERVICE = "ams"
 CUT_SHORT = "The service is stopping; it may have been carried out"

@@ -1,6 +1,5 @@
 """Push: reaching endpoints of others over https, safely, and delivering messages to them.
 
-guard, lookups    which addresses are connected to, and how they are found
 connecting        one connection, over `streams`, and how much is heard on it; `failing` says why there is none
 endpoint          the ownership check
 sending           one request to an endpoint, and what came of it: the promise

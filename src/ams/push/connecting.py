@@ -12,8 +12,8 @@ from typing import NamedTuple
 import httpcore
 
 import ams
+from ams.outgoing.guard import Address, Guard
 from ams.push.failing import Progress, Unreachable, of_http
-from ams.push.guard import Address, Guard
 from ams.push.streams import Stream, connected, secured
 
 MAX_HEAD = 16 * 1024

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from ams.errors import Overloaded
 from ams.names import ProjectId
+from ams.outgoing.guard import Guard, Refused
 from ams.push.connecting import Connector, Endpoint, Reply
 from ams.push.failing import Progress, Unreachable
-from ams.push.guard import Guard, Refused
 
 HASH_PATH = "/ams_verification_hash"
 """At the root of the endpoint's host (contract 13.4)."""

@@ -14,13 +14,13 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ams.clock import Clock, SystemClock
+from ams.outgoing.guard import Guard, Refused
 from ams.push import circuit
 from ams.push.answers import TEXT_BYTES, answer, is_success
 from ams.push.circuit import CLOSED
 from ams.push.connecting import Connection, Connector, Endpoint, Reply
 from ams.push.endpoints import IDLE_SECONDS, Endpoints, Standing
 from ams.push.failing import Progress, Unreachable
-from ams.push.guard import Guard, Refused
 from ams.push.sending import Answer, CircuitOpen, Headers, SendFailed
 from ams.push_config import authority, is_https
 

@@ -14,7 +14,7 @@ from ams.clock import SystemClock
 from ams.http.operations import Operations, answering_operations
 from ams.http.server import listen, url_of
 from ams.observing import metrics_of
-from ams.push.guard import Guard, networks, trust
+from ams.outgoing.guard import Guard, networks, trust
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
 from ams.push_server.condition import OK, STARTING, Condition
@@ -49,7 +49,7 @@ async def running(settings: PushSettings) -> AsyncIterator[Running]:
     chance = random.Random()  # noqa: S311  # for pauses
     condition = Condition(OK if settings.skip_subs_load else STARTING)
     figures = PushFigures(condition)
-    guard, trusted = Guard(networks(settings.push_allow)), trust(settings.push_ca_file)
+    guard, trusted = Guard(networks(settings.push_allow, "push_allow")), trust(settings.push_ca_file, "push_ca_file")
     async with contextlib.AsyncExitStack() as stack:
         operations = await stack.enter_async_context(_operations(settings, figures))
         client = await stack.enter_async_context(

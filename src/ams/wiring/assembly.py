@@ -16,7 +16,6 @@ from ams.cursors.base import Cursors
 from ams.delivering import Deliverer
 from ams.doctor import Doctor
 from ams.folder import Folder
-from ams.http.addresses import networks
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor
 from ams.http.cors import CrossOrigin
@@ -31,6 +30,7 @@ from ams.log.embedded import EmbeddedLog
 from ams.losses import Losses, LossTotal
 from ams.members import Members
 from ams.metrics import Metrics
+from ams.outgoing.guard import networks
 from ams.projects import Projects
 from ams.publishing import Publisher
 from ams.push_secrets import PushSecrets

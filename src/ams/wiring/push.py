@@ -12,8 +12,8 @@ from ams.delivering import Deliverer
 from ams.errors import Unusable
 from ams.leasing import Leasing
 from ams.names import new_uuid
+from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoint import EndpointCheck
-from ams.push.guard import Guard, networks, trust
 from ams.push.remembered_leases import RememberedLeases
 from ams.push.sender import HttpSender
 from ams.push.tally import Tally
@@ -71,10 +71,10 @@ class Push:
 
 def reach_of(settings: Settings) -> Reach | None:
     """Return how endpoints are reached, None while push is disabled. Raises `Unusable`."""
-    guard = Guard(networks(settings.push_allow))
+    guard = Guard(networks(settings.push_allow, "push_allow"))
     if not settings.push_enabled:
         return None
-    trusted = trust(settings.push_ca_file)
+    trusted = trust(settings.push_ca_file, "push_ca_file")
     return Reach(EndpointCheck(guard, trusted), HttpSender(guard, trusted), _driven(settings))
 
 

@@ -14,7 +14,7 @@ from ams.authn.certificates.checks import CertificateChecks, CheckOptions
 from ams.authn.certificates.hosts import HostCheck
 from ams.authn.values import Presented
 from ams.clock import ManualClock
-from ams.push.guard import Guard
+from ams.outgoing.guard import Guard
 from tests.support.authorities import NOW, Authority, Credentials
 from tests.support.publishing import Publishing, published
 

@@ -16,7 +16,7 @@ from ams.authn.values import Presented
 from ams.clock import SystemClock
 from ams.distinguished_names import of_certificate
 from ams.errors import CertificateRefused, Unavailable
-from ams.push.guard import Guard
+from ams.outgoing.guard import Guard
 from tests.authn.certificates.conftest import Site, World, presented
 from tests.support.authorities import CLIENT, NO_CA, NOW, Authority, distribution_points, key_usage
 from tests.support.publishing import Publishing

@@ -19,7 +19,6 @@ from ams.authn.certificates.proxies import check_no_proxy
 from ams.authn.certificates.reading import Facts, read_leaf
 from ams.authn.certificates.refusals import Refusal
 from ams.authn.certificates.revocation.fetched import FetchedLists
-from ams.authn.certificates.revocation.fetching import Fetcher
 from ams.authn.certificates.revocation.responders import Responders
 from ams.authn.certificates.revocation.status import REFUSE, Revocation
 from ams.authn.certificates.strength import check_strength
@@ -28,7 +27,8 @@ from ams.authn.certificates.usage import check_usage
 from ams.authn.values import Presented
 from ams.clock import Clock, Milliseconds
 from ams.errors import AmsError, CertificateRefused, Unavailable
-from ams.push.guard import Guard
+from ams.outgoing.fetching import Fetcher
+from ams.outgoing.guard import Guard
 
 logger = structlog.get_logger("ams.authn.certificates")
 

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from ams.authn.certificates import refusals
 from ams.authn.certificates.reading import Facts
 from ams.authn.certificates.refusals import Refusal
-from ams.push.lookups import Lookups
+from ams.outgoing.lookups import Lookups
 
 WAIT_SECONDS = 4.0
 """Most that a login waits for the names of its address."""

@@ -20,8 +20,8 @@ from OpenSSL import crypto
 
 from ams.authn.certificates.reading import quietly
 from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
-from ams.authn.certificates.revocation.sharing import Shared
 from ams.clock import Clock
+from ams.outgoing.sharing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
 from ams.errors import CertificateRefused, Unavailable
-from ams.push.guard import Guard
+from ams.outgoing.guard import Guard
 from tests.authn.certificates.conftest import Site, World, presented
 from tests.support.authorities import (
     DAY,

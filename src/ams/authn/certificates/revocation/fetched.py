@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives import hashes
 from ams.authn.certificates.reading import Facts
 from ams.authn.certificates.revocation import doubts
 from ams.authn.certificates.revocation.doubts import Doubt
-from ams.authn.certificates.revocation.fetching import Fetcher, NotFetched, TooMuch
 from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
-from ams.authn.certificates.revocation.sharing import Shared
 from ams.clock import Clock, Milliseconds
 from ams.files import Disk, write_whole
+from ams.outgoing.fetching import Fetcher, NotFetched, TooMuch
+from ams.outgoing.sharing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")
 

@@ -14,10 +14,10 @@ from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsag
 
 from ams.authn.certificates.reading import Facts, milliseconds, read
 from ams.authn.certificates.revocation import doubts
-from ams.authn.certificates.revocation.fetching import Fetcher, NotFetched
 from ams.authn.certificates.revocation.lists import EARLY
-from ams.authn.certificates.revocation.sharing import Shared
 from ams.clock import Clock
+from ams.outgoing.fetching import Fetcher, NotFetched
+from ams.outgoing.sharing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")
 

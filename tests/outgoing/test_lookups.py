@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from ams.push import lookups
-from ams.push.lookups import SLOW_THREADS, THREADS, Lookups
+from ams.outgoing import lookups
+from ams.outgoing.lookups import SLOW_THREADS, THREADS, Lookups
 
 
 class Names:

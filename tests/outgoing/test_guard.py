@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.errors import Unusable
-from ams.push.guard import Guard, Refused, networks, trust
+from ams.outgoing.guard import Guard, Refused, networks, trust
 
 PUBLIC = ["93.184.216.34", "8.8.8.8", "2606:2800:220:1:248:1893:25c8:1946", "2a00:1450:4001:81b::200e"]
 REFUSED = [
@@ -44,23 +44,23 @@ def test_what_is_refused_as_ipv4_is_refused_in_every_wrapping(address: ipaddress
 
 @given(st.ip_addresses())
 def test_networks_that_were_allowed_pass_and_no_others(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
-    allowed = Guard(networks("127.0.0.0/8, ::1/128"))
+    allowed = Guard(networks("127.0.0.0/8, ::1/128", "push_allow"))
 
     assert allowed.permits(address) == (Guard().permits(address) or address.is_loopback)
 
 
 def test_an_allowed_network_does_not_open_its_mapped_addresses() -> None:
-    assert not Guard(networks("127.0.0.0/8")).permits(ipaddress.ip_address("::ffff:127.0.0.1"))
+    assert not Guard(networks("127.0.0.0/8", "push_allow")).permits(ipaddress.ip_address("::ffff:127.0.0.1"))
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1/8", "localhost", "10.0.0.0/33", "::/x"])
 def test_what_is_no_network_stops_the_start(text: str) -> None:
     with pytest.raises(Unusable, match="push_allow: "):
-        networks(text)
+        networks(text, "push_allow")
 
 
 def test_no_networks_are_allowed_by_an_empty_setting() -> None:
-    assert networks("") == networks(" , ") == ()
+    assert networks("", "push_allow") == networks(" , ", "push_allow") == ()
 
 
 @pytest.mark.parametrize(
@@ -76,5 +76,5 @@ def test_a_missing_ca_file_stops_the_start_in_one_line(tmp_path: Path) -> None:
 
     for name in ("none.pem", "empty.pem"):
         with pytest.raises(Unusable, match="push_ca_file") as stopped:
-            trust(str(tmp_path / name))
+            trust(str(tmp_path / name), "push_ca_file")
         assert "\n" not in stopped.value.message

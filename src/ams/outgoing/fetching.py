@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 import httpcore
 
 import ams
-from ams.push.guard import Address, Guard, Refused, trust
+from ams.outgoing.guard import Address, Guard, Refused, trust
 
 MOST_BYTES = 20 * 1024 * 1024
 """Of a file."""
@@ -35,11 +35,18 @@ class TooMuch(NotFetched):
 class Fetcher:
     """Fetches through a guard."""
 
-    def __init__(self, guard: Guard, seconds: float = SECONDS, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        seconds: float = SECONDS,
+        most_bytes: int = MOST_BYTES,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`tls` is what https is trusted by; without it the system's CAs."""
         self._guard = guard
         self._seconds = seconds
         self._most_bytes = most_bytes
-        self._tls: ssl.SSLContext | None = None
+        self._tls = tls
         self.fetches = 0
         self.failures = 0
 

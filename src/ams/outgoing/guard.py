@@ -1,8 +1,8 @@
 """The guard: connections go to addresses of the public internet, and to networks that were allowed by name.
 
-Whoever configures push names a host, and the service connects to it from inside. So what counts is not the name but
-the address, looked at when connecting: it is resolved once, judged, and that address is connected to, so that a name
-that answers differently the second time gains nothing (contract 17.2, A12).
+Whoever configures push, an issuer or a list of revoked certificates names a host, and the service connects to it from
+inside. So what counts is not the name but the address, looked at when connecting: it is resolved once, judged, and that
+address is connected to, so that a name that answers differently the second time gains nothing (contract 17.2, A12).
 """
 
 import ipaddress
@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ams.errors import BadSettings
-from ams.push.lookups import Lookups
+from ams.outgoing.lookups import Lookups
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -37,12 +37,12 @@ class Refused(Exception):
     """The guard lets nobody connect there; the text may be shown to whoever asked."""
 
 
-def networks(text: str) -> tuple[Network, ...]:
-    """Read networks separated by commas, as `127.0.0.0/8,::1/128`; raise `BadSettings` for what is none."""
+def networks(text: str, setting: str) -> tuple[Network, ...]:
+    """Read networks or addresses with commas between them; raise `BadSettings`, which names the `setting`."""
     try:
         return tuple(ipaddress.ip_network(each.strip()) for each in text.split(",") if each.strip())
     except ValueError as error:
-        raise BadSettings(f"push_allow: {error}") from None
+        raise BadSettings(f"{setting}: {error}") from None
 
 
 class Guard:
@@ -71,10 +71,10 @@ def _is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast and not any(address in each for each in _REFUSED)
 
 
-def trust(ca_file: str = "") -> ssl.SSLContext:
-    """Return what certificates of endpoints are checked by: the system's CAs, and those in a file (PEM).
+def trust(ca_file: str = "", setting: str = "") -> ssl.SSLContext:
+    """Return what certificates of others are checked by: the system's CAs, and those in a file (PEM).
 
-    Raises `BadSettings` when the file cannot be read.
+    Raises `BadSettings`, which names the `setting`, when the file cannot be read.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -83,5 +83,5 @@ def trust(ca_file: str = "") -> ssl.SSLContext:
         try:
             context.load_verify_locations(ca_file)
         except OSError as error:  # an ssl.SSLError is one
-            raise BadSettings(f"push_ca_file {ca_file}: {error.strerror or error}") from error
+            raise BadSettings(f"{setting} {ca_file}: {error.strerror or error}") from error
     return context

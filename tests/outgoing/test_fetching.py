@@ -4,8 +4,8 @@ import ipaddress
 
 import pytest
 
-from ams.authn.certificates.revocation.fetching import Fetcher, NotFetched, TooMuch
-from ams.push.guard import Guard
+from ams.outgoing.fetching import Fetcher, NotFetched, TooMuch
+from ams.outgoing.guard import Guard
 from tests.support.publishing import Publishing
 
 ALLOWED = Guard([ipaddress.ip_network("127.0.0.0/8")])

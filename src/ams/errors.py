@@ -6,6 +6,7 @@
     │   └── Unprocessable     fields that could be read say what cannot be (400; 422 of the certificate service)
     ├── NotAuthenticated      no token, an unknown one, or a user without any role here (401)
     │   └── UnknownToken      a token that is nobody's: a login that failed (401)
+    │       └── TokenRefused  a token that was somebody's, or an issuer's, and does not do: the message says why (401)
     ├── NotAllowed            a known user whose roles do not allow this (403)
     │   └── CertificateRefused  a certificate that is not to be believed (403)
     ├── NotFound              the resource does not exist (404)
@@ -67,6 +68,17 @@ class NotAuthenticated(AmsError):
 
 class UnknownToken(NotAuthenticated):
     """A token was given that is nobody's; it is answered as no token is, and counted as a failed login."""
+
+
+class TokenRefused(UnknownToken):
+    """A token that has expired, or one of an issuer's that is not to be believed; the message says why (RFC 6750, 3.1).
+
+    `later` says that the same token may be believed later: what it is checked by could not be had.
+    """
+
+    def __init__(self, message: str, *, later: bool = False) -> None:
+        super().__init__(message)
+        self.later = later
 
 
 class NotAllowed(AmsError):

@@ -16,6 +16,9 @@ TopicName = NewType("TopicName", str)
 SubscriptionName = NewType("SubscriptionName", str)
 UserName = NewType("UserName", str)
 SchemaName = NewType("SchemaName", str)
+TokenName = NewType("TokenName", str)
+BindingName = NewType("BindingName", str)
+IssuerName = NewType("IssuerName", str)
 
 ProjectId = NewType("ProjectId", str)
 """Lower-case uuid text of a project; never shown to clients."""
@@ -27,6 +30,8 @@ RegistrationId = NewType("RegistrationId", str)
 """Lower-case uuid text of a registration."""
 SchemaId = NewType("SchemaId", str)
 """Lower-case uuid text of a schema; stays when the schema is renamed."""
+TokenId = NewType("TokenId", str)
+"""Lower-case uuid text of a named token."""
 TopicId = NewType("TopicId", bytes)
 """The 16 bytes of a topic's uuid; the key of its log."""
 Offset = NewType("Offset", int)

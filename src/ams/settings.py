@@ -50,6 +50,8 @@ MAX_RETENTION_SECONDS = 365 * 86_400
 MAX_PULL_WAIT = 8
 """Seconds; clients of old give up at ten (clients.md A14)."""
 
+MAX_LEEWAY = 300
+"""Seconds."""
 MAX_DRAIN = 60
 """Seconds; whoever stops a service ends it by force if it takes long."""
 
@@ -109,6 +111,16 @@ class Settings:
     )  # fmt: skip
     service_token: str = _setting("", "A token that acts as service_admin without a user; empty = none.", secret=True)
     per_resource_auth: bool = _setting(True, "Whether access lists of topics and subscriptions are enforced.")
+    show_tokens: bool = _setting(
+        True, "Whether administrators are shown users' tokens again and again; off: only when made or refreshed, and to"
+        " the certificate service."
+    )  # fmt: skip
+    issuers_file: str = _setting(
+        "", "TOML file of OpenID Connect issuers whose tokens are accepted, besides those set by `ams issuers`."
+    )
+    issuers_allow: str = _setting("", "Networks that issuers may be in, besides public addresses: 127.0.0.0/8,::1/128.")
+    issuers_ca_file: str = _setting("", "CA certificates (PEM) that issuers are checked by, besides the system's.")
+    issuers_leeway: Seconds = _setting(Seconds(30.0), "How far the clocks of issuers may be off; at most 5m.")
     roles_file: str = _setting(
         "", "JSON or TOML file that says which roles may do what, for the actions it names; empty = the default table."
     )
@@ -365,6 +377,8 @@ def _check(settings: Settings) -> None:
         raise BadSettings(f"max_data_bytes must be 0 or at least {_size_text(least)}: the reserve and four segments")
     if settings.token_key and not re.fullmatch(r"[0-9a-fA-F]{64}", settings.token_key):
         raise BadSettings("token_key must be 64 hex digits")
+    if settings.issuers_leeway > MAX_LEEWAY:
+        raise BadSettings("issuers_leeway must not be over 5m: an expired token would be good for as long")
     _check_push(settings)
     _check_cluster(settings)
 

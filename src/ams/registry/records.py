@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from ams.clock import Milliseconds
 from ams.names import (
+    BindingName,
     ProjectId,
     ProjectName,
     RegistrationId,
@@ -12,12 +13,15 @@ from ams.names import (
     SchemaName,
     SubscriptionId,
     SubscriptionName,
+    TokenId,
+    TokenName,
     TopicId,
     TopicName,
     UserId,
     UserName,
 )
 from ams.push_config import PushConfig
+from ams.rights import Rights
 
 NOBODY: frozenset[UserId] = frozenset()
 
@@ -70,6 +74,19 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
+class Login:
+    """How somebody logged in who did not show the user's own token."""
+
+    name: str
+    """Of the named token, or of the issuer."""
+    token: TokenId | None = None
+    """The named token; None: an issuer's."""
+    expires_on: Milliseconds | None = None
+    rights: Rights | None = None
+    """What it is good for, of what its user may do; None: all of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     """What a token stands for: as much of its user as deciding a request needs."""
 
@@ -78,6 +95,8 @@ class Principal:
     service_roles: frozenset[str]
     project_roles: Mapping[ProjectId, frozenset[str]]
     """An entry for each membership, also for one without roles."""
+    login: Login | None = None
+    """None: with the user's own token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +218,36 @@ class Registration:
     """When it was decided; None while pending."""
     modified_by: UserName | None
     """Who decided; None while pending, for the service token, or when that user is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedToken:
+    """A token of a user besides its own; its text was shown once and is nowhere (docs/reference/tokens.md)."""
+
+    id: TokenId
+    user: UserName
+    name: TokenName
+    created_on: Milliseconds
+    created_by: UserName | None
+    expires_on: Milliseconds | None
+    """None: never."""
+    last_used: Milliseconds | None
+    """To about a minute; None: never."""
+    rights: Rights | None
+    """What it is good for, of what its user may do; None: all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """By which identity at an issuer a user logs in (docs/reference/openid-connect.md)."""
+
+    user: UserName
+    name: BindingName
+    issuer: str
+    """The issuer's URL, as tokens say it in `iss`."""
+    subject: str
+    """As tokens say it in `sub`."""
+    created_on: Milliseconds
+    created_by: UserName | None
+    by_login: bool
+    """Whether user and binding were made at the first login; then entitlements decide the user's roles."""

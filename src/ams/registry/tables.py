@@ -33,6 +33,11 @@ TAKEN = {
     "subscriptions_project_id_unique": "Subscription already exists",
     "schemas_project_id_unique": "Schema already exists",
     "registrations_one_pending": "User registration already exists",
+    "named_tokens_user_id_unique": "Token already exists",
+    "bindings_user_id_unique": "Binding already exists",
+    "bindings_issuer_unique": "Identity is already bound to a user",
+    "issuers_name_unique": "Issuer already exists",
+    "issuers_url_unique": "Issuer already exists",
 }
 """Unique constraints a client can meet, and what it is told."""
 
@@ -347,6 +352,58 @@ push_states = Table(
     Column("changed_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
 )
 """How deliveries go; what is told under a lease goes with it."""
+
+named_tokens = Table(
+    "named_tokens",
+    METADATA,
+    _number(),
+    _identity(),
+    Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("digest", String(64), nullable=False, unique=True, comment="keyed hash of the token's hash"),
+    Column("sealed", LargeBinary, nullable=False, comment="encrypted: the token's hash, not the token"),
+    Column("rights", Text, comment="JSON list of action and resource; null: all the user's"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("expires_on", BigInteger, comment="milliseconds since the epoch; null: never"),
+    Column("last_used", BigInteger, comment="milliseconds since the epoch; null: never"),
+    _created_by(),
+    UniqueConstraint("user_id", "name"),
+    sqlite_autoincrement=True,
+)
+"""Tokens of a user besides its own. Their texts are nowhere: a hash is enough to know one, also under another key."""
+
+bindings = Table(
+    "bindings",
+    METADATA,
+    _number(),
+    Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("issuer", Text, nullable=False, comment="URL"),
+    Column("subject", Text, nullable=False),
+    Column("by_login", Boolean, nullable=False, comment="made with its user at the first login"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    _created_by(),
+    UniqueConstraint("user_id", "name"),
+    UniqueConstraint("issuer", "subject"),
+    sqlite_autoincrement=True,
+)
+"""By which identity at an issuer a user logs in."""
+
+issuers = Table(
+    "issuers",
+    METADATA,
+    _number(),
+    _identity(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("url", Text, nullable=False, unique=True),
+    Column("rest", Text, nullable=False, comment="JSON: what else is set of it, but for its secret"),
+    Column("secret", LargeBinary, comment="encrypted; null: none"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    _created_by(),
+    sqlite_autoincrement=True,
+)
+"""Issuers whose tokens are accepted, but for those of the file that a setting names."""
 
 audit = audit_table(METADATA, "audit")
 """Who did which change; beside it `audit_prunings`."""

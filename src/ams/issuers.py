@@ -1,0 +1,1 @@
+"""Administration of OpenID Connect issuers: those of the settings and those that were set."""

@@ -1,0 +1,89 @@
+"""Rights: what a token is good for, of what its user may do.
+
+A right is an action of the API (`topics:publish`) and the resource it is for (`projects/P/topics/T`). Rights only take
+away: whoever shows the token needs the role for the action besides, and a place on the access list. Resources go by
+name, so a topic that is deleted and made again under the same name is the one meant.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ams.errors import InvalidInput
+from ams.names import is_name
+
+ANY = "*"
+"""Any action; any resource."""
+MOST = 100
+"""Rights of one token."""
+
+PUBLISH = ("topics:publish",)
+CONSUME = (
+    "subscriptions:pull",
+    "subscriptions:acknowledge",
+    "subscriptions:modifyAckDeadline",
+    "subscriptions:show",
+    "subscriptions:offsets",
+)
+"""What a client of a topic, and of a subscription, asks for."""
+
+_KINDS = {"topics": "topic", "subscriptions": "subscription", "schemas": "schema", "members": "user"}
+"""Parts of a resource's path, and the variables of routes they stand for."""
+
+
+class Right(NamedTuple):
+    """One thing a token is good for."""
+
+    action: str
+    """`KIND:VERB` as in the table of permissions, or `*`."""
+    resource: str
+    """`projects/P`, which includes all that is in it, `projects/P/topics/T` and so on, or `*`."""
+
+
+Rights = tuple[Right, ...]
+
+
+def checked(rights: Iterable[tuple[str, str]], actions: Iterable[str]) -> Rights:
+    """Return rights, each once; raise `InvalidInput` for an action that is none of `actions`, or for no resource."""
+    found = tuple(dict.fromkeys(Right(action, resource) for action, resource in rights))
+    if not found:
+        raise InvalidInput("A token is good for something: give it a right, or leave rights out for all of the user's")
+    if len(found) > MOST:
+        raise InvalidInput(f"A token has at most {MOST} rights")
+    known = {ANY, *actions}
+    for each in found:
+        if each.action not in known:
+            raise InvalidInput(f"invalid action: {each.action}")
+        if not is_resource(each.resource):
+            raise InvalidInput(f"invalid resource: {each.resource}")
+    return found
+
+
+def is_resource(text: str) -> bool:
+    """Whether a right may be for this: a project or something in it, or everything."""
+    parts = text.split("/")
+    if text == ANY:
+        return True
+    if len(parts) not in (2, 4) or parts[0] != "projects" or not is_name(parts[1]):
+        return False
+    return len(parts) == 2 or (parts[2] in _KINDS and is_name(parts[3]))
+
+
+def allow(rights: Rights, action: str, names: Mapping[str, str]) -> bool:
+    """Whether one of the rights is for `action` on what a request's path names, by variable."""
+    resource = _resource(names)
+    return any(each.action in (ANY, action) and _includes(each.resource, resource) for each in rights)
+
+
+def _includes(right: str, resource: str) -> bool:
+    return right in (ANY, resource) or resource.startswith(right + "/")
+
+
+def _resource(names: Mapping[str, str]) -> str:
+    """Return the path of what is named; empty for what is in no project, which only a right to everything is for."""
+    project = names.get("project")
+    if project is None:
+        return ""
+    for kind, variable in _KINDS.items():
+        if variable in names:
+            return f"projects/{project}/{kind}/{names[variable]}"
+    return f"projects/{project}"

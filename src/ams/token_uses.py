@@ -1,0 +1,1 @@
+"""When named tokens were last used: noted in memory, written now and then."""

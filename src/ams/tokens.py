@@ -1,0 +1,1 @@
+"""Administration of the named tokens of users."""

@@ -246,9 +246,9 @@ def test_connections_over_the_limit_are_told_to_come_again(strict: Served) -> No
     assert eventually(lambda: ask(strict) == 200)
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
+def eventually(holds: Callable[[], bool], within: float = SOON) -> bool:
     """Whether something becomes true soon; what was open has to be seen closed first."""
-    until = time.monotonic() + SOON
+    until = time.monotonic() + within
     while time.monotonic() < until:
         with contextlib.suppress(OSError, http.client.HTTPException):
             if holds():
@@ -279,7 +279,8 @@ def test_a_thousand_waiting_pulls_are_all_woken_and_the_others_do_not_wait(tmp_p
         waiting = [stack.enter_context(connect(service)) for _ in range(1000)]
         for client in waiting:
             client.sendall(pull % SERVICE_TOKEN.encode())
-        assert eventually(lambda: service.run.service.deliverer.waiting == 1000)
+        # How long a thousand take to come in, on a machine that others use too, is no promise.
+        assert eventually(lambda: service.run.service.deliverer.waiting == 1000, within=60)
 
         started = time.monotonic()
         assert [ask(service) for _ in range(10)] == [200] * 10

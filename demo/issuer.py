@@ -1,0 +1,359 @@
+"""An OpenID Connect issuer as small as one can be: it gives anybody any token, to try AMS with. Never for real users.
+
+It has what AMS asks an issuer for: its description, the keys its tokens are signed with, and an answer about tokens. In
+tests it also misbehaves on demand. To try it by hand:
+
+    python -m demo.issuer --port 9400
+    curl 'http://127.0.0.1:9400/token?subject=alice'
+"""
+
+import argparse
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qs, unquote_plus, urlsplit
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+Claims = dict[str, Any]
+
+DISCOVERY, JWKS, INTROSPECT, TOKEN = "/.well-known/openid-configuration", "/jwks", "/introspect", "/token"
+ALGORITHMS = ("RS256", "ES256")
+CLIENT, CLIENT_SECRET = "ams", "a secret of the example"
+"""Who may ask about tokens."""
+LONGEST_HANG = 30.0
+"""Seconds after which an answer that hangs comes all the same."""
+_FORM = "application/x-www-form-urlencoded"
+
+
+class Key(NamedTuple):
+    """A key that tokens are signed with."""
+
+    algorithm: str
+    private: PrivateKey
+    kid: str
+
+    def public(self) -> dict[str, Any]:
+        """Return the public half as a JSON Web Key (RFC 7517)."""
+        return {**_jwk(self.private), "kid": self.kid, "alg": self.algorithm, "use": "sig"}
+
+
+_spare: dict[str, list[Key]] = {algorithm: [] for algorithm in ALGORITHMS}
+"""Keys of issuers that have ended: making one takes a while. No two issuers that run have one in common."""
+
+
+def _taken(algorithm: str) -> Key:
+    if _spare[algorithm]:
+        return _spare[algorithm].pop()
+    private = rsa.generate_private_key(65537, 2048) if algorithm == "RS256" else ec.generate_private_key(ec.SECP256R1())
+    kid = hashlib.sha256(json.dumps(_jwk(private), sort_keys=True).encode()).hexdigest()[:16]
+    return Key(algorithm, private, kid)
+
+
+def _jwk(private: PrivateKey) -> dict[str, Any]:
+    numbers = private.public_key().public_numbers()
+    if isinstance(numbers, rsa.RSAPublicNumbers):
+        return {"kty": "RSA", "n": _number(numbers.n, 256), "e": _number(numbers.e, 3)}
+    return {"kty": "EC", "crv": "P-256", "x": _number(numbers.x, 32), "y": _number(numbers.y, 32)}
+
+
+class Answer(NamedTuple):
+    """What is sent."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = {}
+
+
+class ExampleIssuer:
+    """An issuer on the loopback, from `with` to its end. Without a port a free one is taken."""
+
+    def __init__(self, port: int = 0, now: Callable[[], float] = time.time) -> None:
+        self._port = port
+        self._now = now
+        self._server: _Server | None = None
+        self._keys: list[Key] = []
+        self._used: list[Key] = []
+        self._known: dict[str, Claims] = {}
+        self._released = threading.Event()
+        self._released.set()
+        self.client_id, self.client_secret = CLIENT, CLIENT_SECRET
+        self.requests: Counter[str] = Counter()
+        """How often each path was asked for."""
+        self.instead: dict[str, Answer] = {}
+        """What is answered at a path instead of the truth."""
+
+    def __enter__(self) -> Self:
+        self.rotate()
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        for key in self._used:
+            _spare[key.algorithm].append(key)
+
+    def start(self) -> None:
+        """Serve; after a `stop` at the same port."""
+        self._server = _Server(("127.0.0.1", self._port), self)
+        self._port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Go away; whoever asks is not connected any more."""
+        self._released.set()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    @property
+    def url(self) -> str:
+        """What tokens say in `iss`."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def hang(self) -> bool:
+        """Whether the keys are not answered for now."""
+        return not self._released.is_set()
+
+    @hang.setter
+    def hang(self, on: bool) -> None:
+        (self._released.clear if on else self._released.set)()
+
+    @property
+    def lie(self) -> bytes | None:
+        """What is answered for the keys instead of them."""
+        return self.instead[JWKS].body if JWKS in self.instead else None
+
+    @lie.setter
+    def lie(self, body: bytes | None) -> None:
+        if body is None:
+            self.instead.pop(JWKS, None)
+        else:
+            self.instead[JWKS] = Answer(200, body)
+
+    def keys(self) -> list[dict[str, Any]]:
+        """Return the public keys, as JSON Web Keys."""
+        return [key.public() for key in self._keys]
+
+    def key(self, algorithm: str = "RS256") -> Key:
+        """Return the key that tokens of this algorithm are signed with now."""
+        return next(key for key in self._keys if key.algorithm == algorithm)
+
+    def rotate(self, keep_old: bool = False) -> None:
+        """Sign with new keys from now on, and publish the old ones besides or no longer."""
+        fresh = [_taken(algorithm) for algorithm in ALGORITHMS]
+        self._used += fresh
+        self._keys = [*fresh, *self._keys] if keep_old else fresh
+
+    def token(
+        self,
+        subject: str = "alice",
+        *,
+        audience: str | Sequence[str] = "ams",
+        client: str = "app",
+        lifetime: float = 3600,
+        claims: Mapping[str, Any] = {},
+        algorithm: str = "RS256",
+        key: PrivateKey | None = None,
+        headers: Mapping[str, Any] = {},
+    ) -> str:
+        """Issue a JWT; claims and headers go over its own, those that are None leave theirs out.
+
+        `key` is another key to sign with. Two algorithms are forgeries: `none` has no signature, and HS256 one that is
+        made with the public key as if it were a secret.
+        """
+        said = self._claims(subject, audience, client, lifetime, claims)
+        own = self.key("RS256" if algorithm == "HS256" else algorithm) if algorithm != "none" else None
+        header = _without_none({"alg": algorithm, "typ": "at+jwt", "kid": own.kid if own else None, **headers})
+        start = f"{_part(header)}.{_part(said)}"
+        token = f"{start}.{_base64(_signature(start.encode(), algorithm, key or (own.private if own else None)))}"
+        self._known[token] = said
+        return token
+
+    def opaque(self, subject: str = "alice", *, lifetime: float = 3600, **claims: Any) -> str:
+        """Issue a token that says nothing to anybody but this issuer."""
+        token = secrets.token_urlsafe(32)
+        self._known[token] = self._claims(subject, "ams", "app", lifetime, claims)
+        return token
+
+    def withdraw(self, token: str) -> None:
+        """Let a token be good for nothing any more; who asks is told, a JWT itself does not show it."""
+        self._known.pop(token, None)
+
+    def _claims(
+        self, subject: str, audience: str | Sequence[str], client: str, lifetime: float, claims: Mapping[str, Any]
+    ) -> Claims:
+        now = int(self._now())
+        usual = {
+            "iss": self.url,
+            "sub": subject,
+            "aud": audience if isinstance(audience, str) else list(audience),
+            "azp": client,
+            "client_id": client,
+            "iat": now,
+            "exp": int(now + lifetime),
+            "jti": secrets.token_hex(8),
+        }
+        return _without_none({**usual, **claims})
+
+    def answer(self, path: str, query: str, form: str, authorization: str) -> Answer:
+        """Answer a request; without a form it is a GET."""
+        self.requests[path] += 1
+        if path == JWKS:
+            self._released.wait(LONGEST_HANG)
+        if path in self.instead:
+            return self.instead[path]
+        if path == DISCOVERY:
+            return _json(self._description())
+        if path == JWKS:
+            return _json({"keys": self.keys()})
+        if path == INTROSPECT:
+            return self._about(form, authorization)
+        if path == TOKEN:
+            return self._given(query, form, authorization)
+        return _json({"error": "not_found"}, 404)
+
+    def _description(self) -> Claims:
+        return {
+            "issuer": self.url,
+            "jwks_uri": self.url + JWKS,
+            "token_endpoint": self.url + TOKEN,
+            "introspection_endpoint": self.url + INTROSPECT,
+            "introspection_endpoint_auth_methods_supported": ["client_secret_basic"],
+            "grant_types_supported": ["client_credentials"],
+            "id_token_signing_alg_values_supported": list(ALGORITHMS),
+        }
+
+    def _about(self, form: str, authorization: str) -> Answer:
+        """Say whether a token is good, and for whom (RFC 7662, 2.2)."""
+        if _client(authorization) != (self.client_id, self.client_secret):
+            return _json({"error": "invalid_client"}, 401)
+        said = self._known.get(_values(form).get("token", ""))
+        if said is None or said.get("exp", 0) <= self._now():
+            return _json({"active": False})
+        return _json({"active": True, **said})
+
+    def _given(self, query: str, form: str, authorization: str) -> Answer:
+        """Give a token: to a client that says who it is, else to anybody for whom they say."""
+        asked = _values(form or query)
+        client = _client(authorization)[0] or asked.get("client", "app")
+        said = {"entitlements": parse_qs(form or query).get("entitlement"), "email": asked.get("email")}
+        subject, lifetime = asked.get("subject", client), int(asked.get("lifetime", "3600"))
+        if "opaque" in asked:
+            token = self.opaque(subject, lifetime=lifetime, client_id=client, **said)
+        else:
+            audience = asked.get("audience", "ams")
+            token = self.token(subject, audience=audience, client=client, lifetime=lifetime, claims=said)
+        if not form:
+            return Answer(200, token.encode() + b"\n", {"Content-Type": "text/plain"})
+        return _json({"access_token": token, "token_type": "Bearer", "expires_in": lifetime})
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], issuer: ExampleIssuer) -> None:
+        super().__init__(address, _Handler)
+        self.issuer = issuer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer("")
+
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode("latin-1"))
+
+    def _answer(self, form: str) -> None:
+        where = urlsplit(self.path)
+        answer = self.server.issuer.answer(where.path, where.query, form, self.headers.get("Authorization", ""))
+        self.send_response(answer.status)
+        for name, value in {"Content-Type": "application/json", **answer.headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - named by the library
+        """Print nothing."""
+
+
+def _client(authorization: str) -> tuple[str, str]:
+    """Return who asks: form-encoded, then in base64 (RFC 6749, 2.3.1); nobody for anything else."""
+    kind, _, text = authorization.partition(" ")
+    if kind.lower() != "basic":
+        return "", ""
+    name, _, secret = base64.b64decode(text).decode().partition(":")
+    return unquote_plus(name), unquote_plus(secret)
+
+
+def _signature(text: bytes, algorithm: str, key: PrivateKey | None) -> bytes:
+    if key is None:
+        return b""
+    if algorithm == "HS256":
+        public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        return hmac.digest(public, text, "sha256")
+    return jwt.get_algorithm_by_name(algorithm).sign(text, key)
+
+
+def _values(text: str) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
+
+
+def _without_none(values: Claims) -> Claims:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _json(value: Claims, status: int = 200) -> Answer:
+    return Answer(status, json.dumps(value).encode())
+
+
+def _part(value: Claims) -> str:
+    return _base64(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _number(number: int, size: int) -> str:
+    return _base64(number.to_bytes(size, "big"))
+
+
+def main() -> None:
+    """Run until Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="demo.issuer", description="An example issuer; it gives anybody any token.")
+    parser.add_argument("--port", type=int, default=9400)
+    with ExampleIssuer(parser.parse_args().port) as issuer:
+        print(f"The issuer is {issuer.url}; it gives anybody any token, so trust it on this machine only.")
+        print(f"A token: curl '{issuer.url}{TOKEN}?subject=alice'", flush=True)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,15 @@
-"""Fetching: small files of others by HTTP, from addresses that the guard permits.
+"""Fetching: small files and answers of others by HTTP, from addresses that the guard permits.
 
-Certificates say where their lists are, so that whoever makes one names a host that this service connects to. What is
-fetched is signed, so plain HTTP is fine. No redirects are followed, no proxies known, and bodies have a limit.
+Certificates say where their lists are, and issuers of tokens where their keys are, so that whoever makes one names a
+host that this service connects to. No redirects are followed, no proxies known, and bodies have a limit. Whether plain
+HTTP is fine is the caller's to say: it is for what is signed.
 """
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -20,6 +22,7 @@ MOST_BYTES = 20 * 1024 * 1024
 """Of a file."""
 SECONDS = 8.0
 """For all of one fetch; several who want the same file wait for one."""
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _PIECE = 64 * 1024
 _PORTS = {"http": 80, "https": 443}
 
@@ -50,13 +53,13 @@ class Fetcher:
         self.fetches = 0
         self.failures = 0
 
-    async def get(self, url: str) -> bytes:
-        """Return what is at a URL; raise `NotFetched`."""
-        return await self._ask("GET", url, [], b"")
+    async def get(self, url: str, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
+        """Return what is at a URL, asked for with these headers besides; raise `NotFetched`."""
+        return await self._ask("GET", url, _encoded(headers), b"")
 
-    async def post(self, url: str, body: bytes, media_type: str) -> bytes:
-        """Return the answer to a body; raise `NotFetched`."""
-        return await self._ask("POST", url, [(b"Content-Type", media_type.encode())], body)
+    async def post(self, url: str, body: bytes, media_type: str, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
+        """Return the answer to a body, sent with these headers besides; raise `NotFetched`."""
+        return await self._ask("POST", url, _encoded({"Content-Type": media_type, **headers}), body)
 
     async def _ask(self, method: str, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
         self.fetches += 1
@@ -111,6 +114,10 @@ class Fetcher:
         if self._tls is None:
             self._tls = trust()
         return _Stream(*await asyncio.open_connection(str(address), port, ssl=self._tls, server_hostname=tls_name))
+
+
+def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def _request(

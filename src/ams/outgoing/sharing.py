@@ -16,11 +16,18 @@ class Shared(Generic[Key, Result]):
 
     async def result(self, key: Key, begin: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Return what the task for `key` returns, or raise what it raises; `begin` it if there is none."""
+        return await asyncio.shield(self.start(key, begin))
+
+    def start(self, key: Key, begin: Callable[[], Coroutine[Any, Any, Result]]) -> "asyncio.Task[Result]":
+        """Return the task for `key`, without waiting for it; `begin` it if there is none."""
         task = self._going_on.get(key)
         if task is None:
             task = self._going_on[key] = asyncio.create_task(begin())
             task.add_done_callback(lambda done: self._ended(key, done))
-        return await asyncio.shield(task)
+        return task
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._going_on
 
     async def close(self) -> None:
         """End all of them."""

@@ -1,0 +1,94 @@
+"""Discovery: where an issuer has its keys, and answers about tokens (OpenID Connect Discovery 1.0, 4)."""
+
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from ams.clock import Clock
+from ams.identity.answers import ACCEPT, IssuerFailed, read_object
+from ams.identity.issuer import Issuer
+from ams.outgoing.fetching import Fetcher, NotFetched
+from ams.outgoing.sharing import Shared
+
+PATH = "/.well-known/openid-configuration"
+KEPT = 3_600_000
+"""Milliseconds that a description is used again."""
+_SHOWN = 200
+"""Characters of what an issuer says that are passed on."""
+
+
+class _Described(NamedTuple):
+    jwks_url: str
+    """Empty: it names none. So does the next."""
+    introspection_url: str
+    until: int
+    """By the monotonic clock."""
+
+
+class Discovery:
+    """Asks issuers for their descriptions. What an issuer's settings say wins, and needs no description."""
+
+    def __init__(self, fetcher: Fetcher, clock: Clock) -> None:
+        self._fetcher = fetcher
+        self._clock = clock
+        self._known: dict[str, _Described] = {}
+        self._going_on: Shared[str, _Described] = Shared()
+
+    async def jwks_url(self, issuer: Issuer) -> str:
+        """Return where the keys are; raise `IssuerFailed`."""
+        found = issuer.jwks_url or (await self._described(issuer)).jwks_url
+        if not found:
+            raise IssuerFailed("its description has no jwks_uri")
+        return found
+
+    async def introspection_url(self, issuer: Issuer) -> str:
+        """Return where to ask about tokens; raise `IssuerFailed`."""
+        found = issuer.introspection_url or (await self._described(issuer)).introspection_url
+        if not found:
+            raise IssuerFailed("its description has no introspection_endpoint")
+        return found
+
+    def forget(self, issuer: Issuer) -> None:
+        """Ask for the description again the next time: what it led to was not there."""
+        self._known.pop(issuer.url, None)
+
+    async def close(self) -> None:
+        """Stop asking."""
+        await self._going_on.close()
+
+    async def _described(self, issuer: Issuer) -> _Described:
+        known = self._known.get(issuer.url)
+        if known is not None and self._clock.monotonic() < known.until:
+            return known
+        return await self._going_on.result(issuer.url, lambda: self._asked(issuer.url))
+
+    async def _asked(self, url: str) -> _Described:
+        try:
+            data = await self._fetcher.get(url.rstrip("/") + PATH, ACCEPT)
+        except NotFetched as error:
+            raise IssuerFailed(f"its description cannot be had: {error}") from error
+        said = read_object(data, "its description")
+        if said.get("issuer") != url:  # else one issuer could pass its keys off as another's (4.3)
+            raise IssuerFailed(f"its description is of another issuer: {str(said.get('issuer'))[:_SHOWN]}")
+        jwks_url, introspection_url = (_url(said, name, url) for name in ("jwks_uri", "introspection_endpoint"))
+        known = self._known[url] = _Described(jwks_url, introspection_url, self._clock.monotonic() + KEPT)
+        return known
+
+
+def _url(said: dict[str, Any], name: str, issuer_url: str) -> str:
+    """Return a URL of a description, empty if it has none of that name; an https issuer has only such."""
+    found = said.get(name, "")
+    if found == "":
+        return ""
+    if not isinstance(found, str) or not _is_url(found):
+        raise IssuerFailed(f"its description has a {name} that is no http or https URL")
+    if urlsplit(issuer_url).scheme == "https" and urlsplit(found).scheme != "https":
+        raise IssuerFailed(f"its description has a {name} that is not https, as it is itself")
+    return found
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False

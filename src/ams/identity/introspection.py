@@ -1,0 +1,102 @@
+"""Introspection: asking an issuer whether a token is good, and whose it is (RFC 7662).
+
+It is the only way for tokens that say nothing by themselves, and shows at once that a token was withdrawn.
+"""
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+import structlog
+
+from ams.clock import Clock
+from ams.errors import TokenRefused
+from ams.identity.answers import ACCEPT, IssuerFailed, read_object
+from ams.identity.discovery import Discovery
+from ams.identity.issuer import Issuer
+from ams.names import IssuerName
+from ams.outgoing.fetching import Fetcher, NotFetched
+from ams.outgoing.sharing import Shared
+
+logger = structlog.get_logger("ams.identity")
+
+MOST_AT_ONCE = 100
+"""Tokens that one issuer is asked about at the same time: whoever makes tokens up must not have us ask for them all."""
+LOGGED_AGAIN = 30_000
+"""Milliseconds before it is logged again that an issuer cannot be asked."""
+_FORM = "application/x-www-form-urlencoded"
+
+Answer = Mapping[str, Any] | None
+"""What an issuer says of a token; None: it is good for nothing."""
+
+
+class Introspection:
+    """Asks issuers about tokens. Nothing is remembered, but all who ask about one token wait for one answer."""
+
+    def __init__(self, fetcher: Fetcher, discovery: Discovery, clock: Clock) -> None:
+        """`discovery` belongs to the keys, which close it."""
+        self._fetcher = fetcher
+        self._discovery = discovery
+        self._clock = clock
+        self._going_on: Shared[tuple[IssuerName, bytes], Answer] = Shared()
+        self._asked: Counter[IssuerName] = Counter()
+        self._log_at: dict[IssuerName, int] = {}
+
+    async def ask(self, issuer: Issuer, token: str) -> Answer:
+        """Return what the issuer says of a token, with whatever members it likes; None when the token is not active.
+
+        Raises `TokenRefused` (`later`) when the issuer does not answer, or not as it should.
+        """
+        key = (issuer.name, hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
+        if key not in self._going_on and self._asked[issuer.name] >= MOST_AT_ONCE:
+            raise _cannot_be_asked(issuer)
+        return await self._going_on.result(key, lambda: self._answer(issuer, token))
+
+    async def close(self) -> None:
+        """Stop asking."""
+        await self._going_on.close()
+
+    async def _answer(self, issuer: Issuer, token: str) -> Answer:
+        self._asked[issuer.name] += 1
+        try:
+            return _read(await self._posted(issuer, token))
+        except IssuerFailed as error:
+            self._log(issuer, str(error))
+            raise _cannot_be_asked(issuer) from error
+        finally:
+            self._asked[issuer.name] -= 1
+
+    async def _posted(self, issuer: Issuer, token: str) -> bytes:
+        url = await self._discovery.introspection_url(issuer)
+        form = urlencode({"token": token, "token_type_hint": "access_token"}, errors="replace").encode()
+        try:
+            return await self._fetcher.post(url, form, _FORM, {**ACCEPT, "Authorization": _basic(issuer)})
+        except NotFetched as error:
+            raise IssuerFailed(f"it does not answer about tokens: {error}") from error
+
+    def _log(self, issuer: Issuer, reason: str) -> None:
+        now = self._clock.monotonic()
+        if now >= self._log_at.get(issuer.name, now):
+            self._log_at[issuer.name] = now + LOGGED_AGAIN
+            logger.warning("issuer.not_asked", issuer=issuer.name, reason=reason)
+
+
+def _read(data: bytes) -> Answer:
+    """Read an answer (RFC 7662, 2.2)."""
+    said = read_object(data, "its answer about a token")
+    if not isinstance(said.get("active"), bool):
+        raise IssuerFailed("its answer about a token does not say whether it is active")
+    return said if said["active"] else None
+
+
+def _basic(issuer: Issuer) -> str:
+    """Return who asks, each part form-encoded (RFC 6749, 2.3.1)."""
+    text = f"{quote_plus(issuer.client_id)}:{quote_plus(issuer.client_secret)}"
+    return f"Basic {base64.b64encode(text.encode()).decode()}"
+
+
+def _cannot_be_asked(issuer: Issuer) -> TokenRefused:
+    return TokenRefused(f"Issuer {issuer.name} cannot be asked about the token now", later=True)

@@ -1,0 +1,250 @@
+"""The keys of issuers: fetched when a token needs them, shared by all who wait, kept for when the issuer is away.
+
+What was verified by a key is only as good as the key. So a key set has a generation, which is another one as soon as a
+key has vanished: whoever remembers what was verified remembers the generation with it, and asks for it each time. That
+asking also has the keys fetched again, every hour, behind the back of the request that asks.
+
+The keys are kept in a file as well, so that a start needs no issuer. It is used only when the issuer cannot be had.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import jwt
+import structlog
+
+from ams.clock import Clock, Milliseconds
+from ams.errors import TokenRefused
+from ams.identity.answers import ACCEPT, IssuerFailed
+from ams.identity.discovery import Discovery
+from ams.identity.issuer import Issuer
+from ams.identity.jwks import KeySet, PublishedKey
+from ams.identity.kept_keys import KeptKeys
+from ams.names import IssuerName
+from ams.outgoing.fetching import Fetcher, NotFetched
+from ams.outgoing.sharing import Shared
+
+logger = structlog.get_logger("ams.identity")
+
+REFRESH = 3_600_000
+"""Milliseconds after which keys that are in use are fetched again."""
+GOOD = 24 * 3_600_000
+"""Milliseconds that keys are good for when the issuer is away."""
+AGAIN = 30_000
+"""Milliseconds before an issuer is asked again that failed, or does not have a key that a token names."""
+MOST_ODDITIES = 5
+"""Of a key set, that are shown."""
+NO_GENERATION = 0
+"""Of an issuer whose keys are not known, or are too old."""
+
+_Source = tuple[IssuerName, str, str]
+"""The issuer, its URL, and the URL of its keys where that is set: with another one the keys are not the same."""
+
+
+class KeysState(NamedTuple):
+    """How it stands with the keys of an issuer."""
+
+    fetched_on: Milliseconds | None
+    """When the issuer last gave the keys that are used; None: none are."""
+    ids: tuple[str, ...]
+    """Of the keys that are used and have one."""
+    failure: str
+    """What was wrong the last time, with the issuer or with keys that are left out; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a source. Moments are of the monotonic clock, but `fetched_on`."""
+
+    keys: tuple[PublishedKey, ...] = ()
+    generation: int = NO_GENERATION
+    fetched_on: Milliseconds | None = None
+    good_until: int = 0
+    refresh_at: int = 0
+    """When to fetch the keys again in any case."""
+    again_at: int = 0
+    """When to fetch them again for a token that names a key which is not there."""
+    failure: str = ""
+    """Why the issuer did not give its keys the last time; empty: it did."""
+    oddities: tuple[str, ...] = ()
+
+
+_NOTHING = _Known()
+
+
+class Keys:
+    """Keys by issuer. `folder` is where they are kept; empty: nothing is kept over a restart."""
+
+    def __init__(self, fetcher: Fetcher, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
+        """`discovery` is shared with whoever asks the same issuers for something else."""
+        self._fetcher = fetcher
+        self._kept = KeptKeys(folder)
+        self._clock = clock
+        self._discovery = discovery or Discovery(fetcher, clock)
+        self._known: dict[_Source, _Known] = {}
+        self._going_on: Shared[_Source, None] = Shared()
+        self._generations = itertools.count(NO_GENERATION + 1)
+
+    async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:
+        """Return what the signature of a token is checked by, whose header says `kid` and `algorithm`.
+
+        Raises `TokenRefused` when the issuer has no such key, and `later` when its keys cannot be had now.
+        """
+        if self._is_too_old(self._of(issuer)):
+            await self._have(issuer)
+        known = self._of(issuer)
+        self._refresh_if_due(issuer, known)
+        found = _found(known.keys, kid, algorithm)
+        if found is None:
+            await self._ask_again(issuer)
+            known = self._of(issuer)
+            found = _found(known.keys, kid, algorithm)
+        if found is None and known.failure:
+            raise _not_had(issuer)
+        if found is None:
+            raise TokenRefused("The token is signed with a key that its issuer does not have")
+        return found.usable(algorithm)
+
+    def generation(self, issuer: Issuer) -> int:
+        """Return the generation of an issuer's keys; what was verified in another one has to be verified again.
+
+        It is 0, which no key that `key` returns belongs to, when there are none that may be used. It is that of a key
+        as long as nothing was awaited since `key` returned it. Called within a running event loop: keys that are due
+        are fetched again in the background.
+        """
+        known = self._of(issuer)
+        if self._is_too_old(known):
+            return NO_GENERATION
+        self._refresh_if_due(issuer, known)
+        return known.generation
+
+    def state(self, issuer: Issuer) -> KeysState:
+        """Return how it stands with the keys, for people; nothing is fetched for it."""
+        known = self._of(issuer)
+        failure = known.failure or "; ".join(known.oddities[:MOST_ODDITIES])
+        if self._is_too_old(known):
+            return KeysState(None, (), failure)
+        return KeysState(known.fetched_on, tuple(key.kid for key in known.keys if key.kid), failure)
+
+    def forget(self, issuer: Issuer) -> None:
+        """Forget the keys of an issuer that was changed or deleted, also those that are kept in the file."""
+        for source in [each for each in self._known if each[0] == issuer.name]:
+            del self._known[source]
+        self._discovery.forget(issuer)
+        self._kept.remove(issuer)
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        await self._going_on.close()
+        await self._discovery.close()
+
+    def _of(self, issuer: Issuer) -> _Known:
+        return self._known.get(_source(issuer), _NOTHING)
+
+    def _is_too_old(self, known: _Known) -> bool:
+        return self._clock.monotonic() >= known.good_until
+
+    def _refresh_if_due(self, issuer: Issuer, known: _Known) -> None:
+        if self._clock.monotonic() >= known.refresh_at:
+            self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
+
+    async def _have(self, issuer: Issuer) -> None:
+        """Fetch keys where there are none yet, or too old ones."""
+        if self._may_ask(issuer):
+            await self._fetch(issuer)
+        if self._is_too_old(self._of(issuer)):
+            raise _not_had(issuer)
+
+    async def _ask_again(self, issuer: Issuer) -> None:
+        """Fetch the keys for one that is not among them: the issuer may have begun to use a new one."""
+        if not self._may_ask(issuer):
+            raise TokenRefused("The token is signed with a key that is not known yet", later=True)
+        # Noted before it is asked: whoever makes up names of keys does not have us ask the issuer for each.
+        self._known[_source(issuer)] = replace(self._of(issuer), again_at=self._clock.monotonic() + AGAIN)
+        await self._fetch(issuer)
+
+    def _may_ask(self, issuer: Issuer) -> bool:
+        """Whether the issuer may be asked for what is lacking, or is being asked already."""
+        return self._clock.monotonic() >= self._of(issuer).again_at or _source(issuer) in self._going_on
+
+    async def _fetch(self, issuer: Issuer) -> None:
+        """Fetch once for all who want it."""
+        await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
+
+    async def _fetched(self, issuer: Issuer) -> None:
+        try:
+            found = KeySet.read(await self._asked(issuer))
+        except IssuerFailed as error:
+            logger.warning("issuer.no_keys", issuer=issuer.name, reason=str(error))
+            await self._go_on(issuer, str(error))
+        except Exception:  # whatever an issuer may answer, it is no error of who asks with a token
+            logger.exception("issuer.no_keys", issuer=issuer.name)
+            await self._go_on(issuer, "its answer could not be read")
+        else:
+            fetched_on = self._clock.wall()
+            await asyncio.to_thread(self._kept.write, issuer, found.keys, fetched_on)
+            self._note(issuer, found, fetched_on, good_for=GOOD)
+
+    async def _asked(self, issuer: Issuer) -> bytes:
+        url = await self._discovery.jwks_url(issuer)
+        try:
+            return await self._fetcher.get(url, ACCEPT)
+        except NotFetched as error:
+            self._discovery.forget(issuer)  # they may have moved
+            raise IssuerFailed(f"its keys cannot be had: {error}") from error
+
+    async def _go_on(self, issuer: Issuer, failure: str) -> None:
+        """Go on with the keys that are known, at the start with those of the file, if any."""
+        if _source(issuer) not in self._known:
+            await self._recall(issuer)
+        soon = self._clock.monotonic() + AGAIN
+        known = self._of(issuer)
+        self._known[_source(issuer)] = replace(known, refresh_at=soon, again_at=soon, failure=failure)
+
+    def _note(self, issuer: Issuer, found: KeySet, fetched_on: Milliseconds, good_for: int) -> None:
+        now = self._clock.monotonic()
+        before = self._of(issuer)
+        has_lost_none = bool(before.keys) and set(before.keys) <= set(found.keys)
+        if set(before.keys) != set(found.keys) or before.oddities != found.oddities:
+            ids = [key.kid for key in found.keys]
+            logger.info("issuer.keys_changed", issuer=issuer.name, ids=ids, left_out=found.oddities[:MOST_ODDITIES])
+        self._known[_source(issuer)] = _Known(
+            keys=found.keys,
+            generation=before.generation if has_lost_none else next(self._generations),
+            fetched_on=fetched_on,
+            good_until=now + good_for,
+            refresh_at=now + REFRESH,
+            again_at=before.again_at if not before.failure else now,
+            oddities=found.oddities,
+        )
+
+    async def _recall(self, issuer: Issuer) -> None:
+        """Take the keys from the file, for as long as they are good."""
+        kept = await asyncio.to_thread(self._kept.read, issuer)
+        if kept is None:
+            return
+        age = max(self._clock.wall() - kept.fetched_on, 0)  # below 0: the machine's time was put back
+        if age < GOOD:
+            self._note(issuer, kept.keys, kept.fetched_on, good_for=GOOD - age)
+
+
+def _source(issuer: Issuer) -> _Source:
+    return issuer.name, issuer.url, issuer.jwks_url
+
+
+def _found(keys: Sequence[PublishedKey], kid: str | None, algorithm: str) -> PublishedKey | None:
+    """Return the key a token is signed with by what its header says (RFC 7515, 4.1.4), None when it is not there."""
+    named = [key for key in keys if kid is None or key.kid == kid]
+    suiting = [key for key in named if key.suits(algorithm)]
+    if kid is None and len(suiting) > 1:
+        raise TokenRefused("The token does not say which of its issuer's keys it is signed with")
+    if kid is not None and named and not suiting:
+        raise TokenRefused("The token's algorithm is not that of its key")
+    return suiting[0] if suiting else None
+
+
+def _not_had(issuer: Issuer) -> TokenRefused:
+    return TokenRefused(f"The keys of issuer {issuer.name} cannot be had now", later=True)

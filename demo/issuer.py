@@ -147,7 +147,7 @@ class ExampleIssuer:
         else:
             self.instead[JWKS] = Answer(200, body)
 
-    def keys(self) -> list[dict[str, Any]]:
+    def public_keys(self) -> list[dict[str, Any]]:
         """Return the public keys, as JSON Web Keys."""
         return [key.public() for key in self._keys]
 
@@ -222,7 +222,7 @@ class ExampleIssuer:
         if path == DISCOVERY:
             return _json(self._description())
         if path == JWKS:
-            return _json({"keys": self.keys()})
+            return _json({"keys": self.public_keys()})
         if path == INTROSPECT:
             return self._about(form, authorization)
         if path == TOKEN:

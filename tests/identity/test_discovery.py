@@ -1,0 +1,125 @@
+"""Discovery: where issuers have what they have."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from ams.clock import ManualClock
+from ams.identity.answers import IssuerFailed
+from ams.identity.discovery import KEPT, Discovery
+from ams.identity.issuer import Issuer
+from ams.outgoing.fetching import Fetcher
+from demo.issuer import DISCOVERY, Answer, ExampleIssuer
+from tests.identity.conftest import LOOPBACK
+
+
+def says(example: ExampleIssuer, **said: object) -> None:
+    """Let the example describe itself like this."""
+    described = {"issuer": example.url, "jwks_uri": f"{example.url}/jwks", **said}
+    example.instead[DISCOVERY] = Answer(200, json.dumps(described).encode())
+
+
+async def test_an_issuer_is_asked_once_for_all_it_has(
+    discovery: Discovery, example: ExampleIssuer, issuer: Issuer
+) -> None:
+    found = await asyncio.gather(*[discovery.jwks_url(issuer) for _ in range(20)])
+
+    assert set(found) == {f"{example.url}/jwks"}
+    assert await discovery.introspection_url(issuer) == f"{example.url}/introspect"
+    assert example.requests[DISCOVERY] == 1
+
+
+async def test_a_description_is_asked_for_again_after_an_hour_and_when_it_was_forgotten(
+    discovery: Discovery, example: ExampleIssuer, issuer: Issuer, clock: ManualClock
+) -> None:
+    await discovery.jwks_url(issuer)
+    says(example, jwks_uri=f"{example.url}/moved")
+    clock.advance(KEPT - 1)
+    assert await discovery.jwks_url(issuer) == f"{example.url}/jwks"
+    clock.advance(1)
+    assert await discovery.jwks_url(issuer) == f"{example.url}/moved"
+
+    discovery.forget(issuer)
+    await discovery.jwks_url(issuer)
+
+    assert example.requests[DISCOVERY] == 3
+
+
+async def test_what_is_set_needs_no_description(discovery: Discovery, example: ExampleIssuer, issuer: Issuer) -> None:
+    known = replace(issuer, jwks_url="https://keys.example.org/", introspection_url="https://example.org/ask")
+
+    assert await discovery.jwks_url(known) == "https://keys.example.org/"
+    assert await discovery.introspection_url(known) == "https://example.org/ask"
+    assert not example.requests
+
+
+async def test_the_path_comes_after_the_url_with_or_without_a_slash(
+    discovery: Discovery, example: ExampleIssuer, issuer: Issuer
+) -> None:
+    for url in (f"{example.url}/realms/a", f"{example.url}/realms/b/"):
+        path = url.removeprefix(example.url).rstrip("/") + DISCOVERY
+        example.instead[path] = Answer(200, json.dumps({"issuer": url, "jwks_uri": "http://example.org/k"}).encode())
+
+        assert await discovery.jwks_url(replace(issuer, url=url)) == "http://example.org/k"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"issuer": "http://127.0.0.1"}, "its description is of another issuer: http://127.0.0.1"),
+        ({"issuer": None}, "its description is of another issuer"),
+        ({"jwks_uri": None}, "a jwks_uri that is no http or https URL"),
+        ({"jwks_uri": "file:///etc/passwd"}, "a jwks_uri that is no http or https URL"),
+        ({"jwks_uri": "https://[::1/"}, "a jwks_uri that is no http or https URL"),
+        ({"jwks_uri": ""}, "its description has no jwks_uri"),
+        ({"introspection_endpoint": 5}, "an introspection_endpoint that is no http or https URL"),
+    ],
+)
+async def test_a_description_that_cannot_be_is_not_believed(
+    discovery: Discovery, example: ExampleIssuer, issuer: Issuer, said: dict[str, object], reason: str
+) -> None:
+    says(example, **said)
+
+    with pytest.raises(IssuerFailed, match=reason.replace("an intro", "a intro")):
+        await discovery.jwks_url(issuer)
+
+
+async def test_an_issuer_that_names_no_place_to_ask_about_tokens_says_so(
+    discovery: Discovery, example: ExampleIssuer, issuer: Issuer
+) -> None:
+    says(example)
+
+    with pytest.raises(IssuerFailed, match="its description has no introspection_endpoint"):
+        await discovery.introspection_url(issuer)
+
+
+async def test_an_issuer_by_https_cannot_lead_to_keys_by_http(clock: ManualClock, issuer: Issuer) -> None:
+    class Secure(Fetcher):
+        async def get(self, url: str, headers: object = None) -> bytes:
+            return b'{"issuer": "https://example.org", "jwks_uri": "http://example.org/jwks"}'
+
+    with pytest.raises(IssuerFailed, match="a jwks_uri that is not https, as it is itself"):
+        await Discovery(Secure(LOOPBACK), clock).jwks_url(replace(issuer, url="https://example.org"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(404, b"{}"), "its description cannot be had: the answer was 404"),
+        (Answer(302, b"", {"Location": "/jwks"}), "the answer was 302"),
+        (Answer(200, b"{"), "its description is no JSON object"),
+        (Answer(200, b" " * (1024 * 1024 + 1)), "it has more than 1048576 bytes"),
+    ],
+)
+async def test_an_answer_that_is_no_description_is_one_error(
+    discovery: Discovery, example: ExampleIssuer, issuer: Issuer, answer: Answer, reason: str
+) -> None:
+    example.instead[DISCOVERY] = answer
+
+    with pytest.raises(IssuerFailed, match=reason):
+        await discovery.jwks_url(issuer)
+
+    del example.instead[DISCOVERY]
+    assert await discovery.jwks_url(issuer)

@@ -1,0 +1,116 @@
+"""Introspection: asking the issuer about a token."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from ams.clock import ManualClock
+from ams.errors import TokenRefused
+from ams.identity.discovery import Discovery
+from ams.identity.introspection import MOST_AT_ONCE, Introspection
+from ams.identity.issuer import Issuer
+from ams.outgoing.fetching import Fetcher
+from demo.issuer import INTROSPECT, Answer, ExampleIssuer
+from tests.identity.conftest import LOOPBACK
+
+
+@pytest.fixture
+async def introspection(fetcher: Fetcher, discovery: Discovery, clock: ManualClock) -> AsyncIterator[Introspection]:
+    introspection = Introspection(fetcher, discovery, clock)
+    yield introspection
+    await introspection.close()
+
+
+async def test_an_active_token_is_told_with_all_that_is_said_of_it(
+    introspection: Introspection, example: ExampleIssuer, issuer: Issuer
+) -> None:
+    said = await introspection.ask(issuer, example.opaque("bob", entitlements=["urn:x"]))
+
+    assert said is not None
+    assert (said["active"], said["iss"], said["sub"], said["entitlements"]) == (True, example.url, "bob", ["urn:x"])
+
+
+async def test_a_token_that_is_withdrawn_made_up_or_over_is_good_for_nothing(
+    introspection: Introspection, example: ExampleIssuer, issuer: Issuer
+) -> None:
+    token = example.token(algorithm="ES256")
+    assert await introspection.ask(issuer, token)
+    example.withdraw(token)
+
+    assert await introspection.ask(issuer, token) is None
+    assert await introspection.ask(issuer, "made up & \u00e9 \ud800") is None
+    assert await introspection.ask(issuer, example.opaque(lifetime=-1)) is None
+
+
+async def test_names_and_secrets_with_signs_in_them_arrive(
+    introspection: Introspection, example: ExampleIssuer, issuer: Issuer
+) -> None:
+    example.client_id, example.client_secret = "a:b c", "% \u00e9:+&="
+
+    known = replace(issuer, client_id="a:b c", client_secret="% \u00e9:+&=")
+
+    assert await introspection.ask(known, example.opaque())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(200, b"active"), Answer(200, b"{}"), Answer(200, b'{"active": "true"}'), Answer(200, b"[true]"),
+        Answer(200, b'{"active": 1}'), Answer(500, b"{}"), Answer(302, b"", {"Location": "/"}),
+        Answer(200, b'{"active": true, "x": "' + b"x" * 1024 * 1024 + b'"}'),
+    ],
+)  # fmt: skip
+async def test_an_answer_that_says_nothing_may_be_another_one_later(
+    introspection: Introspection, example: ExampleIssuer, issuer: Issuer, answer: Answer
+) -> None:
+    example.instead[INTROSPECT] = answer
+
+    with pytest.raises(TokenRefused, match="Issuer example cannot be asked about the token now") as refused:
+        await introspection.ask(issuer, "token")
+    assert refused.value.later
+
+
+async def test_an_issuer_that_does_not_know_us_or_is_away_may_answer_later(
+    introspection: Introspection, example: ExampleIssuer, issuer: Issuer
+) -> None:
+    with pytest.raises(TokenRefused, match="cannot be asked"):
+        await introspection.ask(replace(issuer, client_secret="wrong"), example.opaque())
+    example.stop()
+    with pytest.raises(TokenRefused, match="cannot be asked"):
+        await introspection.ask(issuer, example.opaque())
+
+
+async def test_all_who_ask_about_a_token_wait_for_one_answer(
+    introspection: Introspection, example: ExampleIssuer, issuer: Issuer
+) -> None:
+    token = example.opaque()
+
+    answers = await asyncio.gather(*[introspection.ask(issuer, token) for _ in range(50)])
+
+    assert len({str(answer) for answer in answers}) == 1
+    assert example.requests[INTROSPECT] == 1
+
+
+async def test_an_issuer_is_not_asked_about_any_number_of_tokens_at_once(
+    discovery: Discovery, example: ExampleIssuer, issuer: Issuer, clock: ManualClock
+) -> None:
+    answered = asyncio.Event()
+
+    class Slow(Fetcher):
+        async def post(self, url: str, body: bytes, media_type: str, headers: object = None) -> bytes:
+            await answered.wait()
+            return b'{"active": false}'
+
+    introspection = Introspection(Slow(LOOPBACK), discovery, clock)
+    asking = [asyncio.create_task(introspection.ask(issuer, str(number))) for number in range(MOST_AT_ONCE)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    with pytest.raises(TokenRefused, match="cannot be asked"):
+        await introspection.ask(issuer, "one more")
+    answered.set()
+
+    assert set(await asyncio.gather(*asking)) == {None}
+    assert await introspection.ask(issuer, "one more") is None

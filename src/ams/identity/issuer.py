@@ -1,13 +1,33 @@
-"""An issuer whose tokens are accepted, as a value."""
+"""An issuer whose tokens are accepted, as a value, and what can be said of one."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
 
 from ams.clock import Milliseconds
-from ams.names import IssuerName
+from ams.errors import InvalidInput
+from ams.identity.entitlements import is_entitlement
+from ams.names import IssuerName, checked_name, is_name
 
 Introspect = Literal["never", "opaque", "always"]
 """Which tokens the issuer is asked about: none, those that are no JWT, or all."""
+
+LONGEST_NAME = 100
+"""Characters; names of users who are made at their first login begin with it."""
+LONGEST_URL = 2000
+LONGEST_TEXT = 255
+"""Characters of an audience, a client, the name of a claim."""
+LONGEST_SECRET = 1000
+MOST_RULES = 100
+MOST_TEXTS = 100
+"""Audiences, and clients."""
+MOST_CLAIMS = 10
+
+ROLES = frozenset({"project_admin", "publisher", "consumer"})
+"""What a rule may give: the roles of projects (`ams.access.roles`), never one of the service."""
 
 ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")
 """Claims that hold entitlements: that of RFC 9068 and AARC-G069, and the older one of eduPerson."""
@@ -47,6 +67,11 @@ class Issuer:
     entitlement_claims: tuple[str, ...] = ENTITLEMENT_CLAIMS
     roles: tuple[RoleRule, ...] = ()
 
+    @property
+    def takes_opaque(self) -> bool:
+        """Whether tokens that are no JWT are asked about here; one issuer does at most."""
+        return self.introspect != "never"
+
 
 @dataclass(frozen=True, slots=True)
 class Verified:
@@ -61,3 +86,141 @@ class Verified:
     email: str = ""
     first_name: str = ""
     last_name: str = ""
+
+
+T = TypeVar("T")
+_FIELDS = frozenset(each.name for each in fields(Issuer))
+_RULE_FIELDS = frozenset(each.name for each in fields(RoleRule))
+
+
+def read_issuer(values: Mapping[str, object]) -> Issuer:
+    """Make an issuer of what a table or an object says, by the names of the fields.
+
+    Raises `InvalidInput` for a name that is none, for what is missing or of another type, and as `checked` does.
+    """
+    _only(values, _FIELDS)
+    for rule in _tables(values.get("roles")):
+        _only(rule, _RULE_FIELDS)
+    try:
+        return checked(msgspec.convert(values, Issuer))
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"An issuer cannot be read: {error}") from None
+
+
+def checked(issuer: Issuer) -> Issuer:
+    """Return an issuer, with what is listed twice listed once; raise `InvalidInput` for what cannot be.
+
+    URLs may be of http: which addresses may be asked is for the guard to say (`ams.outgoing.guard`).
+    """
+    if len(checked_name("issuer", issuer.name)) > LONGEST_NAME:
+        raise InvalidInput("Invalid issuer name")
+    _check_urls(issuer)
+    _check_texts("audiences", issuer.audiences, MOST_TEXTS)
+    _check_texts("clients", issuer.clients, MOST_TEXTS)
+    _check_texts("entitlement_claims", issuer.entitlement_claims, MOST_CLAIMS)
+    if not issuer.audiences and not issuer.clients:
+        raise InvalidInput("An issuer needs audiences or clients: else its tokens for other services would do here")
+    _check_introspection(issuer)
+    _check_rules(issuer)
+    return replace(
+        issuer,
+        audiences=_once(issuer.audiences),
+        clients=_once(issuer.clients),
+        entitlement_claims=_once(issuer.entitlement_claims),
+        roles=_once(replace(rule, roles=_once(rule.roles)) for rule in issuer.roles),
+    )
+
+
+def check_together(issuers: Iterable[Issuer]) -> None:
+    """Raise `InvalidInput` unless names and URLs are each somebody's alone, and one takes opaque tokens at most."""
+    names: set[str] = set()
+    urls: set[str] = set()
+    opaque = ""
+    for issuer in issuers:
+        if issuer.name in names:
+            raise InvalidInput(f"Two issuers are named {issuer.name}")
+        if issuer.url in urls:
+            raise InvalidInput(f"Two issuers have the url {issuer.url}")
+        if issuer.takes_opaque and opaque:
+            raise InvalidInput(f"Two issuers would be asked about opaque tokens: {opaque} and {issuer.name}")
+        names.add(issuer.name)
+        urls.add(issuer.url)
+        opaque = issuer.name if issuer.takes_opaque else opaque
+
+
+def _only(values: Mapping[str, object], known: frozenset[str]) -> None:
+    if unknown := sorted(set(values) - known):
+        raise InvalidInput(f"An issuer has no {unknown[0]!r}: what there is, is {', '.join(sorted(known))}")
+
+
+def _tables(rules: object) -> list[Mapping[str, object]]:
+    """Return what may be rules; what is not is told by its type later."""
+    return [rule for rule in rules if isinstance(rule, Mapping)] if isinstance(rules, list | tuple) else []
+
+
+def _check_urls(issuer: Issuer) -> None:
+    if not _is_url(issuer.url) or "?" in issuer.url:
+        raise InvalidInput("An issuer's url is https://HOST or https://HOST/PATH, exactly as its tokens say it")
+    if issuer.jwks_url and not _is_url(issuer.jwks_url):
+        raise InvalidInput("An issuer's jwks_url is an https or http URL")
+    if issuer.introspection_url and not _is_url(issuer.introspection_url):
+        raise InvalidInput("An issuer's introspection_url is an https or http URL")
+
+
+def _check_introspection(issuer: Issuer) -> None:
+    if len(issuer.client_id) > LONGEST_TEXT or not issuer.client_id.isprintable():
+        raise InvalidInput(f"An issuer's client_id has at most {LONGEST_TEXT} printable characters")
+    if len(issuer.client_secret) > LONGEST_SECRET or not issuer.client_secret.isprintable():
+        raise InvalidInput(f"An issuer's client_secret has at most {LONGEST_SECRET} printable characters")
+    if issuer.introspect not in ("never", "opaque", "always"):
+        raise InvalidInput("An issuer's introspect is never, opaque or always")
+    if issuer.introspect != "never" and not (issuer.client_id and issuer.client_secret):
+        raise InvalidInput("An issuer that is asked about tokens needs a client_id and a client_secret to ask with")
+
+
+def _check_rules(issuer: Issuer) -> None:
+    if len(issuer.roles) > MOST_RULES:
+        raise InvalidInput(f"An issuer has at most {MOST_RULES} rules for roles")
+    for rule in issuer.roles:
+        _check_rule(rule)
+    if issuer.create_users and not (issuer.roles and issuer.entitlement_claims):
+        raise InvalidInput("An issuer with create_users needs rules for roles: who has no role becomes no user")
+
+
+def _check_rule(rule: RoleRule) -> None:
+    if not is_entitlement(rule.entitlement):
+        raise InvalidInput(
+            f"invalid entitlement: {rule.entitlement[:LONGEST_TEXT]!r} is not urn:NID:NAMESPACE:group:GROUP"
+            "[:SUBGROUP][:role=ROLE][#AUTHORITY]"
+        )
+    if not is_name(rule.project):
+        raise InvalidInput("Invalid project name")
+    if not rule.roles:
+        raise InvalidInput(f"A rule for roles in {rule.project} has none")
+    for role in rule.roles:
+        if role not in ROLES:
+            raise InvalidInput(f"invalid role: {role[:LONGEST_TEXT]}")
+
+
+def _check_texts(what: str, texts: tuple[str, ...], most: int) -> None:
+    if len(texts) > most:
+        raise InvalidInput(f"An issuer has at most {most} {what}")
+    if not all(text and len(text) <= LONGEST_TEXT and text.isprintable() for text in texts):
+        raise InvalidInput(f"An issuer's {what} have 1 to {LONGEST_TEXT} printable characters each")
+
+
+def _is_url(url: str) -> bool:
+    """Whether this is an absolute http or https URL, without a user and a fragment, that all programs read alike."""
+    if len(url) > LONGEST_URL or not url.isascii() or not url.isprintable() or set(url) & set(" \\#"):
+        return False
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in ("https", "http") and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+        )
+    except ValueError:  # a port that is none, half an IPv6 address
+        return False
+
+
+def _once(texts: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(texts))

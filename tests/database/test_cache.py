@@ -33,6 +33,20 @@ class SlowFill:
         return self._value
 
 
+async def test_an_entry_that_had_its_time_goes_and_fills_under_way_stay() -> None:
+    cache: Cache[str, str] = Cache(10)
+    await cache.find("a", answer("A"))
+    slow = SlowFill("B")
+    filling = asyncio.create_task(cache.find("b", slow))
+    await slow.began.wait()
+    cache.discard("a")
+    slow.released.set()
+    await filling
+
+    assert await cache.find("a", answer("new")) == "new"
+    assert await cache.find("b", no_fill) == "B"
+
+
 async def test_a_hit_neither_fills_nor_suspends() -> None:
     """17.4 O11."""
     cache: Cache[str, str] = Cache(10)

@@ -63,6 +63,10 @@ class Cache(Generic[K, V]):
         self._forgotten += 1
         self._drop(key)
 
+    def discard(self, key: K) -> None:
+        """Drop an entry that was right, and has had its time."""
+        self._drop(key)
+
     def forget_where(self, condition: Callable[[K, V], bool]) -> None:
         """Drop all entries that meet a condition, and every fill that is under way."""
         self._forgotten += 1

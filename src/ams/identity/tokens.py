@@ -1,0 +1,216 @@
+"""Tokens: what a JWT of an issuer says, once it is sure that the issuer says it, of now, and to us.
+
+A JWT is read here, strictly, and PyJWT checks its signature, with a key of the issuer's that is for the algorithm
+(RFC 7515, 7519, 8725, 9068). The header says which of the issuer's keys it is; where else a key might be (`jku`, `jwk`,
+`x5u`, `x5c`) is not looked at. Whatever is wrong is `TokenRefused`, in words for whoever shows the token: never the
+token, and of what it says at most `SHOWN` characters that may stand in a header (RFC 6750, 3).
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+import jwt
+
+from ams.clock import Milliseconds
+from ams.errors import TokenRefused
+from ams.identity.issuer import LONGEST_TEXT, LONGEST_URL, Issuer
+
+LONGEST = 16 * 1024
+"""Characters of a token."""
+SHOWN = 100
+"""Characters that are shown of what a token says."""
+ALGORITHMS = frozenset(
+    ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"],
+)
+"""Those with a public key: with a shared one, whoever can check a token can make one (RFC 8725, 3.1)."""
+
+_TYPES = frozenset({"jwt", "at+jwt"})
+"""Media types of tokens that are shown to services; RFC 8725, 3.11 and RFC 9068, 2.1."""
+_LATEST = 253_402_300_799
+"""The end of the year 9999, in seconds."""
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
+_NOT_SHOWN = re.compile(r'[^\x20-\x7e]|["\\]')
+_signatures = jwt.PyJWS(algorithms=sorted(ALGORITHMS), options={"enforce_minimum_key_length": True})
+
+
+class Header(NamedTuple):
+    """What a token says of how it is to be checked; anybody can write that."""
+
+    algorithm: str
+    """One of `ALGORITHMS`."""
+    kid: str | None
+    """Which key it is signed with; None: not said."""
+    issuer_url: str
+    """Whose it wants to be."""
+
+
+def header(token: str) -> Header:
+    """Read what is needed to find the key of a token; raise `TokenRefused` for what no key would make good."""
+    parameters, said = _read(token)
+    issuer_url = said.get("iss")
+    if not isinstance(issuer_url, str) or not _is_plain(issuer_url, LONGEST_URL):
+        raise TokenRefused("The token does not say who issued it")
+    return Header(_algorithm(parameters), _kid(parameters), issuer_url)
+
+
+def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, leeway: float) -> Mapping[str, Any]:
+    """Return what a token says that `issuer` signed with `key`; raise `TokenRefused`.
+
+    `leeway` is how far, in seconds, the issuer's clock may be off.
+    """
+    parameters, said = _read(token)
+    algorithm = _algorithm(parameters)
+    if key.algorithm_name != algorithm:
+        raise TokenRefused(f"The token's key is not one for {algorithm}")
+    try:
+        _signatures.decode_complete(token, key, algorithms=[algorithm])
+    except jwt.InvalidKeyError:
+        raise TokenRefused(f"The token's key is too short, or not one for {algorithm}") from None
+    except (jwt.PyJWTError, ValueError, TypeError):
+        raise TokenRefused("The token's signature is wrong") from None
+    check(said, issuer, now=now, leeway=leeway)
+    if "exp" not in said:
+        raise TokenRefused("The token does not say when it expires")
+    return said
+
+
+def check(said: Mapping[str, Any], issuer: Issuer, *, now: Milliseconds, leeway: float) -> None:
+    """Raise `TokenRefused` unless what a token says, or its issuer of it, is of `issuer`, about somebody, good now, and
+    for us. What says no expiry is good.
+    """
+    if said.get("iss") != issuer.url:
+        raise TokenRefused("The token is of another issuer")
+    subject = said.get("sub")
+    if not isinstance(subject, str) or not _is_plain(subject, LONGEST_TEXT):
+        raise TokenRefused("The token does not say whose it is")
+    _check_times(said, now, leeway)
+    _check_audience(said, issuer)
+
+
+def expiry(said: Mapping[str, Any], leeway: float) -> Milliseconds | None:
+    """Return from when on a token is not good, leeway included; None for never. It was checked."""
+    expires = _time(said, "exp")
+    return None if expires is None else Milliseconds(int((expires + leeway) * 1000))
+
+
+def shown(text: str) -> str:
+    """Return the beginning of a text as it may stand in an error, and in a header (RFC 6750, 3)."""
+    return _NOT_SHOWN.sub("?", text[:SHOWN])
+
+
+def _check_times(said: Mapping[str, Any], now: Milliseconds, leeway: float) -> None:
+    expires_on = expiry(said, leeway)
+    if expires_on is not None and now >= expires_on:
+        raise TokenRefused("The token has expired")
+    latest = now / 1000 + leeway
+    begins, issued = _time(said, "nbf"), _time(said, "iat")
+    if begins is not None and begins > latest:
+        raise TokenRefused("The token is not good yet")
+    if issued is not None and issued > latest:
+        raise TokenRefused("The token was issued in the future: the issuer's clock and the service's differ")
+
+
+def _check_audience(said: Mapping[str, Any], issuer: Issuer) -> None:
+    audiences = _texts(said.get("aud", []))
+    if audiences is None:
+        raise TokenRefused("The token's aud cannot be read")
+    if issuer.audiences and not set(issuer.audiences) & set(audiences):
+        raise TokenRefused(f"The token is for another audience: {_list(audiences)}")
+    clients = [client for client in (said.get("azp"), said.get("client_id")) if isinstance(client, str)]
+    if issuer.clients and not set(issuer.clients) & set(clients):
+        raise TokenRefused(f"The token was issued to another client: {_list(clients)}")
+
+
+def _time(said: Mapping[str, Any], name: str) -> float | None:
+    """Return a moment in seconds since the epoch, perhaps with a fraction (RFC 7519, 2); None where none is said."""
+    if name not in said:
+        return None
+    value = said[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LATEST:  # nor NaN
+        raise TokenRefused(f"The token's {name} is no time")
+    return value
+
+
+def _texts(value: object) -> list[str] | None:
+    """Return a text, or a list of them, as a list; None for anything else."""
+    values = value if isinstance(value, list) else [value]
+    texts = [each for each in values if isinstance(each, str)]
+    return texts if len(texts) == len(values) else None
+
+
+def _list(texts: Iterable[str]) -> str:
+    return shown(", ".join(texts)) or "none"
+
+
+def _is_plain(text: str, longest: int) -> bool:
+    return 0 < len(text) <= longest and text.isprintable()
+
+
+def _algorithm(parameters: Mapping[str, Any]) -> str:
+    algorithm = parameters.get("alg")
+    if not isinstance(algorithm, str):
+        raise TokenRefused("The token does not say how it is signed")
+    if algorithm.lower() == "none":
+        raise TokenRefused("The token is not signed")
+    if algorithm not in ALGORITHMS:
+        raise TokenRefused(f"The token is signed in a way that is not accepted here: {shown(algorithm)}")
+    return algorithm
+
+
+def _kid(parameters: Mapping[str, Any]) -> str | None:
+    kid = parameters.get("kid")
+    if kid is not None and not (isinstance(kid, str) and _is_plain(kid, LONGEST_TEXT)):
+        raise TokenRefused("The token's kid cannot be read")
+    return kid
+
+
+def _read(token: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the header and the payload of a JWT, as anybody may have written them."""
+    if len(token) > LONGEST:
+        raise TokenRefused(f"The token is longer than {LONGEST} characters")
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise TokenRefused("The token is no JWT")
+    parameters, said = _object(parts[0], "header"), _object(parts[1], "payload")
+    _bytes(parts[2], "signature")
+    if "crit" in parameters or "b64" in parameters:  # extensions that must be understood; RFC 7515, 4.1.11, RFC 7797
+        raise TokenRefused("The token has critical parameters that are not understood here")
+    kind = parameters.get("typ", "JWT")
+    if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in _TYPES:
+        raise TokenRefused("The token is of a type that is not for services")
+    return parameters, said
+
+
+def _object(part: str, name: str) -> Mapping[str, Any]:
+    try:
+        read = json.loads(_bytes(part, name).decode("utf-8"), object_pairs_hook=_distinct, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        read = None
+    if not isinstance(read, dict):
+        raise TokenRefused(f"The token is no JWT: its {name} is no JSON object")
+    return read
+
+
+def _bytes(part: str, name: str) -> bytes:
+    """Decode base64url that is written in the one right way, without padding (RFC 7515, 2)."""
+    if _BASE64URL.fullmatch(part) and len(part) % 4 != 1:
+        decoded = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+        if base64.urlsafe_b64encode(decoded).decode().rstrip("=") == part:
+            return decoded
+    raise TokenRefused(f"The token is no JWT: its {name} is not base64url")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse what says a name twice: two programs might read two things (RFC 7519, 4)."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
+
+
+def _no_constant(_name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which are no JSON."""
+    raise ValueError

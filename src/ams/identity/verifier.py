@@ -1,0 +1,237 @@
+"""The verifier: from a token of an issuer's to whom it was issued for, and what of that is remembered.
+
+Tokens are remembered by their SHA-256 until they expire, as long as the keys stand by which they were found to be good:
+a token that is shown again costs a hash and two looks into memory. Where an issuer is asked about tokens (RFC 7662),
+what it says is remembered for `ACTIVE_SECONDS` at most, so that one which is withdrawn is refused after that.
+"""
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jwt
+
+from ams.clock import Clock, Milliseconds
+from ams.database.cache import Cache
+from ams.errors import TokenRefused
+from ams.identity import tokens
+from ams.identity.issuer import LONGEST_TEXT, Issuer, Verified
+from ams.outgoing.sharing import Shared
+
+ACTIVE_SECONDS = 60
+"""How long an issuer's word that a token is active is good."""
+INACTIVE_SECONDS = 30
+"""How long it is not asked again about a token that is not."""
+MOST_REFUSED = 10_000
+"""Tokens that an issuer refused and that are remembered."""
+MOST_ENTITLEMENTS = 500
+"""Of one token."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""RFC 6750, 2.1."""
+
+
+class IssuerSource(Protocol):
+    """The issuers whose tokens are accepted."""
+
+    async def by_url(self, url: str) -> Issuer | None:
+        """Return the issuer that says this in `iss`."""
+        ...
+
+    async def of_opaque(self) -> Issuer | None:
+        """Return the issuer that is asked about tokens that are no JWT."""
+        ...
+
+
+class KeySource(Protocol):
+    """The keys of issuers (`ams.identity.keys`)."""
+
+    async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:
+        """Return the key; raise `TokenRefused` when there is none, or none now."""
+        ...
+
+    def generation(self, issuer: Issuer) -> int:
+        """Return a number that is another one once a key was withdrawn."""
+        ...
+
+
+class Inquiry(Protocol):
+    """Asking an issuer about a token (`ams.identity.introspection`)."""
+
+    async def ask(self, issuer: Issuer, token: str) -> Mapping[str, Any] | None:
+        """Return what it says of a token; None for one that is not active. Raises `TokenRefused` if it says nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What was found of a token, and what that stands on."""
+
+    verified: Verified
+    issuer: Issuer
+    generation: int | None
+    """Of the issuer's keys; None for a token that no key was needed for."""
+    ask_again_on: Milliseconds | None
+    """By the monotonic clock; None where the issuer is not asked."""
+
+
+class Verifier:
+    """Verifies tokens of issuers."""
+
+    def __init__(
+        self,
+        issuers: IssuerSource,
+        keys: KeySource,
+        introspection: Inquiry,
+        clock: Clock,
+        leeway_seconds: float,
+        cache: Cache[bytes, Remembered],
+    ) -> None:
+        self._issuers = issuers
+        self._keys = keys
+        self._introspection = introspection
+        self._clock = clock
+        self._leeway = leeway_seconds
+        self._cache = cache
+        self._refused = _Refused()
+        self._asking: Shared[bytes, Mapping[str, Any] | None] = Shared()
+
+    async def verify(self, token: str) -> Verified:
+        """Return what a token says that is to be believed; raise `TokenRefused`, which says why not.
+
+        For a token that is remembered it does not suspend, and returns the same object.
+        """
+        if len(token) > tokens.LONGEST:
+            raise TokenRefused(f"The token is longer than {tokens.LONGEST} characters")
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        remembered = await self._cache.find(digest, lambda: self._look_at(token, digest))
+        if remembered is None or not self._is_good(remembered):
+            self._cache.discard(digest)
+            remembered = await self._cache.find(digest, lambda: self._look_at(token, digest))
+            assert remembered is not None  # what is looked at is found, or refused
+        return remembered.verified
+
+    def forget(self) -> None:
+        """Forget what is remembered: issuers have changed."""
+        self._cache.forget_where(lambda _digest, _remembered: True)
+        self._refused.forget()
+
+    async def close(self) -> None:
+        """End inquiries that are going on."""
+        await self._asking.close()
+
+    def _is_good(self, remembered: Remembered) -> bool:
+        if self._clock.wall() >= remembered.verified.expires_on:
+            return False
+        if remembered.ask_again_on is not None and self._clock.monotonic() >= remembered.ask_again_on:
+            return False
+        return remembered.generation is None or remembered.generation == self._keys.generation(remembered.issuer)
+
+    async def _look_at(self, token: str, digest: bytes) -> Remembered:
+        if not _TOKEN.fullmatch(token):
+            raise TokenRefused("The token has characters that are in no token")
+        if token.count(".") == 2:
+            return await self._look_at_jwt(token, digest)
+        issuer = await self._issuers.of_opaque()
+        if issuer is None:
+            raise TokenRefused("The token is not known here")
+        return await self._asked(issuer, token, digest, {}, None)
+
+    async def _look_at_jwt(self, token: str, digest: bytes) -> Remembered:
+        header = tokens.header(token)
+        issuer = await self._issuers.by_url(header.issuer_url)
+        if issuer is None:
+            raise TokenRefused(f"The token is of an issuer that is not known here: {tokens.shown(header.issuer_url)}")
+        key = await self._keys.key(issuer, header.kid, header.algorithm)
+        generation = self._keys.generation(issuer)
+        said = tokens.claims(token, issuer, key, now=self._clock.wall(), leeway=self._leeway)
+        if issuer.introspect == "always":
+            return await self._asked(issuer, token, digest, said, generation)
+        expires_on = tokens.expiry(said, self._leeway)
+        assert expires_on is not None  # or it would have been refused
+        return Remembered(_verified(issuer, said, expires_on), issuer, generation, None)
+
+    async def _asked(
+        self, issuer: Issuer, token: str, digest: bytes, said: Mapping[str, Any], generation: int | None
+    ) -> Remembered:
+        """Ask the issuer about a token, which has `said` this by itself: nothing if it is no JWT."""
+        answer = await self._answer(issuer, token, digest)
+        if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
+            raise TokenRefused("The token's issuer says that it is another's")
+        both = {"iss": issuer.url, **said, **answer}  # RFC 7662, 2.2: an answer may leave out any of it
+        now = self._clock.wall()
+        tokens.check(both, issuer, now=now, leeway=self._leeway)
+        ends = [tokens.expiry(said, self._leeway), tokens.expiry(answer, self._leeway), now + ACTIVE_SECONDS * 1000]
+        expires_on = Milliseconds(min(end for end in ends if end is not None))
+        ask_again_on = Milliseconds(self._clock.monotonic() + ACTIVE_SECONDS * 1000)
+        return Remembered(_verified(issuer, both, expires_on), issuer, generation, ask_again_on)
+
+    async def _answer(self, issuer: Issuer, token: str, digest: bytes) -> Mapping[str, Any]:
+        answer = None
+        if not self._refused.holds(digest, self._clock.monotonic()):
+            answer = await self._asking.result(digest, lambda: self._inquire(issuer, token, digest))
+        if answer is None:
+            raise TokenRefused("The token is not active: it has expired, or was withdrawn")
+        return answer
+
+    async def _inquire(self, issuer: Issuer, token: str, digest: bytes) -> Mapping[str, Any] | None:
+        answer = await self._introspection.ask(issuer, token)
+        if answer is None:
+            self._refused.note(digest, self._clock.monotonic())
+        return answer
+
+
+class _Refused:
+    """Tokens that an issuer said are not active, for a while; the latest `MOST_REFUSED`."""
+
+    def __init__(self) -> None:
+        self._until: OrderedDict[bytes, int] = OrderedDict()
+
+    def holds(self, digest: bytes, now: Milliseconds) -> bool:
+        return now < self._until.get(digest, now)
+
+    def note(self, digest: bytes, now: Milliseconds) -> None:
+        self._until[digest] = now + INACTIVE_SECONDS * 1000
+        self._until.move_to_end(digest)
+        if len(self._until) > MOST_REFUSED:
+            self._until.popitem(last=False)
+
+    def forget(self) -> None:
+        self._until.clear()
+
+
+def _verified(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds) -> Verified:
+    return Verified(
+        issuer.name,
+        issuer.url,
+        said["sub"],
+        expires_on,
+        _entitlements(said, issuer.entitlement_claims),
+        _text(said, "email"),
+        _text(said, "given_name"),
+        _text(said, "family_name"),
+    )
+
+
+def _entitlements(said: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the values of all claims that hold entitlements, each once."""
+    found: list[Any] = []
+    for name in names:
+        value = said.get(name, [])
+        found += value if isinstance(value, list) else [value]
+    if len(found) > MOST_ENTITLEMENTS:
+        raise TokenRefused(f"The token has more than {MOST_ENTITLEMENTS} entitlements")
+    if not all(isinstance(each, str) for each in found):
+        raise TokenRefused("The token has entitlements that are no text")
+    return tuple(dict.fromkeys(found))
+
+
+def _text(said: Mapping[str, Any], name: str) -> str:
+    """Return what a claim says of a person, for people to read; empty where it says nothing."""
+    value = said.get(name)
+    if not isinstance(value, str):
+        return ""
+    return "".join(character for character in value[: 4 * LONGEST_TEXT] if character.isprintable())[:LONGEST_TEXT]

@@ -1,0 +1,289 @@
+"""Tokens: what is believed, and what each wrong one is told."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.clock import Milliseconds
+from ams.errors import TokenRefused
+from ams.identity import tokens
+from ams.identity.issuer import Issuer
+from tests.identity.signing import (
+    ISSUER,
+    NOW,
+    SAID,
+    base64url,
+    private_key,
+    public_key,
+    put_together,
+    signed,
+    signed_bytes,
+)
+
+HEADER = b'{"alg":"ES256"}'
+NOT_ACCEPTED = "The token is signed in a way that is not accepted here"
+CRITICAL = "The token has critical parameters that are not understood here"
+
+
+def claims(token: str, issuer: Issuer = ISSUER, key: jwt.PyJWK | None = None, now: float = NOW) -> Any:
+    found = tokens.header(token)
+    assert found.issuer_url
+    milliseconds = Milliseconds(round(now * 1000))
+    return tokens.claims(token, issuer, key or public_key(), now=milliseconds, leeway=30)
+
+
+def refusal(token: str, issuer: Issuer = ISSUER, key: jwt.PyJWK | None = None, now: float = NOW) -> str:
+    with pytest.raises(TokenRefused) as refused:
+        claims(token, issuer, key, now)
+    assert not refused.value.later
+    assert all(part not in refused.value.message for part in token.split(".") if len(part) > 8)
+    return refused.value.message
+
+
+@pytest.mark.parametrize("algorithm", sorted(tokens.ALGORITHMS))
+def test_a_token_says_what_it_says_whatever_public_key_it_is_signed_with(algorithm: str) -> None:
+    token = signed(SAID, algorithm, kid="k1")
+
+    assert tokens.header(token) == tokens.Header(algorithm, "k1", ISSUER.url)
+    assert claims(token, key=public_key(algorithm)) == SAID
+
+
+@pytest.mark.parametrize("kind", [None, "JWT", "at+jwt", "application/at+jwt", "AT+JWT"])
+def test_a_token_may_be_of_these_types(kind: str | None) -> None:
+    assert claims(signed(SAID, typ=kind)) == SAID
+
+
+def test_where_else_a_key_might_be_is_not_looked_at() -> None:
+    other = public_key(private=ec.generate_private_key(ec.SECP256R1()))._jwk_data
+
+    assert claims(signed(SAID, jku="http://evil.example", jwk=other, x5u="http://evil.example", x5c=["x"])) == SAID
+
+
+def test_a_token_that_is_not_signed_is_refused() -> None:
+    payload = base64url(json.dumps(SAID).encode())
+    for name in ("none", "None", "NONE"):
+        for signature in ("", base64url(bytes(64))):
+            token = f"{base64url(json.dumps({'alg': name}).encode())}.{payload}.{signature}"
+            assert refusal(token) == "The token is not signed"
+
+
+@pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
+def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(algorithm: str) -> None:
+    secret = private_key().public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    beginning = f"{base64url(json.dumps({'alg': algorithm}).encode())}.{base64url(json.dumps(SAID).encode())}"
+    hmac: Any = jwt.get_algorithm_by_name(algorithm)
+    token = f"{beginning}.{base64url(hmac.sign(beginning.encode(), secret))}"
+
+    assert refusal(token) == f"{NOT_ACCEPTED}: {algorithm}"
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({"alg": "ES256K"}, f"{NOT_ACCEPTED}: ES256K"),
+        ({"alg": 'a"b\\c\u00e9\n' + "x" * 200}, f"{NOT_ACCEPTED}: a?b?c??{'x' * 93}"),
+        ({"alg": "es256"}, f"{NOT_ACCEPTED}: es256"),
+        ({"alg": ["ES256"]}, "The token does not say how it is signed"),
+        ({"alg": None}, "The token does not say how it is signed"),
+        ({}, "The token does not say how it is signed"),
+        ({"alg": "ES384"}, "The token's key is not one for ES384"),
+        ({"alg": "ES256", "crit": ["exp"], "exp": 1}, CRITICAL),
+        ({"alg": "ES256", "crit": []}, CRITICAL),
+        ({"alg": "ES256", "b64": False}, CRITICAL),
+        ({"alg": "ES256", "typ": "dpop+jwt"}, "The token is of a type that is not for services"),
+        ({"alg": "ES256", "typ": 1}, "The token is of a type that is not for services"),
+        ({"alg": "ES256", "kid": 7}, "The token's kid cannot be read"),
+        ({"alg": "ES256", "kid": "a\nb"}, "The token's kid cannot be read"),
+        ({"alg": "ES256", "kid": ""}, "The token's kid cannot be read"),
+    ],
+)
+def test_a_header_that_says_what_cannot_be_is_refused(header: dict[str, object], message: str) -> None:
+    assert refusal(put_together(json.dumps(header).encode(), json.dumps(SAID).encode())) == message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"iss": "https://other.example"}, "The token is of another issuer"),
+        ({"iss": ISSUER.url + "/"}, "The token is of another issuer"),
+        ({"iss": None}, "The token does not say who issued it"),
+        ({"iss": [ISSUER.url]}, "The token does not say who issued it"),
+        ({"iss": ""}, "The token does not say who issued it"),
+        ({"iss": "x" * 3000}, "The token does not say who issued it"),
+        *(
+            ({"sub": value}, "The token does not say whose it is")
+            for value in [None, "", 7, ["alice"], {"a": 1}, "a\x00", "\ud800", "x" * 256]
+        ),
+        ({"aud": "other"}, "The token is for another audience: other"),
+        ({"aud": ["a", "b"]}, "The token is for another audience: a, b"),
+        ({"aud": []}, "The token is for another audience: none"),
+        ({"aud": "\u00e9" * 200}, "The token is for another audience: " + "?" * 100),
+        *(({"aud": value}, "The token's aud cannot be read") for value in [None, 7, {"ams": 1}, ["ams", 7], [["ams"]]]),
+        ({"exp": NOW - 30}, "The token has expired"),
+        ({"exp": 0}, "The token has expired"),
+        *(
+            ({name: value}, f"The token's {name} is no time")
+            for name in ("exp", "nbf", "iat")
+            for value in [None, "1", str(NOW + 60), True, -1, 10**13, 10**400, 1e300, [NOW], {}, ""]
+        ),
+        ({"nbf": NOW + 31}, "The token is not good yet"),
+        ({"nbf": NOW + 30.5}, "The token is not good yet"),
+        ({"iat": NOW + 31}, "The token was issued in the future: the issuer's clock and the service's differ"),
+    ],
+)  # fmt: skip
+def test_a_token_that_says_what_does_not_do_is_refused(change: dict[str, object], message: str) -> None:
+    assert refusal(signed({**SAID, **change})) == message
+
+
+@pytest.mark.parametrize(
+    "change", [{"exp": NOW - 29}, {"exp": NOW + 0.5}, {"nbf": NOW + 30}, {"iat": NOW + 29.9}, {"aud": ["x", "ams"]}]
+)
+def test_clocks_may_differ_by_the_leeway_and_times_have_fractions(change: dict[str, object]) -> None:
+    said = {**SAID, **change}
+
+    assert claims(signed(said)) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("iss", "The token does not say who issued it"),
+        ("sub", "The token does not say whose it is"),
+        ("exp", "The token does not say when it expires"),
+        ("aud", "The token is for another audience: none"),
+    ],
+)
+def test_what_a_token_must_say_it_must_say(name: str, message: str) -> None:
+    assert refusal(signed({key: value for key, value in SAID.items() if key != name})) == message
+
+
+@pytest.mark.parametrize(("name", "said"), [("azp", "app"), ("client_id", "app"), ("azp", "other"), ("azp", ["app"])])
+def test_a_token_is_for_a_client_where_the_issuer_has_clients(name: str, said: object) -> None:
+    issuer = replace(ISSUER, clients=("app",))
+    token = signed({**SAID, name: said})
+    if said == "app":
+        assert claims(token, issuer)[name] == "app"
+        assert refusal(signed({**SAID, name: said, "aud": "x"}), issuer) == "The token is for another audience: x"
+        assert claims(signed({"aud": "x", **token_of(name)}), replace(issuer, audiences=()))
+    else:
+        assert refusal(token, issuer).startswith("The token was issued to another client: ")
+
+
+def token_of(name: str) -> dict[str, object]:
+    return {key: value for key, value in SAID.items() if key != "aud"} | {name: "app"}
+
+
+def test_an_expiry_has_the_leeway_in_it() -> None:
+    assert tokens.expiry(SAID, 30) == (NOW + 3630) * 1000
+    assert tokens.expiry({}, 30) is None
+
+
+def test_a_token_of_another_key_is_refused() -> None:
+    other = public_key(private=ec.generate_private_key(ec.SECP256R1()))
+
+    assert refusal(signed(), key=other) == "The token's signature is wrong"
+
+
+def test_a_key_that_is_too_short_is_refused() -> None:
+    weak = rsa.generate_private_key(65537, 1024)
+    with pytest.warns(jwt.InsecureKeyLengthWarning):
+        token = jwt.encode(dict(SAID), weak, "RS256")
+
+    assert refusal(token, key=public_key("RS256", weak)) == "The token's key is too short, or not one for RS256"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"", b"[]", b"1", b'"text"', b"null", b"{", b"\xff", b"\xef\xbb\xbf{}", b"{}{}", b'{"exp":NaN}',
+        b'{"exp":Infinity}', b'{"sub":"a","sub":"b"}', b'{"a":{"b":1,"b":1}}', "{}".encode("utf-16"),
+        b'{"exp":' + b"9" * 5000 + b"}", b'{"a":' + b"[" * 6000 + b"]" * 6000 + b"}", b'{"a":' * 2000,
+    ],
+)  # fmt: skip
+def test_what_is_no_json_object_or_says_a_name_twice_is_refused(payload: bytes) -> None:
+    assert refusal(put_together(HEADER, payload)) == "The token is no JWT: its payload is no JSON object"
+    assert refusal(put_together(payload, json.dumps(SAID).encode())) == (
+        "The token is no JWT: its header is no JSON object"
+    )
+
+
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        ("", "The token is no JWT"),
+        ("a.b", "The token is no JWT"),
+        ("a.b.c.d.e", "The token is no JWT"),
+        ("..", "The token is no JWT: its header is no JSON object"),
+        ("a.b.c", "The token is no JWT: its header is not base64url"),
+        ("\u00e9.\ud800.\x00", "The token is no JWT: its header is not base64url"),
+        ("a" * (tokens.LONGEST + 1), "The token is longer than 16384 characters"),
+    ],
+)
+def test_what_is_no_jwt_is_refused(token: str, message: str) -> None:
+    assert refusal(token) == message
+
+
+def test_a_token_may_be_as_long_as_the_limit_and_no_longer() -> None:
+    short = len(signed({**SAID, "fill": ""}))
+    fill = (tokens.LONGEST - short) * 3 // 4 - 6
+    fits = signed({**SAID, "fill": "x" * fill})
+
+    assert tokens.LONGEST - 12 < len(fits) <= tokens.LONGEST
+    assert claims(fits)["sub"] == "alice"
+    assert refusal(signed({**SAID, "fill": "x" * (fill + 12)})) == "The token is longer than 16384 characters"
+
+
+@pytest.mark.parametrize("change", ["{}=", "{}==", "{} ", " {}", "{}\n"])
+def test_base64_is_written_in_the_one_right_way(change: str) -> None:
+    header, payload, signature = signed().split(".")
+
+    for token in (
+        f"{change.format(header)}.{payload}.{signature}",
+        f"{header}.{change.format(payload)}.{signature}",
+        f"{header}.{payload}.{change.format(signature)}",
+    ):
+        assert "is not base64url" in refusal(token)
+
+
+TOKEN = signed({**SAID, "email": "alice@example.org"}, kid="k1")
+CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.=+/ \u00e9"
+
+
+@settings(max_examples=150)
+@given(st.integers(0, len(TOKEN) - 1), st.sampled_from(CHARACTERS))
+def test_a_token_with_one_character_changed_is_refused(place: int, character: str) -> None:
+    changed = TOKEN[:place] + character + TOKEN[place + 1 :]
+    if changed != TOKEN:
+        refusal(changed)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(st.sampled_from(["iss", "sub", "aud", "exp", "nbf", "iat", "azp"]), JSON), JSON, JSON)
+def test_whatever_an_issuer_signs_is_believed_or_refused(change: dict[str, Any], kid: Any, kind: Any) -> None:
+    header = {"alg": "ES256", "kid": kid, "typ": kind} if kid is not None else {"alg": "ES256"}
+    token = put_together(json.dumps(header).encode(), json.dumps({**SAID, **change}).encode())
+    try:
+        said = claims(token)
+    except TokenRefused as refused:
+        assert refused.message.isascii()
+        assert refused.message.isprintable()
+    else:
+        assert said["iss"] == ISSUER.url
+
+
+def test_bytes_of_any_kind_are_read_or_refused() -> None:
+    assert refusal(signed_bytes(b"\x00\xff")) == "The token is no JWT: its payload is no JSON object"

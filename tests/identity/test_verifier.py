@@ -1,0 +1,354 @@
+"""The verifier: what is remembered of tokens, for how long, and what makes it look again."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.clock import ManualClock
+from ams.database.cache import Cache
+from ams.errors import TokenRefused
+from ams.identity import verifier as rules
+from ams.identity.issuer import Issuer, Verified
+from ams.identity.verifier import Verifier
+from ams.names import IssuerName
+from tests.identity.signing import ISSUER, NOW, SAID, public_key, put_together, signed
+
+ASKED = replace(ISSUER, introspect="opaque", client_id="ams", client_secret="s3cret")
+ALWAYS = replace(ASKED, introspect="always")
+OTHER = Issuer(IssuerName("other"), "https://other.example", audiences=("ams",))
+
+
+@dataclass
+class House:
+    """A verifier over issuers with one real key, and an issuer that answers as it is told."""
+
+    issuers: list[Issuer] = field(default_factory=lambda: [ISSUER, OTHER])
+    keys: dict[str, jwt.PyJWK] = field(default_factory=lambda: {ISSUER.url: public_key()})
+    generations: int = 1
+    answers: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    looked_up: int = 0
+    answering: asyncio.Event | None = None
+    """What an answer waits for."""
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __post_init__(self) -> None:
+        self.verifier = Verifier(self, self, self, self.clock, 30, Cache(100))
+
+    async def by_url(self, url: str) -> Issuer | None:
+        return next((issuer for issuer in self.issuers if issuer.url == url), None)
+
+    async def of_opaque(self) -> Issuer | None:
+        return next((issuer for issuer in self.issuers if issuer.takes_opaque), None)
+
+    async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:
+        self.looked_up += 1
+        if issuer.url not in self.keys:
+            raise TokenRefused("The keys of the issuer cannot be had", later=True)
+        return self.keys[issuer.url]
+
+    def generation(self, issuer: Issuer) -> int:
+        return self.generations
+
+    async def ask(self, issuer: Issuer, token: str) -> Mapping[str, Any] | None:
+        self.asked.append(token)
+        if self.answering:
+            await self.answering.wait()
+        if token not in self.answers:
+            raise TokenRefused("The issuer cannot be asked", later=True)
+        return self.answers[token]
+
+    async def refusal(self, token: str) -> str:
+        with pytest.raises(TokenRefused) as refused:
+            await self.verifier.verify(token)
+        return refused.value.message
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def without_suspending(verifier: Verifier, token: str) -> Verified:
+    """Return what is verified in one step."""
+    with pytest.raises(StopIteration) as done:
+        verifier.verify(token).send(None)
+    verified = done.value.value
+    assert isinstance(verified, Verified)
+    return verified
+
+
+async def test_a_token_says_who_shows_it(house: House) -> None:
+    person = {"email": "alice@example.org", "given_name": "Alice", "family_name": "Ex\u00e4mple"}
+    entitlements = {"entitlements": ["urn:a", "urn:b", "urn:a"], "eduperson_entitlement": "urn:c"}
+
+    assert await house.verifier.verify(signed({**SAID, **person, **entitlements})) == Verified(
+        ISSUER.name,
+        ISSUER.url,
+        "alice",
+        (NOW + 3630) * 1000,
+        ("urn:a", "urn:b", "urn:c"),
+        "alice@example.org",
+        "Alice",
+        "Ex\u00e4mple",
+    )
+
+
+async def test_a_token_that_is_remembered_is_found_without_suspending(house: House) -> None:
+    token = signed()
+    verified = await house.verifier.verify(token)
+
+    assert without_suspending(house.verifier, token) is verified
+    assert house.looked_up == 1
+
+
+async def test_a_token_that_is_remembered_expires_to_the_second(house: House) -> None:
+    token = signed()
+    await house.verifier.verify(token)
+    house.clock.advance(3_629_999)
+    await house.verifier.verify(token)
+    assert house.looked_up == 1
+
+    house.clock.advance(1)
+    assert await house.refusal(token) == "The token has expired"
+    assert await house.refusal(token) == "The token has expired"
+
+
+async def test_a_key_that_is_withdrawn_takes_its_tokens_with_it(house: House) -> None:
+    token = signed()
+    await house.verifier.verify(token)
+    house.generations += 1
+    await house.verifier.verify(token)
+    assert house.looked_up == 2
+
+    house.generations += 1
+    house.keys[ISSUER.url] = public_key(private=ec.generate_private_key(ec.SECP256R1()))
+    assert await house.refusal(token) == "The token's signature is wrong"
+
+
+async def test_a_token_is_looked_at_again_once_issuers_changed(house: House) -> None:
+    token = signed()
+    await house.verifier.verify(token)
+    house.issuers = [replace(ISSUER, audiences=("other",))]
+    await house.verifier.verify(token)
+
+    house.verifier.forget()
+    assert await house.refusal(token) == "The token is for another audience: ams"
+
+
+async def test_tokens_of_nobody_are_refused(house: House) -> None:
+    assert await house.refusal(signed({**SAID, "iss": 'https://e.example/"x'})) == (
+        "The token is of an issuer that is not known here: https://e.example/?x"
+    )
+    assert await house.refusal("opaque") == "The token is not known here"
+    assert await house.refusal("") == "The token has characters that are in no token"
+    assert await house.refusal("a b") == "The token has characters that are in no token"
+    assert await house.refusal("x" * 16_385) == "The token is longer than 16384 characters"
+    assert await house.refusal(signed({**SAID, "iss": OTHER.url})) == "The keys of the issuer cannot be had"
+    assert house.asked == []
+
+
+async def test_an_issuer_is_asked_about_an_opaque_token_once_a_minute(house: House) -> None:
+    house.issuers = [ASKED]
+    house.answers["opaque"] = {"active": True, "sub": "alice", "aud": "ams", "exp": NOW + 90, "email": "a@b"}
+
+    verified = await house.verifier.verify("opaque")
+    assert verified == Verified(ISSUER.name, ISSUER.url, "alice", (NOW + 60) * 1000, email="a@b")
+    house.clock.advance(59_999)
+    assert without_suspending(house.verifier, "opaque") is verified
+    house.clock.advance(1)
+    assert (await house.verifier.verify("opaque")).expires_on == (NOW + 120) * 1000
+    assert len(house.asked) == 2
+
+    house.clock.advance(60_000)
+    assert await house.refusal("opaque") == "The token has expired"
+
+
+async def test_a_clock_that_is_set_back_does_not_make_an_answer_last(house: House) -> None:
+    house.issuers = [ASKED]
+    house.answers["opaque"] = {"sub": "alice", "aud": "ams"}
+    await house.verifier.verify("opaque")
+    house.clock.step(-3_600_000)
+    house.clock.advance(60_000)
+    house.answers["opaque"] = None
+
+    assert await house.refusal("opaque") == "The token is not active: it has expired, or was withdrawn"
+
+
+async def test_a_token_that_is_not_active_is_asked_about_twice_a_minute(house: House) -> None:
+    house.issuers = [ASKED]
+    house.answers["opaque"] = None
+    for _ in range(3):
+        assert await house.refusal("opaque") == "The token is not active: it has expired, or was withdrawn"
+    assert len(house.asked) == 1
+
+    house.clock.advance(30_000)
+    house.answers["opaque"] = {"sub": "alice", "aud": "ams"}
+    assert (await house.verifier.verify("opaque")).subject == "alice"
+
+
+async def test_only_so_many_refused_tokens_are_remembered(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MOST_REFUSED", 2)
+    house.issuers = [ASKED]
+    house.answers = dict.fromkeys("abc")
+    for token in "abcab":
+        await house.refusal(token)
+    for token in "ab":
+        await house.refusal(token)
+
+    assert "".join(house.asked) == "abcab"
+
+
+async def test_all_who_show_a_token_at_once_wait_for_one_answer(house: House) -> None:
+    house.issuers, house.answering = [ASKED], asyncio.Event()
+    house.answers["opaque"] = {"sub": "alice", "aud": "ams"}
+    waiting = [asyncio.create_task(house.verifier.verify("opaque")) for _ in range(10)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.sleep(0)
+    house.answering.set()
+
+    assert {(await each).subject for each in waiting[1:]} == {"alice"}
+    assert len(house.asked) == 1
+
+
+async def test_inquiries_end_with_the_verifier(house: House) -> None:
+    house.issuers, house.answering = [ASKED], asyncio.Event()
+    waiting = asyncio.create_task(house.verifier.verify("opaque"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await house.verifier.close()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_an_issuer_that_cannot_be_asked_is_asked_the_next_time(house: House) -> None:
+    house.issuers = [ASKED]
+    for _ in range(2):
+        with pytest.raises(TokenRefused, match="cannot be asked") as refused:
+            await house.verifier.verify("opaque")
+        assert refused.value.later
+    assert len(house.asked) == 2
+
+
+async def test_an_issuer_is_asked_about_its_jwts_as_well_where_it_always_is(house: House) -> None:
+    house.issuers = [ALWAYS]
+    token = signed({**SAID, "entitlements": ["urn:old"]})
+    house.answers[token] = {"active": True, "entitlements": ["urn:new"], "exp": NOW + 7200}
+    verified = await house.verifier.verify(token)
+    assert (verified.entitlements, verified.expires_on) == (("urn:new",), (NOW + 60) * 1000)
+    assert without_suspending(house.verifier, token) is verified
+
+    house.clock.advance(60_000)
+    house.answers[token] = None
+    assert await house.refusal(token) == "The token is not active: it has expired, or was withdrawn"
+
+
+async def test_an_issuer_is_not_asked_about_what_it_did_not_sign(house: House) -> None:
+    house.issuers = [ALWAYS]
+    house.keys[ISSUER.url] = public_key(private=ec.generate_private_key(ec.SECP256R1()))
+
+    assert await house.refusal(signed()) == "The token's signature is wrong"
+    assert house.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"sub": "bob"}, "The token's issuer says that it is another's"),
+        ({"iss": OTHER.url}, "The token's issuer says that it is another's"),
+        ({"aud": "other"}, "The token is for another audience: other"),
+        ({"exp": NOW - 60}, "The token has expired"),
+        ({"exp": "soon"}, "The token's exp is no time"),
+        ({"nbf": NOW + 60}, "The token is not good yet"),
+        ({"sub": None}, "The token's issuer says that it is another's"),
+    ],
+)
+async def test_what_an_issuer_says_of_a_jwt_must_fit_it(house: House, answer: Any, message: str) -> None:
+    house.issuers = [ALWAYS]
+    token = signed()
+    house.answers[token] = answer
+
+    assert await house.refusal(token) == message
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({}, "The token does not say whose it is"),
+        ({"sub": 7, "aud": "ams"}, "The token does not say whose it is"),
+        ({"sub": "a"}, "The token is for another audience: none"),
+        ({"sub": "a", "aud": "ams", "iss": OTHER.url}, "The token is of another issuer"),
+        ({"sub": "a", "aud": "ams", "exp": NOW - 60}, "The token has expired"),
+        ({"sub": "a", "aud": "ams", "exp": float("nan")}, "The token's exp is no time"),
+    ],
+)
+async def test_what_an_issuer_says_of_an_opaque_token_is_checked(house: House, answer: Any, message: str) -> None:
+    house.issuers = [ASKED]
+    house.answers["opaque"] = answer
+
+    assert await house.refusal("opaque") == message
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"entitlements": [f"urn:{number}" for number in range(1000)]}, "The token has more than 500 entitlements"),
+        ({"entitlements": ["urn:a"] * 501}, "The token has more than 500 entitlements"),
+        ({"entitlements": ["a"] * 300, "eduperson_entitlement": ["a"] * 201}, "The token has more than 500"),
+        ({"entitlements": ["urn:a", 7]}, "The token has entitlements that are no text"),
+        ({"entitlements": 7}, "The token has entitlements that are no text"),
+        ({"entitlements": None}, "The token has entitlements that are no text"),
+        ({"entitlements": {"urn:a": 1}}, "The token has entitlements that are no text"),
+        ({"entitlements": [["urn:a"]]}, "The token has entitlements that are no text"),
+    ],
+)
+async def test_entitlements_are_texts_and_not_too_many(house: House, said: Any, message: str) -> None:
+    assert (await house.refusal(signed({**SAID, **said}))).startswith(message)
+
+    house.issuers = [ASKED]
+    house.answers["opaque"] = {"sub": "a", "aud": "ams", **said}
+    assert (await house.refusal("opaque")).startswith(message)
+
+
+async def test_five_hundred_entitlements_are_not_too_many(house: House) -> None:
+    token = signed({**SAID, "entitlements": [f"urn:{number}" for number in range(500)]})
+
+    assert len((await house.verifier.verify(token)).entitlements) == 500
+
+
+async def test_names_are_what_people_can_read(house: House) -> None:
+    person = {"email": ["a"], "given_name": "A\x00l\nice\ud800", "family_name": "x" * 300}
+    verified = await house.verifier.verify(signed({**SAID, **person}))
+
+    assert (verified.email, verified.first_name, verified.last_name) == ("", "Alice", "x" * 255)
+
+
+def tokens_of_any_kind() -> Iterator[st.SearchStrategy[str]]:
+    yield st.text(max_size=50)
+    yield st.binary(max_size=50).map(lambda data: data.decode("utf-8", "surrogateescape"))
+    yield st.builds(put_together, st.binary(max_size=30), st.binary(max_size=30))
+    yield st.builds(
+        lambda said: put_together(b'{"alg":"ES256"}', json.dumps(said).encode()),
+        st.dictionaries(st.sampled_from(["iss", "sub", "aud", "exp"]), st.sampled_from(list(SAID.values()))),
+    )
+
+
+@settings(max_examples=150)
+@given(st.one_of(*tokens_of_any_kind()))
+def test_any_text_is_verified_or_refused(token: str) -> None:
+    house = House(issuers=[ASKED])
+    try:
+        verified = asyncio.run(house.verifier.verify(token))
+    except TokenRefused:
+        return
+    assert verified.issuer == ISSUER.name

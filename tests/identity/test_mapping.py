@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.identity.issuer import RoleRule
-from ams.identity.mapping import roles_of
+from ams.identity.mapping import roles_of, telling
 
 VO = "urn:mace:egi.eu:group:vo"
 
@@ -73,6 +73,16 @@ def test_more_entitlements_never_mean_fewer_roles(
 
     assert fewer.keys() == all_of_them.keys() == {rule.project for rule in rules}
     assert all(fewer[project] <= all_of_them[project] for project in fewer)
+
+
+@settings(max_examples=60)
+@given(st.lists(RULES, max_size=6), st.lists(ENTITLEMENTS | st.just("no entitlement"), max_size=6))
+def test_entitlements_that_meet_no_rule_tell_nothing(rules: Sequence[RoleRule], entitlements: Sequence[str]) -> None:
+    told = telling(rules, entitlements)
+
+    assert roles_of(rules, told) == roles_of(rules, entitlements)
+    assert all(any(roles_of(rules, [text]).values()) for text in told)
+    assert len(set(told)) == len(told)
 
 
 def test_five_hundred_entitlements_meet_what_the_last_of_them_says() -> None:

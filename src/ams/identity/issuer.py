@@ -83,6 +83,7 @@ class Verified:
     expires_on: Milliseconds
     """When the token expires, or is to be looked at again."""
     entitlements: tuple[str, ...] = ()
+    """Those that meet a rule of the issuer's."""
     email: str = ""
     first_name: str = ""
     last_name: str = ""

@@ -4,7 +4,7 @@ A rule is met by an entitlement of the same group. One that names a role is met 
 authority by that authority only; what a rule does not name may be anything.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ams.identity.entitlements import Entitlement, read
 from ams.identity.issuer import RoleRule
@@ -15,7 +15,7 @@ def roles_of(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> Mapping[
 
     What is no entitlement by AARC-G069 meets no rule. More entitlements never mean fewer roles.
     """
-    met = _met(entitlements)
+    met = frozenset(each for text in entitlements for each in _met(text))
     roles: dict[str, set[str]] = {}
     for rule in rules:
         given = roles.setdefault(rule.project, set())
@@ -24,7 +24,13 @@ def roles_of(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> Mapping[
     return {project: frozenset(given) for project, given in roles.items()}
 
 
-def _met(entitlements: Iterable[str]) -> frozenset[Entitlement]:
-    """Return every form a rule may have that one of these meets."""
-    had = (read(text) for text in entitlements)
-    return frozenset(each for entitlement in had if entitlement is not None for each in entitlement.met())
+def telling(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> tuple[str, ...]:
+    """Return the entitlements that meet a rule, each once: as much of them as needs to be remembered."""
+    wanted = {read(rule.entitlement) for rule in rules}
+    return tuple(text for text in dict.fromkeys(entitlements) if any(each in wanted for each in _met(text)))
+
+
+def _met(text: str) -> Iterator[Entitlement]:
+    """Say every form a rule may have that this meets."""
+    entitlement = read(text)
+    return iter(()) if entitlement is None else entitlement.met()

@@ -8,7 +8,7 @@ what it says is remembered for `ACTIVE_SECONDS` at most, so that one which is wi
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from ams.database.cache import Cache
 from ams.errors import TokenRefused
 from ams.identity import tokens
 from ams.identity.issuer import LONGEST_TEXT, Issuer, Verified
-from ams.outgoing.sharing import Shared
+from ams.identity.mapping import telling
 
 ACTIVE_SECONDS = 60
 """How long an issuer's word that a token is active is good."""
@@ -62,7 +62,10 @@ class Inquiry(Protocol):
     """Asking an issuer about a token (`ams.identity.introspection`)."""
 
     async def ask(self, issuer: Issuer, token: str) -> Mapping[str, Any] | None:
-        """Return what it says of a token; None for one that is not active. Raises `TokenRefused` if it says nothing."""
+        """Return what it says of a token, to all who ask at once; None for one that is not active.
+
+        Raises `TokenRefused` when it says nothing.
+        """
         ...
 
 
@@ -97,7 +100,6 @@ class Verifier:
         self._leeway = leeway_seconds
         self._cache = cache
         self._refused = _Refused()
-        self._asking: Shared[bytes, Mapping[str, Any] | None] = Shared()
 
     async def verify(self, token: str) -> Verified:
         """Return what a token says that is to be believed; raise `TokenRefused`, which says why not.
@@ -118,10 +120,6 @@ class Verifier:
         """Forget what is remembered: issuers have changed."""
         self._cache.forget_where(lambda _digest, _remembered: True)
         self._refused.forget()
-
-    async def close(self) -> None:
-        """End inquiries that are going on."""
-        await self._asking.close()
 
     def _is_good(self, remembered: Remembered) -> bool:
         if self._clock.wall() >= remembered.verified.expires_on:
@@ -170,17 +168,12 @@ class Verifier:
         return Remembered(_verified(issuer, both, expires_on), issuer, generation, ask_again_on)
 
     async def _answer(self, issuer: Issuer, token: str, digest: bytes) -> Mapping[str, Any]:
-        answer = None
-        if not self._refused.holds(digest, self._clock.monotonic()):
-            answer = await self._asking.result(digest, lambda: self._inquire(issuer, token, digest))
-        if answer is None:
-            raise TokenRefused("The token is not active: it has expired, or was withdrawn")
-        return answer
-
-    async def _inquire(self, issuer: Issuer, token: str, digest: bytes) -> Mapping[str, Any] | None:
+        if self._refused.holds(digest, self._clock.monotonic()):
+            raise _not_active()
         answer = await self._introspection.ask(issuer, token)
         if answer is None:
             self._refused.note(digest, self._clock.monotonic())
+            raise _not_active()
         return answer
 
 
@@ -203,21 +196,25 @@ class _Refused:
         self._until.clear()
 
 
+def _not_active() -> TokenRefused:
+    return TokenRefused("The token is not active: it has expired, or was withdrawn")
+
+
 def _verified(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds) -> Verified:
     return Verified(
         issuer.name,
         issuer.url,
         said["sub"],
         expires_on,
-        _entitlements(said, issuer.entitlement_claims),
+        telling(issuer.roles, _entitlements(said, issuer.entitlement_claims)),
         _text(said, "email"),
         _text(said, "given_name"),
         _text(said, "family_name"),
     )
 
 
-def _entitlements(said: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
-    """Return the values of all claims that hold entitlements, each once."""
+def _entitlements(said: Mapping[str, Any], names: Iterable[str]) -> Sequence[str]:
+    """Return the values of all claims that hold entitlements."""
     found: list[Any] = []
     for name in names:
         value = said.get(name, [])
@@ -226,7 +223,7 @@ def _entitlements(said: Mapping[str, Any], names: Iterable[str]) -> tuple[str, .
         raise TokenRefused(f"The token has more than {MOST_ENTITLEMENTS} entitlements")
     if not all(isinstance(each, str) for each in found):
         raise TokenRefused("The token has entitlements that are no text")
-    return tuple(dict.fromkeys(found))
+    return found
 
 
 def _text(said: Mapping[str, Any], name: str) -> str:

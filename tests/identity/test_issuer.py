@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ams.access.roles import PROJECT_ROLES
 from ams.errors import InvalidInput
@@ -89,6 +91,7 @@ def test_what_is_listed_twice_is_listed_once() -> None:
         ({"roles": (RoleRule(VO, "a/b", ("publisher",)),)}, "Invalid project name"),
         ({"roles": (RoleRule(VO, "P", ()),)}, "A rule for roles in P has none"),
         ({"roles": (RoleRule(VO, "P", ("service_admin",)),)}, "invalid role: service_admin"),
+        ({"roles": (RoleRule(VO, "P", ("\ud800",)),)}, "invalid role"),
         ({"roles": (RoleRule(VO, "P", ("publisher",)),) * 101}, "An issuer has at most 100 rules for roles"),
     ],
 )  # fmt: skip
@@ -120,12 +123,49 @@ def test_an_issuer_is_read_by_the_names_of_its_fields() -> None:
         ({"name": "egi", "url": ISSUER.url, "roles": [1]}, "An issuer cannot be read: Expected `object`, got `int`"),
         ({"name": "egi", "url": ISSUER.url, "roles": "x"}, "An issuer cannot be read: Expected `array`, got `str`"),
         ({"name": "egi", "url": ISSUER.url, "introspect": "x"}, "An issuer cannot be read: Invalid enum value 'x'"),
+        (
+            {"name": "egi", "url": ISSUER.url, "introspect": "\ud800"},
+            "An issuer cannot be read: it has text that is no",
+        ),
     ],
 )
 def test_what_is_of_another_type_or_unknown_is_told(values: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         read_issuer(values)
     assert refused.value.message.startswith(message)
+
+
+WORDS = st.text(max_size=3) | st.sampled_from(
+    [
+        "roles",
+        "introspect",
+        "clients",
+        "jwks_url",
+        "client_secret",
+        "create_users",
+        "entitlement",
+        "project",
+        VO,
+        "opaque",
+    ]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(WORDS, JSON, max_size=4))
+def test_whatever_is_said_of_an_issuer_is_one_or_told(change: dict[str, object]) -> None:
+    values = {"name": "egi", "url": ISSUER.url, "audiences": ["ams"], **change}
+    try:
+        issuer = read_issuer(values)
+    except InvalidInput as error:
+        assert error.message.encode()
+    else:
+        assert checked(issuer) == issuer
 
 
 @pytest.mark.parametrize(

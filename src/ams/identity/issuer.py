@@ -104,6 +104,8 @@ def read_issuer(values: Mapping[str, object]) -> Issuer:
         _only(rule, _RULE_FIELDS)
     try:
         return checked(msgspec.convert(values, Issuer))
+    except UnicodeError:  # half a character, which JSON can say, where one of several words is wanted
+        raise InvalidInput("An issuer cannot be read: it has text that is no Unicode") from None
     except msgspec.ValidationError as error:
         raise InvalidInput(f"An issuer cannot be read: {error}") from None
 
@@ -200,7 +202,7 @@ def _check_rule(rule: RoleRule) -> None:
         raise InvalidInput(f"A rule for roles in {rule.project} has none")
     for role in rule.roles:
         if role not in ROLES:
-            raise InvalidInput(f"invalid role: {role[:LONGEST_TEXT]}")
+            raise InvalidInput(f"invalid role: {role[:LONGEST_TEXT]}" if role.isprintable() else "invalid role")
 
 
 def _check_texts(what: str, texts: tuple[str, ...], most: int) -> None:

@@ -27,6 +27,11 @@ def new_token() -> str:
     return hashlib.sha256(os.urandom(32)).hexdigest()
 
 
+def token_hash(token: str) -> str:
+    """Return what is kept of a named token: SHA-256 as 64 hex digits; any text has one."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def parse_key(text: str) -> bytes:
     """Read a key from 64 hex digits; raise `Unusable` when it is none. The text is never shown."""
     try:

@@ -24,6 +24,8 @@ SUBSCRIPTION = "subscription"
 """A subscription; keys: its project's identity, and its name."""
 SCHEMA = "schema"
 """A schema, as topics that have it know it; key: its identity."""
+ISSUERS = "issuers"
+"""All issuers whose tokens are accepted, and what their tokens said; no keys."""
 
 _decoder = msgspec.json.Decoder(list[str])
 
@@ -54,7 +56,7 @@ class Invalidations:
     def __init__(self) -> None:
         self._trust = Trust()
         self._caches: list[Cache[Any, Any]] = []
-        self._kinds: dict[str, Callable[..., None]] = {}
+        self._kinds: dict[str, list[Callable[..., None]]] = {}
 
     def new_cache(self, size: int) -> Cache[Any, Any]:
         """Make a cache that is believed only while changes are heard of."""
@@ -63,22 +65,22 @@ class Invalidations:
         return cache
 
     def on(self, kind: str, forget: Callable[..., None]) -> None:
-        """Have `forget` called with the keys whenever something of a kind is to be forgotten."""
-        self._kinds[kind] = forget
+        """Have `forget` called too, with the keys, whenever something of a kind is to be forgotten."""
+        self._kinds.setdefault(kind, []).append(forget)
 
     def apply(self, forgets: Iterable[Forget]) -> None:
         """Forget; all there is for a kind nobody knows here: a newer node may know more kinds."""
         for each in forgets:
-            forget = self._kinds.get(each.kind)
-            if forget is None:
-                self.forget_all()
-            else:
+            for forget in self._kinds.get(each.kind, [self._forget_unknown]):
                 forget(*each.keys)
 
     def forget_all(self) -> None:
         """Forget everything, and drop every fill that is under way."""
         for cache in self._caches:
             cache.forget_where(lambda _key, _value: True)
+
+    def _forget_unknown(self, *_keys: str) -> None:
+        self.forget_all()
 
     def distrust(self) -> None:
         """Believe no cache from now on, until `trust` says so: others may write, and nothing is heard yet."""

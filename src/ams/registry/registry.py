@@ -13,10 +13,13 @@ from ams.errors import RegistryUnavailable
 from ams.export_format import Line
 from ams.names import SubscriptionId
 from ams.registry import rotation
+from ams.registry.bindings import BindingRecords
 from ams.registry.books import BookRecords
 from ams.registry.contents import Contents, Standing
 from ams.registry.figures import FigureRecords
 from ams.registry.filling import Filling, Loaded, Name
+from ams.registry.issuers import IssuerRecords
+from ams.registry.named_tokens import NamedTokenRecords
 from ams.registry.projects import ProjectRecords
 from ams.registry.push_leases import OtherHolders, StoredLeases
 from ams.registry.push_secrets import PushSecretRecords
@@ -33,7 +36,7 @@ from ams.secrets import Secrets
 T = TypeVar("T")
 
 CACHE_SIZE = 50_000
-"""Entries of each kind (tokens, projects, topics, subscriptions, schemas) kept in memory."""
+"""Entries of each kind (tokens, identities, projects, topics, subscriptions, schemas) kept in memory."""
 _OTHER_KEY = "the token key is not the one this registry's tokens were encrypted with; restore it"
 
 
@@ -45,6 +48,9 @@ class Registry:
         self._secrets = secrets
         self._clock = clock
         self.users = UserRecords(database, secrets, clock, cache_size)
+        self.named_tokens = NamedTokenRecords(database, secrets, clock)
+        self.bindings = BindingRecords(database, clock, cache_size, self.users)
+        self.issuers = IssuerRecords(database, secrets, clock)
         self.topics = TopicRecords(database, clock, cache_size)
         self.schemas = SchemaRecords(database, clock)
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)

@@ -1,4 +1,4 @@
-"""Changing the key that encrypts the tokens and the secrets of push. They stay what they are.
+"""Changing the key that encrypts the tokens and whatever else is secret. They stay what they are.
 
 With the key in a file, three steps, each of them whole or not at all:
 
@@ -17,7 +17,7 @@ from ams.database.database import Database, reason
 from ams.errors import RegistryUnavailable, Unusable
 from ams.files import Disk, Files
 from ams.registry.schema import REGISTRY
-from ams.registry.tables import keys, push_secrets, users
+from ams.registry.tables import issuers, keys, named_tokens, push_secrets, users
 from ams.secrets import Secrets, key_file
 
 NEXT = ".next"
@@ -38,9 +38,31 @@ def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
         change = update(users).where(users.c.id == bindparam("owner"))
         change = change.values(token_digest=bindparam("digest"), token_sealed=bindparam("sealed"))
         connection.execute(change, changed)
+    named = _encrypt_named_anew(connection, old, new)
     _encrypt_push_anew(connection, old, new)
+    _encrypt_issuers_anew(connection, old, new)
     connection.execute(update(keys).values(fingerprint=new.fingerprint))
+    return len(changed) + named
+
+
+def _encrypt_named_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
+    rows = connection.execute(select(named_tokens.c.id, named_tokens.c.sealed)).all()
+    hashes = [(row.id, old.open(row.sealed, row.id)) for row in rows]
+    changed = [
+        {"token": token, "known_by": new.digest(hashed), "anew": new.seal(hashed, token)} for token, hashed in hashes
+    ]
+    if changed:
+        change = update(named_tokens).where(named_tokens.c.id == bindparam("token"))
+        connection.execute(change.values(digest=bindparam("known_by"), sealed=bindparam("anew")), changed)
     return len(changed)
+
+
+def _encrypt_issuers_anew(connection: Connection, old: Secrets, new: Secrets) -> None:
+    rows = connection.execute(select(issuers.c.id, issuers.c.secret).where(issuers.c.secret.is_not(None))).all()
+    changed = [{"issuer": row.id, "anew": new.seal(old.open(row.secret, row.id), row.id)} for row in rows]
+    if changed:
+        change = update(issuers).where(issuers.c.id == bindparam("issuer"))
+        connection.execute(change.values(secret=bindparam("anew")), changed)
 
 
 def _encrypt_push_anew(connection: Connection, old: Secrets, new: Secrets) -> None:

@@ -12,9 +12,11 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Select, Ta
 from ams.errors import Damaged
 from ams.names import ProjectId, UserId
 from ams.registry.paging import Page, PageRequest, read_page
-from ams.registry.records import Membership, Principal, User
+from ams.registry.records import Login, Membership, Principal, User
 from ams.registry.tables import (
+    bindings,
     memberships,
+    named_tokens,
     projects,
     subscription_access,
     subscriptions,
@@ -22,6 +24,7 @@ from ams.registry.tables import (
     topics,
     users,
 )
+from ams.rights import Right, Rights
 from ams.secrets import Secrets
 
 logger = structlog.get_logger("ams.registry")
@@ -47,6 +50,13 @@ _MEMBERS: Select[Any] = (
     .where(memberships.c.user_id.in_(_IDS))
     .order_by(memberships.c.number)
 )
+
+_BEARERS: Select[Any] = select(users.c.id, users.c.name, users.c.service_roles)
+_BY_NAMED_TOKEN: Select[Any] = _BEARERS.join(named_tokens, named_tokens.c.user_id == users.c.id).add_columns(
+    named_tokens.c.id.label("token_id"), named_tokens.c.name.label("token_name"),
+    named_tokens.c.expires_on, named_tokens.c.rights,
+)  # fmt: skip
+_BOUND: Select[Any] = _BEARERS.join(bindings, bindings.c.user_id == users.c.id).add_columns(bindings.c.by_login)
 
 
 def _on_lists(resources: Table, access: Table) -> Select[Any]:
@@ -85,18 +95,36 @@ def page(
     return rows.map(lambda row: _user(row, secrets, found[row.id]))
 
 
-def principal(connection: Connection, digest: str) -> Principal | None:
-    """Return whom the token with this keyed hash stands for."""
-    row = connection.execute(
-        select(users.c.id, users.c.name, users.c.service_roles).where(users.c.token_digest == digest)
-    ).first()
-    if row is None:
-        return None
+def principal(connection: Connection, own: str, named: str) -> Principal | None:
+    """Return whom a token stands for: by the digest as a user's own, then by the one as a named token."""
+    row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
+    if row is not None:
+        return _principal(connection, row)
+    row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
+    return _principal(connection, row, _login(row)) if row is not None else None
+
+
+def bound(connection: Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:
+    """Return who is bound to an identity at an issuer, and whether user and binding were made at the first login."""
+    row = connection.execute(_BOUND.where(bindings.c.issuer == issuer, bindings.c.subject == subject)).first()
+    return (_principal(connection, row), row.by_login) if row is not None else None
+
+
+def _principal(connection: Connection, row: Row[Any], login: Login | None = None) -> Principal:
     places = connection.execute(
         select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
     )
     roles = {ProjectId(place.project_id): frozenset(_roles(place.roles)) for place in places}
-    return Principal(row.id, row.name, frozenset(_roles(row.service_roles)), roles)
+    return Principal(row.id, row.name, frozenset(_roles(row.service_roles)), roles, login)
+
+
+def _login(row: Row[Any]) -> Login:
+    return Login(row.token_name, row.token_id, row.expires_on, rights_read(row.rights))
+
+
+def rights_read(text: str | None) -> Rights | None:
+    """Read a column of rights; None: all the user's."""
+    return None if text is None else tuple(Right(action, resource) for action, resource in json.loads(text))
 
 
 def _count_members(connection: Connection, project: ProjectId) -> int:

@@ -11,16 +11,14 @@ from ams.database.cache import Cache
 from ams.database.database import Database, Work
 from ams.database.invalidation import PRINCIPAL, Forget
 from ams.names import ProjectId, UserId, UserName, new_uuid
-from ams.registry import user_rows
+from ams.registry import member_rows, user_rows
+from ams.registry.member_rows import Roles
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Principal, User, UserDetails
 from ams.registry.tables import memberships, users
-from ams.secrets import Secrets, new_token
+from ams.secrets import Secrets, new_token, token_hash
 
 T = TypeVar("T")
-
-Roles = Mapping[ProjectId, Sequence[str]]
-"""Memberships: the roles in each project."""
 
 _TEXTS = ("name", "email", "first_name", "last_name", "organization", "description")
 
@@ -38,7 +36,10 @@ class UserRecords:
         database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:
-        """Return whom a token stands for, None when it is nobody's; cached, unknown tokens are not."""
+        """Return whom a token stands for, None when it is nobody's; cached, unknown tokens are not.
+
+        It may be a named token, also one that has expired: `login` says so.
+        """
         return await self._principals.find(token, lambda: self._read_principal(token))
 
     async def by_name(self, name: UserName) -> User | None:
@@ -50,7 +51,7 @@ class UserRecords:
         return await self._one(users.c.id == user)
 
     async def by_token(self, token: str) -> User | None:
-        """Return the owner of a token, None when there is none."""
+        """Return the user whose own token this is, None when there is none; named tokens are not looked at."""
         return await self._one(users.c.token_digest == self._secrets.digest(token))
 
     async def page(self, page: PageRequest, *, project: ProjectId | None = None, details: bool = False) -> Page[User]:
@@ -92,14 +93,15 @@ class UserRecords:
         identity, now = UserId(new_uuid()), self._clock.wall()
         texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
         row = insert(users).values(
-            id=identity, service_roles=_written(details.service_roles or ()), created_on=now, modified_on=now,
+            id=identity, service_roles=member_rows.written(details.service_roles or ()),
+            created_on=now, modified_on=now,
             created_by=select(users.c.id).where(users.c.id == created_by).scalar_subquery(),
             **texts, **self._sealed(token or new_token(), identity),
         )  # fmt: skip
 
         def work(connection: Connection) -> User:
             connection.execute(row)
-            _add_memberships(connection, identity, roles)
+            member_rows.add(connection, identity, roles)
             user = user_rows.one(connection, self._secrets, users.c.id == identity)
             assert user is not None
             return user
@@ -113,13 +115,13 @@ class UserRecords:
         """
         values: dict[str, str] = {column: text for column in _TEXTS if (text := getattr(details, column))}
         if details.service_roles is not None:
-            values["service_roles"] = _written(details.service_roles)
+            values["service_roles"] = member_rows.written(details.service_roles)
 
         def work(connection: Connection) -> User | None:
             self._touch(connection, user, values)
             if roles is not None:
                 connection.execute(delete(memberships).where(memberships.c.user_id == user))
-                _add_memberships(connection, user, roles)
+                member_rows.add(connection, user, roles)
             return user_rows.one(connection, self._secrets, users.c.id == user)
 
         return await self._write(user, work)
@@ -144,11 +146,11 @@ class UserRecords:
 
     async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> None:
         """Make a user a member; raise `AlreadyExists` when it is one, `NotFound` when user or project are gone."""
-        await self._write(user, lambda connection: _add_memberships(connection, user, {project: roles}))
+        await self._write(user, lambda connection: member_rows.add(connection, user, {project: roles}))
 
     async def set_roles(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> bool:
         """Replace a member's roles; False when it is no member."""
-        change = update(memberships).where(_of(user, project)).values(roles=_written(roles))
+        change = update(memberships).where(_of(user, project)).values(roles=member_rows.written(roles))
 
         def work(connection: Connection) -> bool:
             if not connection.execute(change).rowcount:
@@ -167,8 +169,8 @@ class UserRecords:
         return await self._database.read(lambda connection: user_rows.one(connection, self._secrets, condition))
 
     async def _read_principal(self, token: str) -> Principal | None:
-        digest = self._secrets.digest(token)
-        return await self._database.read(lambda connection: user_rows.principal(connection, digest))
+        own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
+        return await self._database.read(lambda connection: user_rows.principal(connection, own, named))
 
     async def _write(self, user: UserId, work: Work[T]) -> T:
         """Run work that changes a user: whatever its token stood for is forgotten before anyone sees the outcome."""
@@ -187,14 +189,3 @@ class UserRecords:
 
 def _of(user: UserId, project: ProjectId) -> ColumnElement[bool]:
     return (memberships.c.user_id == user) & (memberships.c.project_id == project)
-
-
-def _written(roles: Sequence[str]) -> str:
-    """Write a column of roles: each once, in the order in which they were given."""
-    return json.dumps(list(dict.fromkeys(roles)))
-
-
-def _add_memberships(connection: Connection, user: UserId, roles: Roles) -> None:
-    rows = [{"user_id": user, "project_id": project, "roles": _written(given)} for project, given in roles.items()]
-    if rows:
-        connection.execute(insert(memberships), rows)

@@ -13,9 +13,10 @@ from ams.clock import DAY
 from ams.errors import InvalidInput
 from ams.messages import Stored
 from ams.push_config import PushConfig
+from ams.rights import Right
 
 FORMAT = 1
-"""The version of what lines mean."""
+"""The version of what lines mean. A new kind, or a new field that may be left out, changes the meaning of none."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Count
@@ -40,7 +41,7 @@ class Header(Line, tag="header"):
     made: str = ""
     """When, UTC."""
     secrets: bool = True
-    """Whether tokens and the secrets of push are in it."""
+    """Whether tokens and the secrets of push and of issuers are in it."""
     messages: Count | None = None
     """About how many will follow, to show how far a reader is."""
 
@@ -223,6 +224,68 @@ class Registration(Line, tag="registration"):
     modified_by: str | None = None
 
 
+class NamedToken(Line, tag="named_token"):
+    """A token of a user besides its own."""
+
+    user: str
+    name: str
+    hash: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    """SHA-256 of the token, in hex digits: its text is nowhere."""
+    id: str | None = None
+    rights: tuple[Right, ...] | None = None
+    """None: all the user's."""
+    created_on: Time | None = None
+    created_by: str | None = None
+    expires_on: Time | None = None
+    """None: never."""
+    last_used: Time | None = None
+    """None: never."""
+
+
+class Binding(Line, tag="binding"):
+    """By which identity at an issuer a user logs in."""
+
+    user: str
+    name: str
+    issuer: str
+    """Its URL; it may be an issuer of no line."""
+    subject: str
+    by_login: bool = False
+    """Whether user and binding were made at the first login."""
+    created_on: Time | None = None
+    created_by: str | None = None
+
+
+class RoleRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Who has an entitlement has roles in a project."""
+
+    entitlement: str
+    project: str
+    """A name: the project may be gone."""
+    roles: tuple[str, ...]
+
+
+class Issuer(Line, tag="issuer"):
+    """An issuer whose tokens are accepted, as `ams.identity.issuer` has it."""
+
+    name: str
+    url: str
+    id: str | None = None
+    audiences: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    jwks_url: str = ""
+    introspect: Literal["never", "opaque", "always"] = "never"
+    introspection_url: str = ""
+    client_id: str = ""
+    client_secret: str = ""
+    create_users: bool = False
+    entitlement_claims: tuple[str, ...] = ("entitlements", "eduperson_entitlement")
+    roles: tuple[RoleRule, ...] = ()
+    created_on: Time | None = None
+    modified_on: Time | None = None
+    created_by: str | None = None
+
+
 class End(Line, tag="end"):
     """The last line: how many lines of each kind stand before it, but for the header."""
 
@@ -230,8 +293,9 @@ class End(Line, tag="end"):
 
 
 AnyLine = (
-    Header | Log | Message | Lost | User | Project | Membership | Schema | Topic | Subscription | Registration | End
-)
+    Header | Log | Message | Lost | User | Project | Membership | Schema | Topic | Subscription | Registration
+    | NamedToken | Binding | Issuer | End
+)  # fmt: skip
 
 _decoder: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
 _encode = msgspec.json.Encoder().encode

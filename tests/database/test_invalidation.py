@@ -2,7 +2,7 @@ import asyncio
 import time
 
 from ams.database.cache import Cache
-from ams.database.invalidation import TOPIC, Forget, Invalidations
+from ams.database.invalidation import ISSUERS, TOPIC, Forget, Invalidations
 
 
 async def value() -> str:
@@ -36,6 +36,17 @@ async def test_each_kind_is_forgotten_as_its_cache_says() -> None:
 
     assert await topics.find("a", other) == "other"
     assert await topics.find("b", other) == "value"
+
+
+async def test_all_who_keep_something_of_a_kind_forget_it() -> None:
+    hub = Invalidations()
+    told: list[str] = []
+    hub.on(ISSUERS, lambda: told.append("one"))
+    hub.on(ISSUERS, lambda: told.append("other"))
+
+    hub.apply([Forget(ISSUERS, ())])
+
+    assert told == ["one", "other"]
 
 
 async def test_everything_is_forgotten_for_a_kind_nobody_knows() -> None:

@@ -13,8 +13,20 @@ from ams.database import preparing
 from ams.database.database import Database
 from ams.database.postgresql.store import PostgresStore
 from ams.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
-from ams.names import ProjectName, SchemaName, SubscriptionId, SubscriptionName, TopicName, UserName, new_topic_id
-from ams.registry.records import SchemaContent, UserDetails
+from ams.identity.issuer import Issuer
+from ams.names import (
+    BindingName,
+    IssuerName,
+    ProjectName,
+    SchemaName,
+    SubscriptionId,
+    SubscriptionName,
+    TokenName,
+    TopicName,
+    UserName,
+    new_topic_id,
+)
+from ams.registry.records import SchemaContent, User, UserDetails
 from ams.registry.registry import Registry
 from ams.registry.schema import REGISTRY
 from ams.rotating import rotate_shared_key
@@ -109,6 +121,40 @@ async def test_a_dead_token_is_dead_everywhere_within_a_second(nodes: tuple[Regi
         return [await two.users.principal(str(each.token)) for each in (anna, bert)] == [None, None]
 
     await until(dead, WITHIN)
+
+
+async def test_what_was_revoked_of_an_identity_is_dead_everywhere_within_a_second(
+    nodes: tuple[Registry, Registry],
+) -> None:
+    one, two = nodes
+    anna, bert = await make_user(one, "anna"), await make_user(one, "bert")
+    named = [await _named_token(one, each, "laptop") for each in (anna, bert)]
+    issuer = Issuer(IssuerName("i"), "https://issuer.example", audiences=("ams",))
+    await one.issuers.create(issuer, None)
+    for user, subject in ((anna, "a"), (bert, "b")):
+        await one.bindings.create(user.id, BindingName("b"), issuer.url, subject, created_by=None)
+    assert None not in [await two.users.principal(each) for each in named]
+    assert None not in [await two.bindings.principal(issuer.url, subject) for subject in "ab"]
+    assert await two.issuers.all() == (issuer,)
+
+    await one.named_tokens.revoke(anna.id, TokenName("laptop"))
+    await one.bindings.delete(anna.id, BindingName("b"))
+    await one.users.delete(bert.id)
+    await one.issuers.delete(issuer.name)
+
+    async def dead() -> bool:
+        tokens = [await two.users.principal(each) for each in named]
+        identities = [await two.bindings.principal(issuer.url, subject) for subject in "ab"]
+        return not any((*tokens, *identities, *await two.issuers.all()))
+
+    await until(dead, WITHIN)
+
+
+async def _named_token(registry: Registry, user: User, name: str) -> str:
+    _, text = await registry.named_tokens.create(
+        user.id, TokenName(name), expires_on=None, rights=None, created_by=None
+    )
+    return text
 
 
 async def test_a_changed_schema_is_known_on_the_other_node(nodes: tuple[Registry, Registry]) -> None:

@@ -8,9 +8,14 @@ from typing import Any
 
 import httpx
 
-from ams.clock import DAY, Clock, ManualClock, day_of, day_text, publish_time
+from ams.clock import DAY, Clock, ManualClock, Milliseconds, day_of, day_text, publish_time
 from ams.files import Disk
+from ams.identity.issuer import Issuer, RoleRule
 from ams.moving.exporting import Installation
+from ams.names import BindingName, IssuerName, TokenName, UserName
+from ams.registry.records import UserDetails
+from ams.registry.registry import Registry
+from ams.rights import Right
 from ams.serving import running
 from ams.settings import Settings
 from ams.wiring.engines import open_engines
@@ -19,6 +24,18 @@ ADMIN = "a service token of the tests"
 Told = dict[str, tuple[int, str]]
 """Status and body of answers, by what was asked."""
 
+EXPIRY = Milliseconds(4_000_000_000_000)
+ISSUER = Issuer(
+    IssuerName("full"),
+    "https://full.example/realm",
+    audiences=("ams",),
+    clients=("app",),
+    introspect="opaque",
+    client_id="ams",
+    client_secret="a secret at an issuer",
+    create_users=True,
+    roles=(RoleRule("urn:mace:example.org:group:vo:role=member", "P", ("publisher",)),),
+)
 TOPICS = ("full", "partly", "quiet", "emptied")
 SUBS = ("fresh", "halfway", "behind", "done", "of-a-topic-that-is-gone", "pushed")
 
@@ -103,6 +120,23 @@ async def furnish(api: Api, clock: ManualClock) -> None:
     await _publish(api, clock)
     await api.ask("DELETE", "/projects/P/topics/going")
     await _register(api)
+
+
+async def furnish_identity(registry: Registry) -> str:
+    """Make named tokens, bindings and issuers; return a token of user-1 to publish to one topic with."""
+    users = [await registry.users.by_name(UserName(f"user-{number}")) for number in range(3)]
+    root, anna, bert = (each.id for each in users if each is not None)
+    right = (Right("topics:publish", "projects/P/topics/full"),)
+    made, text = await registry.named_tokens.create(
+        anna, TokenName("publisher"), expires_on=EXPIRY, rights=right, created_by=root
+    )
+    await registry.named_tokens.create(bert, TokenName("laptop"), expires_on=None, rights=None, created_by=None)
+    await registry.named_tokens.note_uses({made.id: Milliseconds(1_700_000_000_123)})
+    await registry.bindings.create(anna, BindingName("b"), ISSUER.url, "alice", created_by=root)
+    await registry.bindings.first_login(UserName("by-login"), UserDetails(), {}, ISSUER.url, "bob")
+    await registry.issuers.create(ISSUER, root)
+    await registry.issuers.create(Issuer(IssuerName("plain"), "https://plain.example", audiences=("ams",)), None)
+    return text
 
 
 async def _schemas(api: Api) -> None:

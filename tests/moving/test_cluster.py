@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from ams.clock import ManualClock, SystemClock
 from ams.log.base import Log
 from ams.moving import export, import_
-from tests.moving.installation import DAY, furnish, installation, service, told
+from tests.moving.installation import DAY, furnish, furnish_identity, installation, service, told
 
 
 def quiet(done: int, expected: int | None) -> None:
@@ -41,6 +41,8 @@ async def test_all_is_the_same_on_a_cluster_and_back_in_a_folder(
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     async with service(tmp_path / "old", clock) as api:
         await furnish(api, clock)
+    async with installation(tmp_path / "old", clock) as old:
+        await furnish_identity(old.registry)
     async with service(tmp_path / "old", clock) as api:  # when acknowledgements were is told until a restart only
         before = await told(api, clock)
     async with installation(tmp_path / "old", clock) as old:

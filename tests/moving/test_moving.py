@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +12,10 @@ from ams.clock import ManualClock
 from ams.errors import Unusable
 from ams.moving import check, export, import_
 from ams.pushing import FIRST_WORKER
-from tests.moving.installation import Told, furnish, installation, service, told
+from ams.registry.paging import PageRequest
+from ams.registry.records import NamedToken
+from ams.registry.registry import Registry
+from tests.moving.installation import ISSUER, Told, furnish, furnish_identity, installation, service, told
 
 
 class Furnished(NamedTuple):
@@ -21,6 +25,8 @@ class Furnished(NamedTuple):
     export: Path
     told: Told
     now: int
+    named: str
+    """A named token."""
 
     @property
     def clock(self) -> ManualClock:
@@ -33,16 +39,19 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Furnished:
     """Furnish an installation once; who changes it works on a copy."""
     folder, clock = tmp_path_factory.mktemp("furnished"), ManualClock()
 
-    async def make() -> Told:
+    async def make() -> tuple[Told, str]:
         async with service(folder / "data", clock) as api:
             await furnish(api, clock)
+        async with installation(folder / "data", clock) as source:
+            named = await furnish_identity(source.registry)
         async with service(folder / "data", clock) as api:  # when acknowledgements were is told until a restart only
             told_of = await told(api, clock)
         async with installation(folder / "data", clock) as source:
             await export(source, str(folder / "export"), quiet)
-        return told_of
+        return told_of, named
 
-    return Furnished(folder / "data", folder / "export", asyncio.run(make()), clock.now)
+    told_of, named = asyncio.run(make())
+    return Furnished(folder / "data", folder / "export", told_of, clock.now, named)
 
 
 def quiet(done: int, expected: int | None) -> None:
@@ -111,6 +120,50 @@ async def test_deliveries_are_signed_with_the_same_secrets_after_a_move(furnishe
 
     assert len(before) == 2
     assert await secrets_in(tmp_path / "new", furnished.clock) == before
+
+
+async def identities_in(registry: Registry) -> list[object]:
+    """What there is of named tokens, bindings and issuers."""
+    found: list[object] = list(await registry.issuers.all())
+    for each in (await registry.users.page(PageRequest(size=100))).items:
+        found += [*await registry.named_tokens.of(each.id), *await registry.bindings.of(each.id)]
+    return found
+
+
+async def test_named_tokens_bindings_and_issuers_are_the_same_after_a_move(furnished: Furnished, tmp_path: Path):
+    clock = furnished.clock
+    async with installation(furnished.data, clock) as opened:
+        before, principal = await identities_in(opened.registry), await opened.registry.users.principal(furnished.named)
+
+    await imported(furnished, furnished.export, tmp_path / "new")
+
+    async with installation(tmp_path / "new", clock) as opened:
+        assert await identities_in(opened.registry) == before
+        found = await opened.registry.users.principal(furnished.named)
+        bound = await opened.registry.bindings.principal(ISSUER.url, "alice")
+    assert len(before) == 6
+    assert found == principal
+    assert found is not None
+    assert found.login is not None
+    assert bound == (replace(found, login=None), False)
+    assert furnished.named not in furnished.export.read_text()
+
+
+async def test_without_secrets_named_tokens_are_left_out_and_issuers_lose_theirs(furnished: Furnished, tmp_path: Path):
+    clock, path = furnished.clock, tmp_path / "file"
+    async with installation(furnished.data, clock) as source:
+        before = await identities_in(source.registry)
+        counts = await export(source, str(path), quiet, with_secrets=False)
+
+    await imported(furnished, path, tmp_path / "new")
+
+    assert ISSUER.client_secret not in path.read_text()
+    assert (counts["binding"], counts["issuer"]) == (2, 2)
+    assert "named_token" not in counts
+    async with installation(tmp_path / "new", clock) as opened:
+        after = await identities_in(opened.registry)
+    assert after[0] == replace(ISSUER, client_secret="")
+    assert after[1:] == [each for each in before[1:] if not isinstance(each, NamedToken)]
 
 
 async def test_without_secrets_there_are_none_and_new_ones_are_made(furnished: Furnished, tmp_path: Path):

@@ -9,9 +9,12 @@ from typing import get_args
 import pytest
 
 from ams.errors import Unusable
-from ams.export_format import AnyLine, PushSecret, Revision, Tally
+from ams.export_format import AnyLine, Issuer, PushSecret, Revision, RoleRule, Tally
+from ams.identity import issuer as identity
 from ams.moving import check
+from ams.names import IssuerName
 from ams.push_config import PushConfig
+from ams.registry.issuers import issuer_on
 from tests.moving.lines import HEADER, Fields, line, whole, written
 
 FORMAT = Path(__file__).parents[2] / "docs" / "reference" / "export-format.md"
@@ -23,6 +26,13 @@ TOPIC = line("topic", project="p", name="t")
 HTTPS = {"type": "http_endpoint", "endpoint": "https://receiver.example.org/"}
 DEAD = HTTPS | {"dead_letter_topic": "d", "max_delivery_attempts": 5}
 SECRET = {"secret": "whsec_" + "MDEy" * 8}
+
+HASH = "0" * 64
+TOKEN = line("named_token", user="u", name="n", hash=HASH)
+BINDING = line("binding", user="u", name="b", issuer="https://issuer.example", subject="s")
+ISSUER = line("issuer", name="i", url="https://issuer.example", audiences=["ams"])
+RULE = {"entitlement": "urn:mace:example.org:group:vo", "project": "p", "roles": ["consumer"]}
+ASKED = ISSUER | {"introspect": "opaque", "client_id": "ams"}
 
 
 def quiet(done: int, expected: int | None) -> None:
@@ -88,6 +98,25 @@ BAD = {
     "three push secrets": ([PROJECT, sub(push=HTTPS, push_secrets=[SECRET] * 3)], 3, "more than 2"),
     "two pending registrations": ([line("registration", name="n")] * 2, 3, "pending"),
     "two counts of lost messages": ([line("lost", messages=1)] * 2, 3, "a second line of kind lost"),
+    "a token of somebody unknown": ([TOKEN], 2, "user u is not on any line before"),
+    "a token made by somebody unknown": ([USER, TOKEN | {"created_by": "v"}], 3, "user v"),
+    "two tokens of one name": ([USER, TOKEN, TOKEN], 4, "a second token n of user u"),
+    "a token whose name is none": ([USER, TOKEN | {"name": "a b"}], 3, "Invalid token name"),
+    "two tokens of one text": ([USER, TOKEN, TOKEN | {"name": "m"}], 4, "a hash that another named token has"),
+    "two tokens with one id": ([USER, TOKEN | {"id": UUID}, TOKEN | {"id": UUID}], 4, f"id {UUID}"),
+    "a hash that is none": ([USER, TOKEN | {"hash": "0" * 63}], 3, "`$.hash`"),
+    "a token without rights": ([USER, TOKEN | {"rights": []}], 3, "give it a right"),
+    "a right to nothing there can be": ([USER, TOKEN | {"rights": [["*", "topics/t"]]}], 3, "invalid resource"),
+    "a binding of somebody unknown": ([BINDING], 2, "user u is not on any line before"),
+    "two bindings of one name": ([USER, BINDING, BINDING], 4, "a second binding b of user u"),
+    "two bindings to one identity": ([USER, BINDING, BINDING | {"name": "c"}], 4, "the same identity"),
+    "a binding to nobody": ([USER, BINDING | {"subject": ""}], 3, "no identity"),
+    "two issuers of one name": ([ISSUER, ISSUER | {"url": "https://o.example"}], 3, "Two issuers are named i"),
+    "two issuers with one url": ([ISSUER, ISSUER | {"name": "j"}], 3, "Two issuers have the url"),
+    "an issuer of everybody's tokens": ([ISSUER | {"audiences": []}], 2, "audiences or clients"),
+    "an issuer asked without a secret": ([ASKED], 2, "client_secret"),
+    "a rule that is none": ([ISSUER | {"roles": [RULE | {"entitlement": "x"}]}], 2, "invalid entitlement"),
+    "an issuer made by somebody unknown": ([ISSUER | {"created_by": "v"}], 2, "user v"),
     "kinds out of order": ([PROJECT, USER], 3, "kind user may not stand here"),
     "a second header": ([HEADER], 2, "a second line of kind header"),
 }  # fmt: skip
@@ -118,6 +147,27 @@ def test_what_is_good_is_counted(tmp_path: Path):
     path = written(tmp_path / "file", whole(*lines))
 
     assert check(path, quiet) == {"log": 1, "message": 2, "user": 1, "project": 1, "topic": 1, "subscription": 2}
+
+
+def test_a_right_may_be_to_an_action_that_is_none_here(tmp_path: Path):
+    lines = [USER, TOKEN | {"rights": [["news:read", "projects/gone"]]}, BINDING, ISSUER | {"roles": [RULE]}]
+
+    assert check(written(tmp_path / "file", whole(*lines)), quiet)["named_token"] == 1
+
+
+def test_an_issuer_may_be_asked_without_a_secret_where_secrets_were_left_out(tmp_path: Path):
+    _, *lines = whole(ASKED)
+
+    assert check(written(tmp_path / "file", [HEADER | {"secrets": False}, *lines]), quiet) == {"issuer": 1}
+
+
+def test_an_issuer_on_a_line_is_what_an_issuer_is():
+    here = {field.name for field in dataclasses.fields(identity.Issuer)}
+    made = {"id", "created_on", "modified_on", "created_by"}
+
+    assert set(Issuer.__struct_fields__) == here | made
+    bare = Issuer(name="i", url="https://issuer.example")
+    assert issuer_on(bare) == identity.Issuer(IssuerName("i"), "https://issuer.example")
 
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path):
@@ -188,7 +238,11 @@ def test_the_example_of_the_reference_is_an_export(tmp_path: Path):
 
 def test_every_kind_and_every_field_is_in_the_reference():
     text = FORMAT.read_text()
-    fields = {field for each in (*get_args(AnyLine), Tally, Revision, PushSecret) for field in each.__struct_fields__}
+    fields = {
+        field
+        for each in (*get_args(AnyLine), Tally, Revision, PushSecret, RoleRule)
+        for field in each.__struct_fields__
+    }
     kinds = {str(each.__struct_config__.tag) for each in get_args(AnyLine)}
     push = {field.name for field in dataclasses.fields(PushConfig)}
 

@@ -14,14 +14,17 @@ from ams.errors import InvalidInput, Unusable
 from ams.export_format import (
     FORMAT,
     AnyLine,
+    Binding,
     Day,
     End,
     Header,
+    Issuer,
     Line,
     Log,
     Lost,
     Membership,
     Message,
+    NamedToken,
     Project,
     Registration,
     Schema,
@@ -31,6 +34,7 @@ from ams.export_format import (
     kind,
 )
 from ams.moving.files import Numbered, bad_line
+from ams.moving.identity_rules import IdentityRules
 from ams.moving.push_rules import check_push
 from ams.names import checked_name
 
@@ -39,7 +43,7 @@ Name = tuple[str, str]
 
 _ORDER: tuple[tuple[type[Line], ...], ...] = (
     (Header,), (Log, Message), (Lost,), (User,), (Project,), (Membership,), (Schema,), (Topic,), (Subscription,),
-    (Registration,), (End,),
+    (Registration,), (NamedToken,), (Binding,), (Issuer,), (End,),
 )  # fmt: skip
 _PLACE = {each: place for place, kinds in enumerate(_ORDER) for each in kinds}
 _ONCE = (Header, Lost, End)
@@ -77,10 +81,12 @@ class Rules:
         self._topics: set[Name] = set()
         self._subscriptions: set[Name] = set()
         self._pending: set[str] = set()
+        self._identities = IdentityRules()
         self._judge: Mapping[type[Line], Callable[[Any], None]] = {
             Header: self._header, Log: self._begin_log, Message: self._message, Lost: self._nothing, User: self._user,
             Project: self._project, Membership: self._membership, Schema: self._schema, Topic: self._topic,
-            Subscription: self._subscription, Registration: self._registration, End: self._finish,
+            Subscription: self._subscription, Registration: self._registration, NamedToken: self._named_token,
+            Binding: self._binding, Issuer: self._issuer, End: self._finish,
         }  # fmt: skip
 
     def see(self, line: AnyLine, number: int) -> None:
@@ -111,6 +117,7 @@ class Rules:
     def _header(self, line: Header) -> None:
         if line.format != FORMAT:
             raise InvalidInput(f"the file is in format {line.format}, this program reads {FORMAT}; upgrade it")
+        self._identities.with_secrets = line.secrets
 
     def _begin_log(self, line: Log) -> None:
         self._leave_log()
@@ -199,6 +206,22 @@ class Rules:
             if line.name in self._pending:
                 raise InvalidInput(f"a second pending registration of {line.name}")
             self._pending.add(line.name)
+
+    def _named_token(self, line: NamedToken) -> None:
+        self._known_user(line.user)
+        self._identity("named token", line.id)
+        self._known_user(line.created_by)
+        self._identities.see_named_token(line)
+
+    def _binding(self, line: Binding) -> None:
+        self._known_user(line.user)
+        self._known_user(line.created_by)
+        self._identities.see_binding(line)
+
+    def _issuer(self, line: Issuer) -> None:
+        self._identity("issuer", line.id)
+        self._known_user(line.created_by)
+        self._identities.see_issuer(line)
 
     def _finish(self, line: End) -> None:
         for (project, topic), log in self._logs.items():

@@ -5,12 +5,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, Row, Select, Table, select
 
 from ams.export_format import (
+    Binding,
     Day,
+    Issuer,
     Line,
     Membership,
+    NamedToken,
     Project,
     PushSecret,
     Registration,
@@ -23,10 +27,14 @@ from ams.export_format import (
 )
 from ams.names import SubscriptionId
 from ams.push_config import PushConfig
-from ams.registry import push
+from ams.registry import push, user_rows
+from ams.registry.issuers import secret_of
 from ams.registry.tables import (
+    bindings,
     daily_messages,
+    issuers,
     memberships,
+    named_tokens,
     project_days,
     projects,
     push_secrets,
@@ -75,6 +83,10 @@ class Contents:
         yield from map(self._topic, self._rows(_TOPICS))
         yield from map(self._subscription, self._rows(_in_project(subscriptions)))
         yield from map(self._registration, self._rows(_REGISTRATIONS))
+        if self._secrets is not None:  # a named token is nothing but a secret: nobody could make another for it
+            yield from (_named_token(row, self._secrets) for row in self._rows(_of_user(named_tokens)))
+        yield from map(_binding, self._rows(_of_user(bindings)))
+        yield from map(self._issuer, self._rows(_made(issuers)))
 
     def _rows(self, query: Select[Any]) -> Iterator[Row[Any]]:
         return iter(self._connection.execute(query, execution_options=_AT_ONCE))
@@ -131,6 +143,12 @@ class Contents:
             registered_at=row.registered_at, modified_at=row.modified_at, modified_by=row.maker,
         )  # fmt: skip
 
+    def _issuer(self, row: Row[Any]) -> Issuer:
+        secret = secret_of(row, self._secrets) if self._secrets else ""
+        said = {**json.loads(row.rest), "name": row.name, "url": row.url, "client_secret": secret}
+        made = {"id": row.id, "created_on": row.created_on, "modified_on": row.modified_on, "created_by": row.maker}
+        return msgspec.convert({**said, **made}, Issuer)
+
     def _push(self, config: PushConfig | None) -> PushConfig | None:
         if config is None or self._secrets:
             return config
@@ -167,6 +185,11 @@ def _in_project(table: Table) -> Select[Any]:
     return query.order_by(table.c.number)
 
 
+def _of_user(table: Table) -> Select[Any]:
+    """Select rows with the names of their users and of those who made them."""
+    return _made(table).add_columns(users.c.name.label("user")).join(users, users.c.id == table.c.user_id)
+
+
 _MEMBERSHIPS: Select[Any] = (
     select(users.c.name.label("user"), projects.c.name.label("project"), memberships.c.roles)
     .select_from(memberships)
@@ -189,6 +212,21 @@ _REGISTRATIONS: Select[Any] = (
 
 def _membership(row: Row[Any]) -> Membership:
     return Membership(user=row.user, project=row.project, roles=_texts(row.roles))
+
+
+def _named_token(row: Row[Any], secrets: Secrets) -> NamedToken:
+    return NamedToken(
+        user=row.user, name=row.name, hash=secrets.open(row.sealed, row.id), id=row.id,
+        rights=user_rows.rights_read(row.rights), created_on=row.created_on, created_by=row.maker,
+        expires_on=row.expires_on, last_used=row.last_used,
+    )  # fmt: skip
+
+
+def _binding(row: Row[Any]) -> Binding:
+    return Binding(
+        user=row.user, name=row.name, issuer=row.issuer, subject=row.subject, by_login=row.by_login,
+        created_on=row.created_on, created_by=row.maker,
+    )  # fmt: skip
 
 
 def _revision(row: Row[Any]) -> Revision:

@@ -14,9 +14,12 @@ from sqlalchemy import Connection, Table, insert
 
 from ams.clock import Milliseconds
 from ams.export_format import (
+    Binding,
     Day,
+    Issuer,
     Line,
     Membership,
+    NamedToken,
     Project,
     Registration,
     Schema,
@@ -25,12 +28,17 @@ from ams.export_format import (
     Topic,
     User,
 )
-from ams.names import SubscriptionId, TopicId, UserId, new_uuid, topic_id, topic_id_text
+from ams.names import SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
 from ams.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.registry import push
+from ams.registry.issuers import columns, issuer_on
+from ams.registry.named_tokens import rights_written, sealed
 from ams.registry.tables import (
+    bindings,
     daily_messages,
+    issuers,
     memberships,
+    named_tokens,
     project_days,
     projects,
     push_secrets,
@@ -183,6 +191,32 @@ class Filling:
             activation_token=line.activation_token or (new_token() if line.status == "pending" else ""),
             decline_comment=line.decline_comment, registered_at=self._time(line.registered_at),
             modified_at=line.modified_at, modified_by=self._user(line.modified_by),
+        )  # fmt: skip
+
+    @add.register
+    def _(self, line: NamedToken) -> None:
+        identity = TokenId(line.id or new_uuid())
+        self._insert(
+            named_tokens, id=identity, user_id=self._users[line.user], name=line.name,
+            rights=rights_written(line.rights), created_on=self._time(line.created_on), expires_on=line.expires_on,
+            last_used=line.last_used, created_by=self._user(line.created_by),
+            **sealed(self._secrets, line.hash, identity),
+        )  # fmt: skip
+
+    @add.register
+    def _(self, line: Binding) -> None:
+        self._insert(
+            bindings, user_id=self._users[line.user], name=line.name, issuer=line.issuer, subject=line.subject,
+            by_login=line.by_login, created_on=self._time(line.created_on), created_by=self._user(line.created_by),
+        )  # fmt: skip
+
+    @add.register
+    def _(self, line: Issuer) -> None:
+        identity = line.id or new_uuid()
+        self._insert(
+            issuers, id=identity, created_on=self._time(line.created_on),
+            modified_on=self._time(line.modified_on, line.created_on), created_by=self._user(line.created_by),
+            **columns(self._secrets, issuer_on(line), identity),
         )  # fmt: skip
 
     @property

@@ -1,12 +1,14 @@
 """Issuers in the registry: those that are set over the API, with their secrets sealed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import msgspec
 import structlog
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
+from ams import export_format
 from ams.clock import Clock
 from ams.database.cache import Cache
 from ams.database.database import Database
@@ -21,6 +23,7 @@ logger = structlog.get_logger("ams.registry")
 
 _ALL = ""
 _CHANGED = Forget(ISSUERS, ())
+_FIELDS = tuple(each.name for each in fields(Issuer))
 _COLUMNS = ("name", "url", "client_secret")
 """What of an issuer has a column of its own; the rest is one text."""
 
@@ -98,6 +101,12 @@ def issuer_of(row: Row[Any], secret: str) -> Issuer:
     """Return the issuer that a row holds, with the secret that it is given."""
     said = {**msgspec.json.decode(row.rest), "name": row.name, "url": row.url, "client_secret": secret}
     return msgspec.convert(said, Issuer)
+
+
+def issuer_on(line: export_format.Issuer) -> Issuer:
+    """Return the issuer that a line of an export tells of, not yet checked."""
+    said: Mapping[str, Any] = msgspec.to_builtins(line)
+    return msgspec.convert({field: said[field] for field in _FIELDS if field in said}, Issuer)
 
 
 def secret_of(row: Row[Any], secrets: Secrets) -> str:

@@ -1,0 +1,62 @@
+"""What the lines of an export may say of named tokens, bindings and issuers."""
+
+from dataclasses import replace
+
+from ams.errors import InvalidInput
+from ams.export_format import Binding, Issuer, NamedToken
+from ams.identity import issuer
+from ams.names import checked_name
+from ams.registry.issuers import issuer_on
+from ams.rights import checked
+
+_Name = tuple[str, str]
+"""Of something of a user: the user's and its own."""
+_LEFT_OUT = "left out"
+"""Stands for the secret of an issuer in a file without secrets."""
+
+
+class IdentityRules:
+    """Judges these lines one after the other; each raises `InvalidInput` for one that cannot be."""
+
+    def __init__(self) -> None:
+        self.with_secrets = True
+        """Whether the file says that secrets are in it."""
+        self._tokens: set[_Name] = set()
+        self._hashes: set[str] = set()
+        self._bindings: set[_Name] = set()
+        self._bound: set[tuple[str, str]] = set()
+        self._issuers: list[issuer.Issuer] = []
+
+    def see_named_token(self, line: NamedToken) -> None:
+        """Judge a named token. Which actions there are is not known here: a right to none is of no use, and no harm."""
+        _fresh("token", self._tokens, line.user, line.name)
+        if line.hash in self._hashes:
+            raise InvalidInput("a hash that another named token has")
+        self._hashes.add(line.hash)
+        if line.rights is not None:
+            checked(line.rights, {each.action for each in line.rights})
+
+    def see_binding(self, line: Binding) -> None:
+        """Judge a binding."""
+        _fresh("binding", self._bindings, line.user, line.name)
+        if not line.issuer or not line.subject:
+            raise InvalidInput("a binding to no identity: issuer and subject say which")
+        if (line.issuer, line.subject) in self._bound:
+            raise InvalidInput("a second binding to the same identity")
+        self._bound.add((line.issuer, line.subject))
+
+    def see_issuer(self, line: Issuer) -> None:
+        """Judge an issuer."""
+        seen = issuer_on(line)
+        if not self.with_secrets and not seen.client_secret:
+            issuer.checked(replace(seen, client_secret=_LEFT_OUT))
+        else:
+            issuer.checked(seen)
+        self._issuers.append(seen)
+        issuer.check_together(self._issuers)
+
+
+def _fresh(what: str, known: set[_Name], user: str, name: str) -> None:
+    if (user, checked_name(what, name)) in known:
+        raise InvalidInput(f"a second {what} {name} of user {user}")
+    known.add((user, name))

@@ -1,10 +1,14 @@
 import asyncio
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ams.clock import ManualClock
 from ams.errors import AlreadyExists, NotFound
-from ams.names import BindingName, ProjectId, UserId, UserName, new_uuid
+from ams.names import BindingName, ProjectId, ProjectName, UserId, UserName, new_uuid
 from ams.registry.records import Binding, Principal, User, UserDetails
 from ams.registry.registry import Registry
 from tests.support.administration import make_project, make_user
@@ -39,15 +43,12 @@ async def test_an_identity_stands_for_the_user_it_is_bound_to(registry: Registry
     assert await registry.bindings.principal(ISSUER, SUBJECT) == (principal, False)
 
 
-@pytest.mark.parametrize(
-    ("issuer", "subject"),
-    [(ISSUER, "bob"), (ISSUER + "/", SUBJECT), (ISSUER, SUBJECT.upper()), (ISSUER, ""), (ISSUER, "\ud800"),
-     (ISSUER, SUBJECT + "\0"), (ISSUER, "x" * 100_000)],
-)  # fmt: skip
-async def test_any_other_identity_is_nobody(registry: Registry, issuer: str, subject: str) -> None:
+async def test_any_other_identity_is_nobody(registry: Registry) -> None:
     await bind(registry, await make_user(registry, "anna"))
+    other = ("bob", SUBJECT.upper(), SUBJECT + "\0", "", "\ud800", "x" * 100_000)
+    others = [(ISSUER, subject) for subject in other] + [(ISSUER + "/", SUBJECT), (SUBJECT, ISSUER)]
 
-    assert await registry.bindings.principal(issuer, subject) is None
+    assert [each for each in others if await registry.bindings.principal(*each) is not None] == []
 
 
 async def test_who_was_nobody_is_somebody_as_soon_as_bound(registry: Registry) -> None:
@@ -173,6 +174,36 @@ async def test_nothing_is_written_when_the_roles_are_those_already(registry: Reg
     assert not await registry.bindings.follow(made.id, {})
 
     assert await registry.users.by_id(made.id) == made
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(wanted=st.dictionaries(st.sampled_from("PQR"), st.lists(st.sampled_from(["consumer", "publisher"]), max_size=3)))
+async def test_whatever_the_roles_were_they_are_followed_once(
+    registry: Registry, wanted: Mapping[str, Sequence[str]]
+) -> None:
+    """Each example begins with what the one before it left."""
+    if await registry.bindings.principal(ISSUER, SUBJECT) is None:
+        await registry.bindings.first_login(NAME, DETAILS, {}, ISSUER, SUBJECT)
+        for name in "PQR":
+            await make_project(registry, name)
+    ids = {each.name: each.id for each in await registry.projects.all()}
+    before, roles = await roles_now(registry), {ids[ProjectName(name)]: given for name, given in wanted.items()}
+    user = await registry.users.by_name(NAME)
+    assert user is not None
+
+    changed = await registry.bindings.follow(user.id, roles)
+
+    after = await roles_now(registry)
+    left_alone = {project: held for project, held in before.items() if project not in roles}
+    assert after == left_alone | {project: set(given) for project, given in roles.items() if given}
+    assert changed == (after != before)
+    assert not await registry.bindings.follow(user.id, roles)
+
+
+async def roles_now(registry: Registry) -> Mapping[ProjectId, AbstractSet[str]]:
+    found = await registry.bindings.principal(ISSUER, SUBJECT)
+    assert found is not None
+    return found[0].project_roles
 
 
 async def test_whose_an_identity_is_needs_an_index_only_however_many_there_are(registry: Registry) -> None:

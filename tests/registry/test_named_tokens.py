@@ -1,20 +1,22 @@
 import asyncio
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import update
 
 from ams.clock import ManualClock, Milliseconds
 from ams.database.database import sqlite_url
-from ams.errors import AlreadyExists, NotFound
+from ams.errors import AlreadyExists, Damaged, NotFound
 from ams.export_format import encoded
 from ams.names import TokenId, TokenName, UserId, new_uuid
 from ams.registry.records import Login, NamedToken, Principal, User
 from ams.registry.registry import Registry
+from ams.registry.tables import named_tokens
 from ams.rights import Right
 from tests.support.administration import make_project, make_user, open_registry_at
 from tests.support.plans import searched_through
@@ -163,21 +165,34 @@ async def test_noted_uses_only_grow_and_those_of_revoked_tokens_are_passed_over(
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(noted=st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2**43), max_size=3), max_size=5))
+@given(noted=st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2**43), max_size=3), max_size=4))
 async def test_the_last_use_is_the_latest_that_was_noted_in_whatever_order(
-    noted: list[Mapping[str, int]], tmp_path_factory: pytest.TempPathFactory
+    registry: Registry, noted: Sequence[Mapping[str, int]]
 ) -> None:
-    async with open_registry_at(sqlite_url(str(tmp_path_factory.mktemp("r") / "registry.db"))) as registry:
-        anna = await make_user(registry, "anna")
-        for name in "abc":
-            await make(registry, anna, TokenName(name))
-        ids = {each.name: each.id for each in await registry.named_tokens.of(anna.id)}
-        for uses in noted:
-            await registry.named_tokens.note_uses(
-                {ids[TokenName(name)]: Milliseconds(moment) for name, moment in uses.items()}
-            )
-        for each in await registry.named_tokens.of(anna.id):
-            assert each.last_used == max((uses[each.name] for uses in noted if each.name in uses), default=None)
+    anna = await make_user(registry, new_uuid())
+    for name in "abc":
+        await make(registry, anna, TokenName(name))
+    ids = {each.name: each.id for each in await registry.named_tokens.of(anna.id)}
+
+    for uses in noted:
+        moments = {ids[TokenName(name)]: Milliseconds(moment) for name, moment in uses.items()}
+        await registry.named_tokens.note_uses(moments)
+
+    for each in await registry.named_tokens.of(anna.id):
+        assert each.last_used == max((uses[each.name] for uses in noted if each.name in uses), default=None)
+
+
+async def test_one_that_is_damaged_still_opens_and_is_named_where_its_hash_is_needed(registry: Registry) -> None:
+    anna = await make_user(registry, "anna")
+    text = await make(registry, anna)
+    damage = update(named_tokens).values(sealed=b"x")
+    await registry._database.write(lambda connection: connection.execute(damage).rowcount)
+
+    assert await registry.users.principal(text) is not None
+    with pytest.raises(Damaged, match="the stored token laptop of user anna is damaged; revoke it"):
+        await registry.read_out(list, {}, with_secrets=True)
+    with pytest.raises(Damaged, match="the stored token laptop of user anna is damaged; revoke it"):
+        await registry.change_key(b"n" * 32)
 
 
 async def test_neither_the_database_nor_an_export_of_it_tells_the_text(tmp_path: Path) -> None:

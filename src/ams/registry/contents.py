@@ -27,8 +27,9 @@ from ams.export_format import (
 )
 from ams.names import SubscriptionId
 from ams.push_config import PushConfig
-from ams.registry import push, user_rows
+from ams.registry import push
 from ams.registry.issuers import secret_of
+from ams.registry.named_tokens import hash_of, rights_read
 from ams.registry.tables import (
     bindings,
     daily_messages,
@@ -89,7 +90,8 @@ class Contents:
         yield from map(self._issuer, self._rows(_made(issuers)))
 
     def _rows(self, query: Select[Any]) -> Iterator[Row[Any]]:
-        return iter(self._connection.execute(query, execution_options=_AT_ONCE))
+        with self._connection.execute(query, execution_options=_AT_ONCE) as rows:  # closed when a row is damaged, too
+            yield from rows
 
     def _user(self, row: Row[Any]) -> User:
         token = self._secrets.decrypt(row.token_sealed, row.id) if self._secrets else ""
@@ -216,8 +218,8 @@ def _membership(row: Row[Any]) -> Membership:
 
 def _named_token(row: Row[Any], secrets: Secrets) -> NamedToken:
     return NamedToken(
-        user=row.user, name=row.name, hash=secrets.open(row.sealed, row.id), id=row.id,
-        rights=user_rows.rights_read(row.rights), created_on=row.created_on, created_by=row.maker,
+        user=row.user, name=row.name, hash=hash_of(secrets, row), id=row.id,
+        rights=rights_read(row.rights), created_on=row.created_on, created_by=row.maker,
         expires_on=row.expires_on, last_used=row.last_used,
     )  # fmt: skip
 

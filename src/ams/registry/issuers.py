@@ -111,4 +111,9 @@ def issuer_on(line: export_format.Issuer) -> Issuer:
 
 def secret_of(row: Row[Any], secrets: Secrets) -> str:
     """Return the secret that a row holds, empty for none; raise `Damaged` when it cannot be read."""
-    return "" if row.secret is None else secrets.open(row.secret, row.id)
+    if row.secret is None:
+        return ""
+    try:
+        return secrets.open(row.secret, row.id)
+    except Damaged:
+        raise Damaged(f"the stored secret of issuer {row.name} is damaged; set it anew") from None

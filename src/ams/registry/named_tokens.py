@@ -9,12 +9,12 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, s
 from ams.clock import Clock, Milliseconds
 from ams.database.database import Database
 from ams.database.invalidation import PRINCIPAL, Forget
+from ams.errors import Damaged
 from ams.names import TokenId, TokenName, UserId, new_uuid
-from ams.registry import user_rows
 from ams.registry.given import ByRows
 from ams.registry.records import NamedToken
 from ams.registry.tables import named_tokens, users
-from ams.rights import Rights
+from ams.rights import Right, Rights
 from ams.secrets import Secrets, new_token, token_hash
 
 
@@ -81,9 +81,22 @@ def sealed(secrets: Secrets, hashed: str, identity: TokenId) -> dict[str, Any]:
     return {"digest": secrets.digest(hashed), "sealed": secrets.seal(hashed, identity)}
 
 
+def hash_of(secrets: Secrets, row: Row[Any]) -> str:
+    """Return the hash that a row with the name of its `user` holds; raise `Damaged` when it cannot be read."""
+    try:
+        return secrets.open(row.sealed, row.id)
+    except Damaged:
+        raise Damaged(f"the stored token {row.name} of user {row.user} is damaged; revoke it") from None
+
+
 def rights_written(rights: Rights | None) -> str | None:
-    """Write a column of rights, which `user_rows.rights_read` reads; None: all the user's."""
+    """Write a column of rights; None: all the user's."""
     return None if rights is None else json.dumps(rights)
+
+
+def rights_read(text: str | None) -> Rights | None:
+    """Read a column of rights."""
+    return None if text is None else tuple(Right(action, resource) for action, resource in json.loads(text))
 
 
 _CREATOR = users.alias("creator")
@@ -114,5 +127,5 @@ def _one(connection: Connection, condition: ColumnElement[bool]) -> NamedToken |
 def _named_token(row: Row[Any]) -> NamedToken:
     return NamedToken(
         id=row.id, user=row.user, name=row.name, created_on=row.created_on, created_by=row.creator,
-        expires_on=row.expires_on, last_used=row.last_used, rights=user_rows.rights_read(row.rights),
+        expires_on=row.expires_on, last_used=row.last_used, rights=rights_read(row.rights),
     )  # fmt: skip

@@ -16,6 +16,8 @@ from sqlalchemy import Connection, bindparam, select, update
 from ams.database.database import Database, reason
 from ams.errors import RegistryUnavailable, Unusable
 from ams.files import Disk, Files
+from ams.registry.issuers import secret_of
+from ams.registry.named_tokens import hash_of
 from ams.registry.schema import REGISTRY
 from ams.registry.tables import issuers, keys, named_tokens, push_secrets, users
 from ams.secrets import Secrets, key_file
@@ -46,8 +48,8 @@ def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
 
 
 def _encrypt_named_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
-    rows = connection.execute(select(named_tokens.c.id, named_tokens.c.sealed)).all()
-    hashes = [(row.id, old.open(row.sealed, row.id)) for row in rows]
+    of_users = select(named_tokens, users.c.name.label("user")).join(users, users.c.id == named_tokens.c.user_id)
+    hashes = [(row.id, hash_of(old, row)) for row in connection.execute(of_users).all()]
     changed = [
         {"token": token, "known_by": new.digest(hashed), "anew": new.seal(hashed, token)} for token, hashed in hashes
     ]
@@ -58,8 +60,8 @@ def _encrypt_named_anew(connection: Connection, old: Secrets, new: Secrets) -> i
 
 
 def _encrypt_issuers_anew(connection: Connection, old: Secrets, new: Secrets) -> None:
-    rows = connection.execute(select(issuers.c.id, issuers.c.secret).where(issuers.c.secret.is_not(None))).all()
-    changed = [{"issuer": row.id, "anew": new.seal(old.open(row.secret, row.id), row.id)} for row in rows]
+    rows = connection.execute(select(issuers).where(issuers.c.secret.is_not(None))).all()
+    changed = [{"issuer": row.id, "anew": new.seal(secret_of(row, old), row.id)} for row in rows]
     if changed:
         change = update(issuers).where(issuers.c.id == bindparam("issuer"))
         connection.execute(change.values(secret=bindparam("anew")), changed)

@@ -11,6 +11,7 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Select, Ta
 
 from ams.errors import Damaged
 from ams.names import ProjectId, UserId
+from ams.registry.named_tokens import rights_read
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import Login, Membership, Principal, User
 from ams.registry.tables import (
@@ -24,7 +25,6 @@ from ams.registry.tables import (
     topics,
     users,
 )
-from ams.rights import Right, Rights
 from ams.secrets import Secrets
 
 logger = structlog.get_logger("ams.registry")
@@ -120,11 +120,6 @@ def _principal(connection: Connection, row: Row[Any], login: Login | None = None
 
 def _login(row: Row[Any]) -> Login:
     return Login(row.token_name, row.token_id, row.expires_on, rights_read(row.rights))
-
-
-def rights_read(text: str | None) -> Rights | None:
-    """Read a column of rights; None: all the user's."""
-    return None if text is None else tuple(Right(action, resource) for action, resource in json.loads(text))
 
 
 def _count_members(connection: Connection, project: ProjectId) -> int:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from ams.errors import InvalidInput
 from ams.export_format import Binding, Issuer, NamedToken
-from ams.identity import issuer
+from ams.identity.issuer import checked as checked_issuer
 from ams.names import checked_name
 from ams.registry.issuers import issuer_on
-from ams.rights import checked
+from ams.rights import checked as checked_rights
 
 _Name = tuple[str, str]
 """Of something of a user: the user's and its own."""
@@ -25,7 +25,8 @@ class IdentityRules:
         self._hashes: set[str] = set()
         self._bindings: set[_Name] = set()
         self._bound: set[tuple[str, str]] = set()
-        self._issuers: list[issuer.Issuer] = []
+        self._issuers: set[str] = set()
+        self._urls: set[str] = set()
 
     def see_named_token(self, line: NamedToken) -> None:
         """Judge a named token. Which actions there are is not known here: a right to none is of no use, and no harm."""
@@ -34,7 +35,7 @@ class IdentityRules:
             raise InvalidInput("a hash that another named token has")
         self._hashes.add(line.hash)
         if line.rights is not None:
-            checked(line.rights, {each.action for each in line.rights})
+            checked_rights(line.rights, {each.action for each in line.rights})
 
     def see_binding(self, line: Binding) -> None:
         """Judge a binding."""
@@ -46,14 +47,17 @@ class IdentityRules:
         self._bound.add((line.issuer, line.subject))
 
     def see_issuer(self, line: Issuer) -> None:
-        """Judge an issuer."""
-        seen = issuer_on(line)
-        if not self.with_secrets and not seen.client_secret:
-            issuer.checked(replace(seen, client_secret=_LEFT_OUT))
-        else:
-            issuer.checked(seen)
-        self._issuers.append(seen)
-        issuer.check_together(self._issuers)
+        """Judge an issuer. Several may be asked about opaque tokens: those of settings may have taken one's place."""
+        known = issuer_on(line)
+        if not self.with_secrets and not known.client_secret:
+            known = replace(known, client_secret=_LEFT_OUT)
+        checked_issuer(known)
+        if line.name in self._issuers:
+            raise InvalidInput(f"a second issuer {line.name}")
+        if line.url in self._urls:
+            raise InvalidInput("a url that another issuer has")
+        self._issuers.add(line.name)
+        self._urls.add(line.url)
 
 
 def _fresh(what: str, known: set[_Name], user: str, name: str) -> None:

@@ -103,7 +103,8 @@ async def test_one_whose_secret_is_damaged_is_there_without_it_and_said(registry
     with capture_logs() as logged:
         assert await registry.issuers.all() == (replace(FULL, client_secret=""), PLAIN)
 
-    assert [(each["event"], each["issuer"]) for each in logged] == [("issuer.secret_damaged", "full")]
+    said = [each["issuer"] for each in logged if each["event"] == "issuer.secret_damaged"]
+    assert said == ["full"]
 
 
 async def test_secrets_stay_what_they_are_under_another_key(tmp_path: Path, clock: ManualClock) -> None:

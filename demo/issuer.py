@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import ssl
 import threading
 import time
 from collections import Counter
@@ -78,11 +79,12 @@ class Answer(NamedTuple):
 
 
 class ExampleIssuer:
-    """An issuer on the loopback, from `with` to its end. Without a port a free one is taken."""
+    """An issuer on the loopback, from `with` to its end. Without a port a free one is taken, with `tls` it is https."""
 
-    def __init__(self, port: int = 0, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, port: int = 0, now: Callable[[], float] = time.time, tls: ssl.SSLContext | None = None) -> None:
         self._port = port
         self._now = now
+        self._tls = tls
         self._server: _Server | None = None
         self._keys: list[Key] = []
         self._used: list[Key] = []
@@ -111,6 +113,8 @@ class ExampleIssuer:
         """Serve; after a `stop` at the same port."""
         self._server = _Server(("127.0.0.1", self._port), self)
         self._port = self._server.server_address[1]
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
@@ -124,7 +128,7 @@ class ExampleIssuer:
     @property
     def url(self) -> str:
         """What tokens say in `iss`."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     @property
     def hang(self) -> bool:
@@ -254,15 +258,17 @@ class ExampleIssuer:
         asked = _values(form or query)
         client = _client(authorization)[0] or asked.get("client", "app")
         said = {"entitlements": parse_qs(form or query).get("entitlement"), "email": asked.get("email")}
-        subject, lifetime = asked.get("subject", client), int(asked.get("lifetime", "3600"))
+        subject, lifetime = asked.get("subject", client), asked.get("lifetime", "3600")
+        if not lifetime.removeprefix("-").isdecimal():
+            return _json({"error": "invalid_request", "error_description": "lifetime is in whole seconds"}, 400)
         if "opaque" in asked:
-            token = self.opaque(subject, lifetime=lifetime, client_id=client, **said)
+            token = self.opaque(subject, lifetime=int(lifetime), client_id=client, **said)
         else:
             audience = asked.get("audience", "ams")
-            token = self.token(subject, audience=audience, client=client, lifetime=lifetime, claims=said)
+            token = self.token(subject, audience=audience, client=client, lifetime=int(lifetime), claims=said)
         if not form:
             return Answer(200, token.encode() + b"\n", {"Content-Type": "text/plain"})
-        return _json({"access_token": token, "token_type": "Bearer", "expires_in": lifetime})
+        return _json({"access_token": token, "token_type": "Bearer", "expires_in": int(lifetime)})
 
 
 class _Server(ThreadingHTTPServer):

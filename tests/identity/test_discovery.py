@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+import ssl
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ams.clock import ManualClock
-from ams.identity.answers import IssuerFailed
+from ams.http.tls import self_signed
+from ams.identity.answers import IssuerFailed, new_fetcher
 from ams.identity.discovery import KEPT, Discovery
 from ams.identity.issuer import Issuer
-from ams.outgoing.fetching import Fetcher
+from ams.outgoing.guard import trust
 from demo.issuer import DISCOVERY, Answer, ExampleIssuer
 from tests.identity.conftest import LOOPBACK
 
@@ -95,13 +98,24 @@ async def test_an_issuer_that_names_no_place_to_ask_about_tokens_says_so(
         await discovery.introspection_url(issuer)
 
 
-async def test_an_issuer_by_https_cannot_lead_to_keys_by_http(clock: ManualClock, issuer: Issuer) -> None:
-    class Secure(Fetcher):
-        async def get(self, url: str, headers: object = None) -> bytes:
-            return b'{"issuer": "https://example.org", "jwks_uri": "http://example.org/jwks"}'
+async def test_an_issuer_by_https_is_asked_if_its_certificate_is_trusted_and_has_nothing_by_http(
+    clock: ManualClock, issuer: Issuer, tmp_path: Path
+) -> None:
+    ca, chain, key = self_signed(str(tmp_path))
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(chain, key)
+    with ExampleIssuer(tls=tls) as example:
+        known = replace(issuer, url=example.url)
 
-    with pytest.raises(IssuerFailed, match="a jwks_uri that is not https, as it is itself"):
-        await Discovery(Secure(LOOPBACK), clock).jwks_url(replace(issuer, url="https://example.org"))
+        trusting = Discovery(new_fetcher(LOOPBACK, trust(ca, "issuers_ca_file")), clock)
+        assert await trusting.jwks_url(known) == f"{example.url}/jwks"
+        with pytest.raises(IssuerFailed, match="certificate verify failed"):
+            await Discovery(new_fetcher(LOOPBACK), clock).jwks_url(known)
+
+        says(example, jwks_uri="http://example.org/jwks")
+        trusting.forget(known)
+        with pytest.raises(IssuerFailed, match="a jwks_uri that is not https, as it is itself"):
+            await trusting.jwks_url(known)
 
 
 @pytest.mark.parametrize(

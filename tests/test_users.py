@@ -12,7 +12,7 @@ from ams.clock import ManualClock
 from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthenticated, NotFound
 from ams.names import ProjectName, UserId, UserName
 from ams.registry.paging import PageRequest
-from ams.registry.records import Grant, Membership, UserDetails
+from ams.registry.records import Grant, Membership, User, UserDetails
 from ams.registry.registry import Registry
 from ams.users import Users, first_admin
 from tests.support.administration import (
@@ -49,6 +49,10 @@ def users(registry: Registry) -> Users:
 @pytest.fixture
 async def root(registry: Registry) -> Caller:
     return await administrator(registry)
+
+
+async def profile(registry: Registry, token: str | None) -> User:
+    return await Users(registry).profile(await Admission(registry).oneself(token))
 
 
 async def test_a_user_is_made_as_asked(users: Users, registry: Registry, root: Caller) -> None:
@@ -207,30 +211,32 @@ async def test_a_refreshed_token_replaces_the_old_one(users: Users, registry: Re
 
     assert fresh.token != old.token
     assert fresh.modified_on == old.modified_on
-    assert await users.by_token(str(fresh.token)) == fresh
+    assert await users.by_token(root, str(fresh.token)) == fresh
     with pytest.raises(NotFound, match=r"^User doesn't exist$"):
-        await users.by_token(str(old.token))
+        await users.by_token(root, str(old.token))
     with pytest.raises(NotAuthenticated):
-        await users.profile(old.token)
+        await profile(registry, old.token)
 
 
-async def test_a_user_is_found_by_token_by_identity_and_as_itself(users: Users, root: Caller) -> None:
+async def test_a_user_is_found_by_token_by_identity_and_as_itself(
+    users: Users, registry: Registry, root: Caller
+) -> None:
     made = await users.create(root, ANNA, NOTHING)
 
-    assert await users.by_token(str(made.token)) == made
-    assert await users.by_uuid(made.id) == made
-    assert await users.profile(made.token) == made
+    assert await users.by_token(root, str(made.token)) == made
+    assert await users.by_uuid(root, made.id) == made
+    assert await profile(registry, made.token) == made
     with pytest.raises(NotFound, match=r"^User doesn't exist$"):
-        await users.by_uuid(UserId("unknown"))
+        await users.by_uuid(root, UserId("unknown"))
 
 
 @pytest.mark.parametrize("token", [None, "", "unknown", SERVICE_TOKEN])
-async def test_there_is_no_profile_without_a_users_token(users: Users, token: str | None) -> None:
+async def test_there_is_no_profile_without_a_users_token(registry: Registry, token: str | None) -> None:
     with pytest.raises(NotAuthenticated, match=r"^Unauthorized$"):
-        await users.profile(token)
+        await profile(registry, token)
 
 
-async def test_a_deleted_user_cannot_come_in(users: Users, root: Caller) -> None:
+async def test_a_deleted_user_cannot_come_in(users: Users, registry: Registry, root: Caller) -> None:
     made = await users.create(root, ANNA, NOTHING)
 
     await users.delete(root, ANNA)
@@ -238,7 +244,7 @@ async def test_a_deleted_user_cannot_come_in(users: Users, root: Caller) -> None
     with pytest.raises(NotFound):
         await users.show(root, ANNA)
     with pytest.raises(NotAuthenticated):
-        await users.profile(made.token)
+        await profile(registry, made.token)
 
 
 async def test_what_a_deleted_user_made_has_no_maker(users: Users, registry: Registry, root: Caller) -> None:
@@ -286,7 +292,7 @@ async def test_the_first_admin_is_made_once(registry: Registry) -> None:
 
     assert await first_admin(registry, kept.append, kept.clear)
 
-    admin = await Users(registry).profile(kept[0])
+    admin = await profile(registry, kept[0])
     assert (admin.name, admin.service_roles) == ("admin", ("service_admin",))
     assert (await admitted(registry, "users:create", admin)).full_view
     assert not await first_admin(registry, kept.append, kept.clear)
@@ -302,7 +308,7 @@ async def test_of_services_that_start_together_one_makes_the_first_admin_and_onl
 
     assert sorted(made) == [False, False, True]
     assert [len(each) for each in kept] == [int(each) for each in made]
-    assert (await Users(registry).profile(kept[made.index(True)][0])).name == "admin"
+    assert (await profile(registry, kept[made.index(True)][0])).name == "admin"
 
 
 async def test_no_admin_is_made_whose_token_could_not_be_kept(registry: Registry) -> None:

@@ -4,7 +4,7 @@ import platform
 from dataclasses import dataclass
 
 import ams
-from ams.access.admission import Admission
+from ams.access.admission import Admission, is_good_for
 from ams.access.roles import ADMIN_VIEWER, SERVICE_ADMIN
 from ams.errors import NotAllowed, NotAuthenticated, RegistryUnavailable
 from ams.pushing import Pushing
@@ -48,10 +48,10 @@ class About:
 
     async def require_viewer(self, token: str | None) -> None:
         """Let in who may see details: raise `NotAuthenticated` or `NotAllowed` (17.4, O6)."""
-        principal = await self.admission.user_of(token)
+        principal = await self.admission.principal(token)
         if principal is None:
             raise NotAuthenticated
-        if not _may_view(principal):
+        if not _may_view(principal, "ams:healthStatus"):
             raise NotAllowed
 
     async def status(self, *, details: bool) -> ServiceState:
@@ -73,7 +73,7 @@ class About:
         """Return what runs here; the release only for those who may view. An unknown token is no error."""
         principal = await self.admission.user_of(token)
         told = {
-            "release": ams.__version__ if principal and _may_view(principal) else "",
+            "release": ams.__version__ if principal and _may_view(principal, "version:list") else "",
             "distro": _distribution(),
             "hostname": self.proxy_hostname,
         }
@@ -87,8 +87,9 @@ class About:
         return always | {name: value for name, value in told.items() if value}
 
 
-def _may_view(principal: Principal) -> bool:
-    return bool(principal.service_roles & _VIEWERS)
+def _may_view(principal: Principal, action: str) -> bool:
+    is_good = principal.login is None or is_good_for(principal.login, action)
+    return is_good and bool(principal.service_roles & _VIEWERS)
 
 
 def _distribution() -> str:

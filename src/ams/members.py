@@ -33,7 +33,8 @@ class Members:
         return caller.view(user)
 
     async def create(self, caller: Caller, name: UserName, *, grants: Sequence[Grant] = (), email: str = "") -> User:
-        """Make a user who is a member here and nowhere else; return it with its token, whoever asks.
+        """Make a user who is a member here and nowhere else; return it with its token, to whoever may ask with all
+        rights.
 
         Of `grants` only this project's entry counts. Raises `AlreadyExists`, `InvalidInput` "invalid role: X".
         """
@@ -41,7 +42,8 @@ class Members:
             raise AlreadyExists("User already exists")
         roles = _roles_here(caller, grants) or ()
         check_project_roles(roles)
-        return await self._registry.users.create(name, UserDetails(email=email), {caller.here.id: roles}, caller.user)
+        details, places = UserDetails(email=email), {caller.here.id: roles}
+        return caller.view_made(await self._registry.users.create(name, details, places, caller.user))
 
     async def update(self, caller: Caller, name: UserName, grants: Sequence[Grant]) -> User:
         """Replace a member's roles by those of this project's entry in `grants`.

@@ -51,7 +51,7 @@ class Registrations:
         user = await self._registry.registrations.accept(registration, caller.user)
         if user is None:
             raise _unknown()
-        return user
+        return caller.view_made(user)
 
     async def decline(self, caller: Caller, registration: RegistrationId, comment: str = "") -> None:
         """Refuse a registration; raise `NotFound` when no such registration is pending."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
 
-from ams.access.admission import Admission
+from ams.access.admission import Admission, is_good_for
 from ams.access.roles import PROJECT_ADMIN
 from ams.clock import Clock, day_of, day_text
 from ams.counting import Counting
@@ -17,7 +17,7 @@ from ams.errors import InvalidInput, NotAuthenticated, NotFound
 from ams.metrics import Metric, node_metrics
 from ams.names import ProjectName
 from ams.registry.figures import Activity
-from ams.registry.records import Project
+from ams.registry.records import Principal, Project
 from ams.registry.registry import Registry
 
 EPOCH = date(1970, 1, 1)
@@ -75,7 +75,7 @@ class Usage:
 
         Raises `NotAuthenticated` for a missing or unknown token, then `InvalidInput` for a bad date or window.
         """
-        user = await self.admission.user_of(token)
+        user = await self.admission.principal(token)
         if user is None:
             raise NotAuthenticated
         window = self._window(start, end)
@@ -83,7 +83,7 @@ class Usage:
         administered = [
             each
             for each in await self.registry.projects.all()
-            if PROJECT_ADMIN in user.project_roles.get(each.id, ()) and (names is None or each.name in names)
+            if _administers(user, each) and (names is None or each.name in names)
         ]
         if not administered:
             return Report([], [])
@@ -114,6 +114,12 @@ def average(messages: int, days: int) -> float:
 def total_average(projects: Sequence[ProjectUsage]) -> float:
     """Return the sum of the rounded averages, itself without the errors of adding fractions."""
     return sum(round(each.average * 100) for each in projects) / 100
+
+
+def _administers(user: Principal, project: Project) -> bool:
+    """Whether somebody administers a project, by a login that is good for asking what it is used for."""
+    is_good = user.login is None or is_good_for(user.login, "users:usageReport", {"project": project.name})
+    return is_good and PROJECT_ADMIN in user.project_roles.get(project.id, ())
 
 
 def _date(text: str, absent: date, refusal: str) -> date:

@@ -2,12 +2,20 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
 from ams.access.admission import Caller
-from ams.access.roles import PUSH_WORKER, ROLES, SERVICE_ADMIN, check_project_roles, check_service_roles
-from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthenticated, NotFound
+from ams.access.roles import (
+    ARGO_API_AUTHN,
+    PUSH_WORKER,
+    ROLES,
+    SERVICE_ADMIN,
+    check_project_roles,
+    check_service_roles,
+)
+from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, UnknownToken
 from ams.names import ProjectId, UserId, UserName, checked_name
 from ams.pushing import FIRST_WORKER
 from ams.registry.paging import Page, PageRequest
@@ -54,23 +62,31 @@ class Users:
         """Return what the caller may see of a user; raise `NotFound` when there is none."""
         return caller.view(await self._user(name))
 
-    async def by_token(self, token: str) -> User:
-        """Return the owner of a token, full view; raise `NotFound` when there is none."""
-        return _found(await self._registry.users.by_token(token))
+    async def by_token(self, caller: Caller, token: str) -> User:
+        """Return the owner of a token, full view; raise `NotFound` when there is none. A user's own tokens only."""
+        return caller.view_whole(_found(await self._registry.users.by_token(token)), again=False)
 
-    async def by_uuid(self, user: UserId) -> User:
-        """Return a user by identity, full view; raise `NotFound` when there is none."""
-        return _found(await self._registry.users.by_id(user))
+    async def by_uuid(self, caller: Caller, user: UserId) -> User:
+        """Return a user by identity, full view; raise `NotFound` when there is none.
 
-    async def profile(self, token: str | None) -> User:
-        """Return the user a token belongs to; raise `NotAuthenticated` for none or an unknown one.
-
-        The service token is nobody's (contract 3.2).
+        The certificate service is always told the token: that is what it asks for (authn contract 9.4).
         """
-        user = await self._registry.users.by_token(token) if token else None
+        found = _found(await self._registry.users.by_id(user))
+        return caller.view_whole(found, again=ARGO_API_AUTHN in caller.roles)
+
+    async def profile(self, caller: Caller) -> User:
+        """Return the caller's own user; raise `UnknownToken` when it is gone meanwhile.
+
+        Others decide by this answer what somebody may do. So a login with reduced rights is shown without any role.
+        """
+        assert caller.user is not None
+        user = await self._registry.users.by_id(caller.user)
         if user is None:
-            raise NotAuthenticated
-        return user
+            raise UnknownToken
+        if caller.is_reduced:
+            places = tuple(replace(each, roles=()) for each in user.memberships)
+            return replace(user, token=None, service_roles=(), memberships=places)
+        return caller.view_whole(user, again=False)
 
     async def create(self, caller: Caller, name: UserName, details: UserDetails) -> User:
         """Make a user with a new token.
@@ -81,7 +97,7 @@ class Users:
             raise AlreadyExists("User already exists")
         roles = await self._project_roles(details.grants)
         self._check_service_roles(caller, details.service_roles or ())
-        return await self._registry.users.create(name, details, roles or {}, caller.user)
+        return caller.view_made(await self._registry.users.create(name, details, roles or {}, caller.user))
 
     async def update(self, caller: Caller, name: UserName, details: UserDetails) -> User:
         """Change what `details` says and nothing else (U6).

@@ -18,6 +18,8 @@ SHORT = {
     "RA": "register_admin",
     "AV": "admin_viewer",
 }
+SELF = "self"
+"""In a line: the user whom the path names, who needs no role."""
 
 TABLE = """
  1 ams:metrics                      service  SA MV AV
@@ -93,6 +95,7 @@ class Line(NamedTuple):
     in_project: bool
     roles: frozenset[str]
     is_open: bool
+    of_oneself: bool = False
 
 
 def _line(text: str) -> Line:
@@ -102,8 +105,9 @@ def _line(text: str) -> Line:
         int(number),
         action,
         scope == "project",
-        frozenset() if is_open else frozenset(SHORT[role] for role in roles),
+        frozenset() if is_open else frozenset(SHORT[role] for role in roles if role != SELF),
         is_open,
+        SELF in roles,
     )
 
 
@@ -124,6 +128,10 @@ OWN_TABLE = """
 76 subscriptions:pushStatus         project  SA PA CO PW
 77 subscriptions:deadLetter         project  PW
 78 audit:list                       service  SA
+79 tokens:list                      service  SA self
+80 tokens:show                      service  SA self
+81 tokens:create                    service  SA self
+82 tokens:revoke                    service  SA self
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

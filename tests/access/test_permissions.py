@@ -1,5 +1,5 @@
 from ams.access.permissions import OPEN, PERMISSIONS
-from ams.access.roles import ROLES
+from ams.access.roles import ROLES, SELF
 from tests.access.table import LINES, OWN_LINES, SHORT
 
 
@@ -14,12 +14,14 @@ def test_our_own_actions_come_after_the_contracts() -> None:
     """None is wider than the contract's rows for the same resource: who may not consume may not read a topic."""
     ours = dict(list(PERMISSIONS.items())[64:])
 
-    assert ours == {line.action: line.roles for line in OWN_LINES}
+    assert ours == {line.action: line.roles | ({SELF} if line.of_oneself else set()) for line in OWN_LINES}
     assert ours.pop("service:doctor") == PERMISSIONS["ams:metrics"] - {"metrics_viewer"}
     assert ours.pop("push:lease") == {"push_worker"}
     assert ours.pop("push:wait") == {"push_worker"}
     assert ours.pop("subscriptions:pushStatus") == PERMISSIONS["subscriptions:show"]
     assert ours.pop("subscriptions:deadLetter") == {"push_worker"}
+    assert all(roles == {"service_admin", SELF} for action, roles in ours.items() if action.startswith("tokens:"))
+    ours = {action: roles - {SELF} for action, roles in ours.items()}
     assert all(roles <= {"service_admin", "project_admin", "consumer"} for roles in ours.values())
 
 

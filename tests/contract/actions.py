@@ -84,6 +84,10 @@ PATHS = {
     "subscriptions:pushStatus": ("GET", SUBSCRIPTION + ":pushStatus"),
     "subscriptions:deadLetter": ("POST", SUBSCRIPTION + ":deadLetter"),
     "audit:list": ("GET", "/audit"),
+    "tokens:list": ("GET", USER + "/tokens"),
+    "tokens:show": ("GET", USER + "/tokens/x"),
+    "tokens:create": ("POST", USER + "/tokens/x"),
+    "tokens:revoke": ("DELETE", USER + "/tokens/x"),
 }
 """All but the four open ones."""
 

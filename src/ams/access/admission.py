@@ -1,23 +1,37 @@
-"""Admission: who asks, in which project, and whether a role of theirs allows the action.
+"""Admission: who asks, in which project, and whether a role and the rights of theirs allow the action.
 
 Steps 3 to 6 of the order of checks every client can observe (HTTP contract 1.5). On the way of every publish, pull
 and acknowledge: with a warm cache it neither suspends nor touches the registry.
 """
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ams.access.permissions import PERMISSIONS
-from ams.access.roles import PROJECT_ADMIN, PROJECT_ROLES, PUSH_WORKER, SERVICE_ADMIN
-from ams.errors import NotAllowed, NotAuthenticated, NotFound, UnknownToken
-from ams.names import ProjectName, UserId, UserName
-from ams.registry.records import Principal, Project, Subscription, User
+from ams import rights
+from ams.access.bearer import Bearer, Logins
+from ams.access.permissions import PERMISSIONS, needs_all_rights
+from ams.access.roles import PROJECT_ADMIN, PROJECT_ROLES, PUSH_WORKER, SELF, SERVICE_ADMIN
+from ams.clock import Clock, Milliseconds, SystemClock
+from ams.errors import NotAllowed, NotAuthenticated, NotFound, TokenRefused, UnknownToken
+from ams.names import ProjectName, TokenId, UserId, UserName
+from ams.registry.records import Login, Principal, Project, Subscription, User
 from ams.registry.registry import Registry
+
+UNKNOWN = "The token is nobody's"
+EXPIRED = "The token has expired"
+NOT_GOOD = "The token is not good for this"
+REMEMBERED = 10_000
+"""Tokens of issuers, without the form of signed ones, that are not looked for in the registry again."""
 
 _SEES_ALL = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
 _NOT_LISTED = _SEES_ALL | {PUSH_WORKER}
 _NO_ROLES: frozenset[str] = frozenset()
+_NO_NAMES: Mapping[str, str] = {}
+
+
+def _unnoted(token: TokenId, now: Milliseconds) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +44,15 @@ class Caller:
     roles: frozenset[str]
     """The project's roles and the service roles together."""
     full_view: bool
-    """Whether tokens and memberships elsewhere may be seen: service_admin as a service role (3.6, U3)."""
+    """Whether tokens and memberships elsewhere may be seen: service_admin as a service role, with all rights (3.6)."""
     project: Project | None
     """The project of the path, on routes that have one."""
     access_lists: bool = True
     """Whether access lists matter (setting `per_resource_auth`)."""
+    login: Login | None = None
+    """How they logged in; None: with the user's own token, or the service token."""
+    shows_tokens: bool = True
+    """Whether tokens are shown besides where they are made (setting `show_tokens`)."""
 
     @property
     def here(self) -> Project:
@@ -51,18 +69,38 @@ class Caller:
         """Return the user whose access lists cut a list, None when the caller sees all of it (contract 3.5)."""
         return self.user if role in self.roles and not self.roles & _SEES_ALL else None
 
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the login is good for less than its user may do."""
+        return self.login is not None and self.login.rights is not None
+
     def view(self, user: User) -> User:
         """Return what of `user` the caller may see (contract 3.6)."""
         if self.full_view:
-            return user
+            return user if self.shows_tokens else replace(user, token=None)
         here = self.project.name if self.project else None
         entries = tuple(entry for entry in user.memberships if entry.project == here)
         return replace(user, token=None, created_by=None, service_roles=(), memberships=entries)
 
+    def view_made(self, user: User) -> User:
+        """Return a user that the caller just made, with its token: only a login with all rights is shown one."""
+        return replace(user, token=None) if self.is_reduced else user
+
+    def view_whole(self, user: User, *, again: bool) -> User:
+        """Return all of `user` on routes that show it to whoever may ask; `again`: its token as the setting says.
+
+        Nobody learns a stronger token from a weaker login: one with less than all rights is shown no token and no role
+        elsewhere, and one that was not by the user's own token is not shown that, unless it may see all tokens anyway.
+        """
+        if self.is_reduced:
+            return self.view(user)
+        is_weaker = self.login is not None and user.id == self.user and not self.full_view
+        return replace(user, token=None) if is_weaker or not (again or self.shows_tokens) else user
+
     @property
     def sees_push_secrets(self) -> bool:
         """Whether push secrets, and what endpoints say, may be seen: consumers may not (17.2, A14)."""
-        return bool(self.roles & _NOT_LISTED)
+        return bool(self.roles & _NOT_LISTED) and not self.is_reduced
 
     def view_push(self, subscription: Subscription) -> Subscription:
         """Return what of `subscription` the caller may see: consumers no push secrets (17.2, A14)."""
@@ -81,49 +119,133 @@ class Admission:
         service_token: str = "",
         per_resource_auth: bool = True,
         permissions: Mapping[str, frozenset[str]] = PERMISSIONS,
+        logins: Logins | None = None,
+        note_use: Callable[[TokenId, Milliseconds], None] = _unnoted,
+        show_tokens: bool = True,
+        clock: Clock | None = None,
     ) -> None:
+        """`logins` is asked about tokens of issuers; `note_use` is told of each use of a named token."""
         self._registry = registry
         self._service_token = _bytes(service_token)
         self._access_lists = per_resource_auth
         self._permissions = permissions
+        self._logins = logins
+        self._note_use = note_use
+        self._show_tokens = show_tokens
+        self._clock = clock or SystemClock()
+        self._issued: set[Bearer] = set()
+        """Tokens without the form of signed ones that an issuer's were found to be."""
 
-    async def admit(self, action: str, token: str | None, project: ProjectName | None = None) -> Caller:
+    async def admit(
+        self,
+        action: str,
+        token: str | None,
+        project: ProjectName | None = None,
+        names: Mapping[str, str] = _NO_NAMES,
+    ) -> Caller:
         """Admit a request for `action`.
 
-        `project` is the name in the path; it need not exist for projects:create. Raises, in this order:
-        `NotAuthenticated` without a token; `NotFound` "project doesn't exist"; `NotAuthenticated` when the token is
-        unknown or its user has no role here; `NotAllowed` when no role allows the action.
+        `project` is the name in the path; it need not exist for projects:create. `names` are all that the path has, by
+        variable. Raises, in this order: `NotAuthenticated` without a token; `NotFound` "project doesn't exist";
+        `UnknownToken` when the token is nobody's, `TokenRefused` when that can be told to whoever has it;
+        `NotAuthenticated` when its user has no role here; `NotAllowed` when no role allows the action, or when the
+        token is not good for it.
         """
         if not token:
             raise NotAuthenticated
         place = await self._place(project) if project is not None and action != "projects:create" else None
         if self._is_service_token(token):
-            return Caller(None, None, frozenset({SERVICE_ADMIN}), True, place, self._access_lists)
-        principal = await self._registry.users.principal(token)
-        if principal is None:
-            raise UnknownToken
-        roles = _roles(principal, place)
+            roles = frozenset({SERVICE_ADMIN})
+            return Caller(None, None, roles, True, place, self._access_lists, None, self._show_tokens)
+        principal = await self._principal(token)
+        roles, allowed = _roles(principal, place), self._permissions[action]
+        if SELF in allowed:
+            roles = roles | {SELF} if names.get("user") == principal.name else roles - {SELF}
         if not roles:
             raise NotAuthenticated
-        if not roles & self._permissions[action]:
+        if not roles & allowed:
             raise NotAllowed
-        full_view = SERVICE_ADMIN in principal.service_roles
-        return Caller(principal.id, principal.name, roles, full_view, place, self._access_lists)
+        if principal.login is not None and not is_good_for(principal.login, action, names):
+            raise NotAllowed(NOT_GOOD)
+        return self._caller(principal, roles, place)
 
-    async def user_of(self, token: str | None) -> Principal | None:
-        """Return whose token it is, for the open routes; None for no, an unknown, or the service token."""
+    async def oneself(self, token: str | None) -> Caller:
+        """Admit whoever a token stands for to what everybody may ask of themselves, with whatever roles.
+
+        Raises `NotAuthenticated` without a token and for the service token, which is nobody's (contract 3.2), and
+        `UnknownToken` as `admit`.
+        """
+        principal = await self.principal(token)
+        if principal is None:
+            raise NotAuthenticated
+        return self._caller(principal, principal.service_roles, None)
+
+    async def principal(self, token: str | None) -> Principal | None:
+        """Return whom a token stands for, for the open routes; None for no token and for the service token.
+
+        Raises `UnknownToken` as `admit`.
+        """
         if not token or self._is_service_token(token):
             return None
-        return await self._registry.users.principal(token)
+        return await self._principal(token)
 
-    async def knows(self, token: str) -> bool:
-        """Whether a token is somebody's, or the service token."""
-        return self._is_service_token(token) or await self._registry.users.principal(token) is not None
+    async def user_of(self, token: str | None) -> Principal | None:
+        """Return whose token it is; None for no, an unknown, a refused, or the service token."""
+        try:
+            return await self.principal(token)
+        except UnknownToken:
+            return None
 
     async def name_of(self, token: str | None) -> str | None:
         """Return the name of the user whose token it is; None for no, an unknown, or the service token."""
         principal = await self.user_of(token)
         return principal.name if principal else None
+
+    def _caller(self, principal: Principal, roles: frozenset[str], place: Project | None) -> Caller:
+        login = principal.login
+        full_view = SERVICE_ADMIN in principal.service_roles and (login is None or login.rights is None)
+        return Caller(
+            principal.id, principal.name, roles, full_view, place, self._access_lists, login, self._show_tokens
+        )
+
+    async def _principal(self, token: str) -> Principal:
+        """Return whom a token stands for now; raise `UnknownToken`."""
+        if isinstance(token, Bearer):
+            return await self._of_bearer(token)
+        principal = await self._registry.users.principal(token)
+        if principal is None:
+            raise UnknownToken
+        return self._still(principal)
+
+    async def _of_bearer(self, token: Bearer) -> Principal:
+        if token.is_jwt or token in self._issued:
+            return await self._of_issuer(token)
+        principal = await self._registry.users.principal(token)
+        if principal is not None:
+            return self._still(principal)
+        if token.looks_own:
+            raise TokenRefused(UNKNOWN)
+        principal = await self._of_issuer(token)
+        if len(self._issued) >= REMEMBERED:
+            self._issued.clear()
+        self._issued.add(token)
+        return principal
+
+    async def _of_issuer(self, token: Bearer) -> Principal:
+        if self._logins is None:
+            raise TokenRefused(UNKNOWN)
+        return await self._logins.principal(token)
+
+    def _still(self, principal: Principal) -> Principal:
+        """Return whom a token of AMS's stands for; raise `TokenRefused` when it has expired. Notes its use."""
+        login = principal.login
+        if login is None or login.token is None:
+            return principal
+        now = self._clock.wall()
+        if login.expires_on is not None and login.expires_on <= now:
+            raise TokenRefused(EXPIRED)
+        self._note_use(login.token, now)
+        return principal
 
     async def _place(self, name: ProjectName) -> Project:
         project = await self._registry.projects.find(name)
@@ -133,6 +255,13 @@ class Admission:
 
     def _is_service_token(self, token: str) -> bool:
         return bool(self._service_token) and hmac.compare_digest(_bytes(token), self._service_token)
+
+
+def is_good_for(login: Login, action: str, names: Mapping[str, str] = _NO_NAMES) -> bool:
+    """Whether a login is good for an action on what `names` says, by variable of the path, whatever its user may do."""
+    if login.rights is None:
+        return True
+    return not needs_all_rights(action) and rights.allow(login.rights, action, names)
 
 
 def _roles(principal: Principal, place: Project | None) -> frozenset[str]:

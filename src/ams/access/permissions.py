@@ -15,6 +15,7 @@ from ams.access.roles import (
     PUBLISHER,
     PUSH_WORKER,
     REGISTER_ADMIN,
+    SELF,
     SERVICE_ADMIN,
 )
 
@@ -28,6 +29,7 @@ _CONSUME = _PROJECT | {CONSUMER}
 _DELIVER = _CONSUME | {PUSH_WORKER}
 _WATCH = _SERVICE | {METRICS_VIEWER, ADMIN_VIEWER}
 _VIEW = _SERVICE | {ADMIN_VIEWER}
+_OWNER = _SERVICE | {SELF}
 
 PERMISSIONS: Mapping[str, frozenset[str]] = {
     "ams:metrics": _WATCH,
@@ -108,4 +110,18 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "subscriptions:pushStatus": _DELIVER,
     "subscriptions:deadLetter": frozenset({PUSH_WORKER}),
     "audit:list": _SERVICE,
+    "tokens:list": _OWNER,
+    "tokens:show": _OWNER,
+    "tokens:create": _OWNER,
+    "tokens:revoke": _OWNER,
 }
+
+_OF_LOGINS = frozenset({"tokens", "bindings", "issuers"})
+
+
+def needs_all_rights(action: str) -> bool:
+    """Whether an action is for logins with all rights of their users only, whatever rights one was given.
+
+    Those by which somebody could log in as the same user, or as another, with more rights.
+    """
+    return action == "users:refreshToken" or action.partition(":")[0] in _OF_LOGINS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ams.access.permissions import OPEN, PERMISSIONS
-from ams.access.roles import ROLES
+from ams.access.roles import ROLES, SELF
 from ams.errors import BadSettings
 from ams.names import is_name
 
@@ -30,7 +30,7 @@ class RoleTable:
     @property
     def roles(self) -> frozenset[str]:
         """Every valid name: those valid from the start, and those that occur only in the table."""
-        return ROLES.union(*self.permissions.values())
+        return ROLES.union(*self.permissions.values()) - {SELF}
 
 
 def role_table(path: str) -> RoleTable:
@@ -90,6 +90,6 @@ def _roles(action: str, roles: Any) -> frozenset[str]:
     if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
         raise ValueError(f"the roles of {action!r} must be a list of names")
     for role in roles:
-        if role == NOT_SUPPORTED or not is_name(role):
+        if role != SELF and (role == NOT_SUPPORTED or not is_name(role)):
             raise ValueError(f"{role!r} cannot be a role of {action!r}")
     return frozenset(roles)

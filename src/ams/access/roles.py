@@ -13,6 +13,8 @@ REGISTER_ADMIN = "register_admin"
 PROJECT_ADMIN = "project_admin"
 PUBLISHER = "publisher"
 CONSUMER = "consumer"
+SELF = "(the user itself)"
+"""Stands in the table of permissions for the user whom the path names, with whatever roles. Nobody is given it."""
 
 PROJECT_ROLES = frozenset({PROJECT_ADMIN, PUBLISHER, CONSUMER})
 """All that counts inside a project: a project_admin gives these away, so nothing stronger may be among them (U3)."""

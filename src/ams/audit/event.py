@@ -38,7 +38,7 @@ class AuditEvent:
     result: str
     """`done`, `refused` or `failed`."""
     reason: str = ""
-    """The text of the error that was answered; empty when it is done."""
+    """The text of the error that was answered; when it is done, how the actor logged in if not with its own token."""
     request: str = ""
     """Id of the request, as in `X-Request-Id`."""
     times: int = 1

@@ -97,10 +97,7 @@ class App:
                 exc_info=None if refused.retry_after else error,
             )
         self.answered[refused.code // 100] += 1
-        headers = [JSON, (REQUEST_ID, request_id)]
-        if refused.retry_after is not None:
-            headers.append((b"retry-after", b"%d" % refused.retry_after))
-        await answer(send, refused.code, refused.body, headers)
+        await answer(send, refused.code, refused.body, [JSON, (REQUEST_ID, request_id), *refused.headers])
 
     async def _describe(self, request: Request) -> Response:
         """Answer the description of the API; open to everybody."""

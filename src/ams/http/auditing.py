@@ -12,7 +12,7 @@ from ams.audit.logins import FailedLogins
 from ams.audit.trail import Trail
 from ams.clock import Clock
 from ams.context import REQUEST
-from ams.errors import AmsError, NotAuthenticated, Overloaded, RateLimited, UnknownToken
+from ams.errors import AmsError, Overloaded, RateLimited, UnknownToken
 from ams.http.addresses import client_address
 from ams.http.errors import refusal
 from ams.http.gate import Gate
@@ -42,7 +42,7 @@ class Auditor:
     ) -> None:
         """Record a change that was made."""
         if action is not None and caller is not None and is_change(method, action):
-            await self._record(action, caller.name or SERVICE_TOKEN, scope, 200, "")
+            await self._record(action, caller.name or SERVICE_TOKEN, scope, 200, _login(caller))
 
     async def cut_short(
         self, method: str, action: str | None, caller: Caller | None, scope: MutableMapping[str, Any]
@@ -70,9 +70,11 @@ class Auditor:
     async def turned_away(self, error: Exception, scope: MutableMapping[str, Any]) -> Exception:
         """Record a login that failed; return what it is answered: beyond the limit of its address `RateLimited`.
 
+        The error itself says that it is one, so no token is looked at a second time, here or at its issuer.
+
         The limit is looked at only now, so a token that is known is never refused for what others do at its address.
         """
-        if not isinstance(error, NotAuthenticated) or not await self._is_stranger(error, scope):
+        if not isinstance(error, UnknownToken):
             return error
         address = client_address(scope, self._proxies)
         said = {"resource": _resource(scope), "request": _request()}
@@ -83,15 +85,6 @@ class Auditor:
             return limited
         await self._logins.failed(address, code=refusal(error).code, reason=error.message, **said)
         return error
-
-    async def _is_stranger(self, error: NotAuthenticated, scope: MutableMapping[str, Any]) -> bool:
-        """Whether it is for an unknown token; open routes, and roles that do not do, leave that to be looked up."""
-        if isinstance(error, UnknownToken):
-            return True
-        try:
-            return await self._gate.is_stranger(scope["headers"], scope["query_string"])
-        except AmsError:
-            return False
 
     async def _who(self, scope: MutableMapping[str, Any]) -> str:
         """Return the name of the user whose roles did not do; empty for nobody known."""
@@ -115,6 +108,13 @@ class Auditor:
             request=_request(),
         )
         await self._trail.record(event)
+
+
+def _login(caller: Caller) -> str:
+    """Return how somebody logged in who did not show the user's own token; else nothing."""
+    if caller.login is None:
+        return ""
+    return f"by {'token' if caller.login.token else 'issuer'} {caller.login.name}"
 
 
 def _request() -> str:

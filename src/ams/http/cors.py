@@ -9,11 +9,13 @@ from ams.http.asgi import JSON, Application, Event, Header, Receive, Send, answe
 from ams.http.errors import refusal
 
 ANY_ORIGIN = (b"access-control-allow-origin", b"*")
+CHALLENGE = b"www-authenticate"
+"""Says how to log in, and why a token was refused; pages of other origins read it only where they are let."""
 
 _SIMPLE_METHODS = frozenset({b"GET", b"HEAD", b"POST"})
 _METHODS = _SIMPLE_METHODS | {b"OPTIONS", b"PUT", b"DELETE"}
 _SIMPLE_HEADERS = frozenset({b"accept", b"accept-language", b"content-language", b"origin"})
-_HEADERS = _SIMPLE_HEADERS | {b"x-requested-with", b"content-type", b"x-api-key"}
+_HEADERS = _SIMPLE_HEADERS | {b"x-requested-with", b"content-type", b"x-api-key", b"authorization"}
 
 
 class CrossOrigin:
@@ -39,7 +41,8 @@ async def _answer_options(headers: list[Header], from_elsewhere: bool, send: Sen
         try:
             allowed += [ANY_ORIGIN, *_preflight(headers)]
         except (BadRequest, NotAllowed, HTTPException) as error:
-            status, body, _ = refusal(error)
+            refused = refusal(error)
+            status, body = refused.code, refused.body
             allowed.append(ANY_ORIGIN)
     await answer(send, status, body, allowed)
 
@@ -68,7 +71,10 @@ def _lines(headers: list[Header], name: bytes) -> list[bytes]:
 def _opened(send: Send) -> Send:
     async def opened(event: Event) -> None:
         if event["type"] == "http.response.start":
-            event["headers"] = [*event["headers"], ANY_ORIGIN]
+            headers = [*event["headers"], ANY_ORIGIN]
+            if any(name == CHALLENGE for name, _ in headers):
+                headers.append((b"access-control-expose-headers", CHALLENGE))
+            event["headers"] = headers
         await send(event)
 
     return opened

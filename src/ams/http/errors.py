@@ -1,11 +1,13 @@
 """Errors on the wire: one table from our tree to status codes, and the envelope of contract 1.1."""
 
+import re
 from typing import NamedTuple
 
 import msgspec
 from starlette.exceptions import HTTPException
 
 from ams import errors
+from ams.http.asgi import Header
 
 
 class Status(NamedTuple):
@@ -45,19 +47,36 @@ def status_of(kind: type[errors.AmsError]) -> Status:
     return next(STATUS[base] for base in kind.__mro__ if base in STATUS)
 
 
+REALM = b'Bearer realm="ams"'
+_UNQUOTABLE = re.compile(r"[^ !#-\[\]-~]")
+"""What may not be in an `error_description` (RFC 6750, 3)."""
+
+
 class Refusal(NamedTuple):
     """An error as it goes out."""
 
     code: int
     body: bytes
     retry_after: int | None = None
+    challenge: bytes = b""
+    """What `WWW-Authenticate` says; every 401 has one (RFC 9110, 15.5.2)."""
+
+    @property
+    def headers(self) -> list[Header]:
+        """What the answer says besides its form."""
+        found = []
+        if self.retry_after is not None:
+            found.append((b"retry-after", b"%d" % self.retry_after))
+        if self.challenge:
+            found.append((b"www-authenticate", self.challenge))
+        return found
 
 
 def refusal(error: Exception) -> Refusal:
     """Turn any exception into its envelope. One of ours tells its text; any other tells nothing but 500."""
     if isinstance(error, errors.AmsError):
         status = status_of(type(error))
-        return Refusal(status.code, envelope(status, error.message), _retry_after(error))
+        return Refusal(status.code, envelope(status, error.message), _retry_after(error), _challenge(status, error))
     if isinstance(error, HTTPException):
         return _of_router(error)
     return Refusal(INTERNAL.code, envelope(INTERNAL, "Internal error"))
@@ -66,7 +85,17 @@ def refusal(error: Exception) -> Refusal:
 def _retry_after(error: errors.AmsError) -> int | None:
     if isinstance(error, errors.RateLimited):
         return RATE_SECONDS
-    return RETRY_AFTER_SECONDS if error.retriable else None
+    is_for_later = error.retriable or (isinstance(error, errors.TokenRefused) and error.later)
+    return RETRY_AFTER_SECONDS if is_for_later else None
+
+
+def _challenge(status: Status, error: errors.AmsError) -> bytes:
+    """Return how to log in after a 401; why a token was refused is told as in the envelope (RFC 6750, 3)."""
+    if status.code != 401:
+        return b""
+    if not isinstance(error, errors.TokenRefused):
+        return REALM
+    return REALM + b', error="invalid_token", error_description="%s"' % _UNQUOTABLE.sub("?", error.message).encode()
 
 
 def envelope(status: Status, message: str) -> bytes:

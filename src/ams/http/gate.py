@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from ams.access.admission import Admission, Caller
+from ams.access.bearer import bearer_of
 from ams.access.rates import Rates
 from ams.names import ProjectName, checked_name
 
@@ -31,11 +32,18 @@ class Gate:
         self._reads_query = auth_option in ("both", "key")
 
     def token(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
-        """Return the token of a request (contract 3.1): the x-api-key header, else the query parameter `key`."""
+        """Return the token of a request: that of the x-api-key header, else a `Bearer` of the Authorization header,
+        else the query parameter `key` (contract 3.1; RFC 6750, 2.1).
+        """
         if self._reads_header:
+            authorization = b""
             for name, value in headers:
                 if name == b"x-api-key" and value:
                     return value.decode("latin-1")
+                if name == b"authorization" and not authorization:
+                    authorization = value
+            if authorization and (bearer := bearer_of(authorization)) is not None:
+                return bearer
         return (query_value(query, "key") or None) if self._reads_query else None
 
     async def admit(
@@ -57,23 +65,21 @@ class Gate:
         """Ask once more who asks, after a while: a token may be dead by now. It is the same request to its rate."""
         project = names.get("project") if action != CREATE_PROJECT else None
         return await self._admission.admit(
-            action, self.token(headers, query), ProjectName(project) if project is not None else None
+            action, self.token(headers, query), ProjectName(project) if project is not None else None, names
         )
 
     async def name(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
         """Return the name of the user who asks, whatever they may do; None for nobody known."""
         return await self._admission.name_of(self.token(headers, query))
 
-    async def is_stranger(self, headers: list[tuple[bytes, bytes]], query: bytes) -> bool:
-        """Whether a token is given that is nobody's."""
-        token = self.token(headers, query)
-        return token is not None and not await self._admission.knows(token)
-
     async def count(self, token: str | None) -> None:
-        """Count a request to an open route that somebody asks of themselves; raise `RateLimited`."""
+        """Count a request to an open route that somebody asks of themselves; raise `RateLimited`.
+
+        Raises `UnknownToken` too, which such a route would be answered with: so a bad token is looked at once.
+        """
         if self._rates is None:
             return
-        user = await self._admission.user_of(token)
+        user = await self._admission.principal(token)
         if user is not None:
             self._rates.count_user(user.id)
 

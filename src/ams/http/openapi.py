@@ -88,13 +88,14 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": _INFO,
         "servers": [{"url": "/"}],
-        "security": [{"header": []}, {"query": []}],
+        "security": [{"header": []}, {"bearer": []}, {"query": []}],
         "paths": paths,
         "components": {
             "schemas": _components(operations),
             "responses": _ERRORS,
             "securitySchemes": {
                 "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                "bearer": {"type": "http", "scheme": "bearer"},
                 "query": {"type": "apiKey", "in": "query", "name": "key"},
             },
         },
@@ -112,7 +113,7 @@ def _described(operation: Operation) -> dict[str, Any]:
     if operation.reads is not None:
         described["requestBody"] = {"content": {"application/json": {"schema": _reference(operation.reads)}}}
     if operation.action is None:
-        described["security"] = [{}, {"header": []}, {"query": []}]
+        described["security"] = [{}, {"header": []}, {"bearer": []}, {"query": []}]
     return described
 
 

@@ -14,6 +14,7 @@ from ams.counting import Counting
 from ams.files import Disk, Files
 from ams.losses import LossTotal
 from ams.settings import Settings
+from ams.token_uses import TokenUses
 from ams.wiring.assembly import Service, assemble
 from ams.wiring.engines import open_engines
 from ams.wiring.patience import Tell
@@ -43,6 +44,7 @@ async def service(
         async with (
             _in_background(made.trail),
             _in_background(made.failed_logins),
+            _in_background(made.token_uses),
             _in_background(made.counting),
             _in_background(made.losses),
             made.push.running(),
@@ -54,7 +56,7 @@ async def service(
 
 
 @contextlib.asynccontextmanager
-async def _in_background(work: Counting | FailedLogins | FileTrail | LossTotal) -> AsyncIterator[None]:
+async def _in_background(work: Counting | FailedLogins | FileTrail | LossTotal | TokenUses) -> AsyncIterator[None]:
     await work.start()
     try:
         yield

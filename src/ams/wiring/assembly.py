@@ -44,6 +44,8 @@ from ams.seeking import Seeker
 from ams.service_doctor import ALONE, Remedies, ServiceDoctor, shared
 from ams.settings import Settings
 from ams.subscriptions import Subscriptions
+from ams.token_uses import TokenUses
+from ams.tokens import Tokens
 from ams.topics import Topics
 from ams.usage import Usage
 from ams.users import Users
@@ -72,6 +74,7 @@ class Service:
     push: Push
     trail: FileTrail
     failed_logins: FailedLogins
+    token_uses: TokenUses
     api: App
     app: CrossOrigin
     """The API as browsers may use it too."""
@@ -87,11 +90,15 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     registry, log, cursors = engines.registry, engines.log, engines.cursors
     counts = Counts(engines.clock)
     counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
+    token_uses = TokenUses(registry.named_tokens)
     admission = Admission(
         registry,
         service_token=settings.service_token,
         per_resource_auth=settings.per_resource_auth,
         permissions=roles.permissions,
+        note_use=token_uses.note,
+        show_tokens=settings.show_tokens,
+        clock=engines.clock,
     )
     validators = Validators(registry)
     publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts)
@@ -113,7 +120,7 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,
-        losses, counts, push, trail, logins, api, app,
+        losses, counts, push, trail, logins, token_uses, api, app,
     )  # fmt: skip
 
 
@@ -134,6 +141,7 @@ def _table(
     pushing, leasing = push.pushing, push.leasing
     watcher = PushWatcher(registry, log, cursors, pushing, leasing)
     return rows(
+        admission=admission,
         audit=registry.audit,
         projects=Projects(registry, log, cursors, changed=pushing.settle),
         members=Members(registry),
@@ -141,6 +149,7 @@ def _table(
         subscriptions=Subscriptions(registry, log, cursors, pushing, deleted=deliverer.wake),
         schemas=schemas,
         users=Users(registry, roles.roles),
+        tokens=Tokens(registry, clock),
         registrations=Registrations(registry),
         seeker=Seeker(registry, log, cursors, moved=deliverer.wake),
         pushing=pushing,

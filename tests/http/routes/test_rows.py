@@ -23,6 +23,7 @@ def test_every_action_has_the_method_and_path_of_the_contract() -> None:
     variables = {
         "registrations/0": "registrations/{uuid}",
         "$P-x": "{user}",
+        "tokens/x": "tokens/{token}",
         "$P-new": "{project}",
         "$P": "{project}",
         "/T": "/{topic}",
@@ -55,6 +56,7 @@ def test_every_route_has_its_row_in_the_reference() -> None:
         "$P": "P",
         "byToken/x": "byToken/TOKEN",
         "byUUID/x": "byUUID/UUID",
+        "tokens/x": "tokens/N",
     }
 
     def documented(path: str) -> str:

@@ -1,6 +1,7 @@
 """The rooms of the API behind the hot routes: one file per resource, joined here into one table."""
 
 from ams.about import About
+from ams.access.admission import Admission
 from ams.audit.records import AuditRecords
 from ams.dead_letters import DeadLetters
 from ams.delivering import Deliverer
@@ -22,6 +23,7 @@ from ams.http.routes.retention import RetentionRoutes
 from ams.http.routes.schemas import SchemaRoutes
 from ams.http.routes.service import ServiceRoutes
 from ams.http.routes.subscriptions import SubscriptionRoutes
+from ams.http.routes.tokens import TokenRoutes
 from ams.http.routes.topics import TopicRoutes
 from ams.http.routes.users import UserRoutes
 from ams.http.routing import Row
@@ -39,6 +41,7 @@ from ams.schemas import Schemas
 from ams.seeking import Seeker
 from ams.service_doctor import ServiceDoctor
 from ams.subscriptions import Subscriptions
+from ams.tokens import Tokens
 from ams.topics import Topics
 from ams.usage import Usage
 from ams.users import Users
@@ -46,6 +49,7 @@ from ams.users import Users
 
 def rows(
     *,
+    admission: Admission,
     audit: AuditRecords,
     projects: Projects,
     members: Members,
@@ -58,6 +62,7 @@ def rows(
     doctor: Doctor,
     service_doctor: ServiceDoctor,
     users: Users,
+    tokens: Tokens,
     registrations: Registrations,
     pushing: Pushing,
     push_secrets: PushSecrets,
@@ -74,7 +79,8 @@ def rows(
         *ServiceRoutes(about).rows(),
         *AuditRoutes(audit).rows(),
         *MetricsRoutes(metrics, usage).rows(),
-        *UserRoutes(users).rows(),
+        *UserRoutes(users, admission).rows(),
+        *TokenRoutes(tokens).rows(),
         *RegistrationRoutes(registrations).rows(),
         *MemberRoutes(members).rows(),
         *OffsetRoutes(seeker).rows(),

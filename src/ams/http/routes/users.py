@@ -1,5 +1,6 @@
 """Users over HTTP (contract 5)."""
 
+from ams.access.admission import Admission
 from ams.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routes.bodies import MembershipBody, grants
@@ -29,8 +30,9 @@ _user = Reader(UserBody, lambda: InvalidInput("Invalid User Arguments"))
 class UserRoutes:
     """The room of users."""
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Users, admission: Admission) -> None:
         self._users = users
+        self._admission = admission
 
     def rows(self) -> list[Row]:
         """Return the routes of this room; `/users/profile` comes before `/users/{user}` (contract 1.3)."""
@@ -67,15 +69,17 @@ class UserRoutes:
 
     async def by_token(self, call: Call) -> bytes:
         """Answer the owner of a token."""
-        return answers.encode(answers.user(await self._users.by_token(call.names["token"])))
+        return answers.encode(answers.user(await self._users.by_token(call.caller, call.names["token"])))
 
     async def by_uuid(self, call: Call) -> bytes:
         """Answer a user by identity."""
-        return answers.encode(answers.user(await self._users.by_uuid(UserId(call.names["uuid"]))))
+        user = await self._users.by_uuid(call.caller, UserId(call.names["uuid"]))
+        return answers.encode(answers.user(user))
 
     async def profile(self, call: Call) -> bytes:
         """Answer the caller's own user."""
-        return answers.encode(answers.user(await self._users.profile(call.token)))
+        caller = await self._admission.oneself(call.token)
+        return answers.encode(answers.user(await self._users.profile(caller)))
 
     async def create(self, call: Call) -> bytes:
         """Make a user; a name in the body is ignored, the path decides."""

@@ -34,3 +34,25 @@ async def test_1_4_all_lines_of_asked_headers_count() -> None:
 
 async def test_1_4_of_several_methods_the_first_counts() -> None:
     assert (await preflight(PUT, (PUT[0], b"BREW")))["status"] == 200
+
+
+async def test_1_4_a_page_may_send_a_bearer_token_and_read_why_it_was_refused() -> None:
+    allowed = await preflight(PUT, (b"access-control-request-headers", b"authorization"))
+
+    assert (allowed["status"], allowed[b"access-control-allow-headers"]) == (200, b"authorization")
+    assert (await answered((b"www-authenticate", b"Bearer")))[b"access-control-expose-headers"] == b"www-authenticate"
+    assert b"access-control-expose-headers" not in await answered()
+
+
+async def answered(*headers: tuple[bytes, bytes]) -> dict[bytes, bytes]:
+    sent: list[Any] = []
+
+    async def app(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": list(headers)})
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    scope = {"type": "http", "method": "GET", "headers": [(b"origin", b"https://page.example")]}
+    await CrossOrigin(app)(scope, send, send)
+    return dict(sent[0]["headers"])

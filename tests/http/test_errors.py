@@ -30,6 +30,21 @@ def test_only_errors_that_may_pass_ask_to_come_again() -> None:
     assert refusal(errors.LogUnavailable()).retry_after == refusal(errors.Overloaded()).retry_after == 2
     assert refusal(errors.RateLimited()).retry_after == 1
     assert refusal(errors.NotFound("x")).retry_after is None
+    assert refusal(errors.TokenRefused("x", later=True)).retry_after == 2
+    assert refusal(errors.TokenRefused("x")).retry_after is None
+
+
+def test_a_401_says_how_to_log_in_and_why_a_token_was_refused() -> None:
+    """RFC 9110, 15.5.2, and RFC 6750, 3."""
+    plain = b'Bearer realm="ams"'
+
+    assert refusal(errors.NotAuthenticated()).challenge == refusal(errors.UnknownToken()).challenge == plain
+    assert refusal(errors.NotAllowed()).challenge == b""
+    assert refusal(errors.TokenRefused("It has expired")).headers == [
+        (b"www-authenticate", plain + b', error="invalid_token", error_description="It has expired"')
+    ]
+    odd = refusal(errors.TokenRefused('no "key" of \\ \r\nX: y \u00e9'))
+    assert odd.challenge.endswith(b'error_description="no ?key? of ? ??X: y ?"')
 
 
 def test_an_error_nobody_thought_of_tells_nothing() -> None:

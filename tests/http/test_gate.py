@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from ams.access.bearer import Bearer
 from ams.http.gate import Gate
 
 NOBODY: Any = None
 """Reading a token asks nobody."""
 HEADER, EMPTY_HEADER = [(b"x-api-key", b"h")], [(b"x-api-key", b"")]
+BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b")]
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,15 @@ HEADER, EMPTY_HEADER = [(b"x-api-key", b"h")], [(b"x-api-key", b"")]
         ("both", [], b"key=q", "q"),
         ("both", [], b"", None),
         ("both", [(b"authorization", b"h")], b"Key=q", None),
+        ("both", BEARER, b"key=q", "b"),
+        ("both", [*BEARER, *HEADER], b"key=q", "h"),
+        ("both", [*EMPTY_HEADER, *BEARER], b"", "b"),
+        ("both", BASIC, b"key=q", "q"),
+        ("both", BASIC, b"", None),
+        ("header", BEARER, b"key=q", "b"),
+        ("header", BASIC, b"key=q", None),
+        ("key", BEARER, b"key=q", "q"),
+        ("key", BEARER, b"", None),
         ("header", HEADER, b"key=q", "h"),
         ("header", [], b"key=q", None),
         ("header", EMPTY_HEADER, b"key=q", None),
@@ -35,3 +46,11 @@ def test_3_1_where_the_token_is_read(
     option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None
 ) -> None:
     assert Gate(NOBODY, option).token(headers, query) == token
+
+
+def test_only_a_bearer_token_may_be_an_issuers() -> None:
+    gate = Gate(NOBODY, "both")
+
+    assert isinstance(gate.token(BEARER, b""), Bearer)
+    assert not isinstance(gate.token(HEADER, b""), Bearer)
+    assert not isinstance(gate.token([], b"key=q"), Bearer)

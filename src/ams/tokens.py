@@ -93,7 +93,7 @@ class Tokens:
         if until is not None and until <= now:
             raise InvalidInput("The token would have expired already")
         if until is not None and until > LATEST:
-            raise InvalidInput("The token would expire after the year 9999: leave the time out for one that never does")
+            raise InvalidInput("The token would expire after the year 9999: leave the time out for none")
         return until
 
 

@@ -138,9 +138,12 @@ async def test_a_real_ams_says_whose_a_token_is(tmp_path: Path) -> None:
             base_url=ams.run.base_url, headers={"x-api-key": ams.token}, trust_env=False
         ) as client:
             ben = (await client.post("/v1/users/ben", json={"service_roles": ["push_worker"]})).json()["token"]
+            rights = {"rights": [{"action": "*", "resource": "*"}]}
+            reduced = (await client.post("/v1/users/admin/tokens/reduced", json=rights)).json()["token"]
         users = AmsUsers(ams.run.base_url)
         admin = await users.named(ams.token)
         assert admin is not None
         assert admin[1]
         assert await users.named(ben) == ("ben", False)
+        assert await users.named(reduced) == ("admin", False)
         assert await users.named("0" * 64) is None

@@ -1,0 +1,229 @@
+"""Named tokens and weaker logins over HTTP: docs/reference/tokens.md."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from ams.clock import resource_date
+from tests.support.served import SERVICE_TOKEN, Served, served
+
+PUBLISH = {"action": "topics:publish", "resource": "projects/P/topics/garden"}
+MESSAGES = {"messages": [{"data": "aGk="}]}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("tokens") / "ams-data") as service:
+        ask(service, "POST", "/projects/P", json={})
+        for topic in ("garden", "lawn"):
+            ask(service, "PUT", f"/projects/P/topics/{topic}")
+        yield service
+
+
+def call(service: Served, method: str, path: str, token: str, **said: Any) -> httpx.Response:
+    headers = {"authorization": f"Bearer {token}"}
+    return httpx.request(method, service.run.base_url + "/v1" + path, headers=headers, trust_env=False, **said)
+
+
+def ask(service: Served, method: str, path: str, token: str = SERVICE_TOKEN, **said: Any) -> Any:
+    answer = call(service, method, path, token, **said)
+    assert answer.status_code == 200, answer.text
+    return answer.json() if answer.content else None
+
+
+def message(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["message"]
+
+
+def make_user(service: Served, name: str, *service_roles: str, role: str = "project_admin") -> dict[str, Any]:
+    body = {"service_roles": service_roles, "projects": [{"project": "P", "roles": [role]}]}
+    made: dict[str, Any] = ask(service, "POST", f"/users/{name}", json=body)
+    return made
+
+
+def test_a_user_makes_lists_and_revokes_its_own_tokens(service: Served) -> None:
+    own = make_user(service, "anna", role="consumer")["token"]
+
+    made = ask(service, "POST", "/users/anna/tokens/ci", own, json={"expires_in": 3600, "rights": [PUBLISH]})
+    plain = ask(service, "POST", "/users/anna/tokens/plain", own)
+
+    now = service.clock.now
+    text = made.pop("token")
+    assert made == {
+        "name": "ci",
+        "user": "anna",
+        "created_on": resource_date(service.clock.wall()),
+        "created_by": "anna",
+        "expires_on": resource_date(type(service.clock.wall())(now + 3_600_000)),
+        "rights": [PUBLISH],
+    }
+    assert "rights" not in plain
+    assert "expires_on" not in plain
+    assert ask(service, "GET", "/users/anna/tokens/ci", own) == made
+    listed = ask(service, "GET", "/users/anna/tokens", own)["tokens"]
+    assert [(each["name"], "token" in each) for each in listed] == [("ci", False), ("plain", False)]
+    assert ask(service, "GET", "/users/profile", plain["token"])["name"] == "anna"
+
+    assert ask(service, "DELETE", "/users/anna/tokens/ci", own) is None
+    assert message(call(service, "GET", "/users/profile", text)) == (401, "The token is nobody's")
+    assert message(call(service, "GET", "/users/anna/tokens/ci", own)) == (404, "Token doesn't exist")
+    assert call(service, "GET", "/users/admin/tokens", own).status_code == 401
+    assert message(call(service, "POST", "/users/anna/tokens/a.b", own)) == (400, "Invalid token name")
+
+
+def test_a_reduced_token_publishes_to_its_topic_and_does_nothing_else(service: Served) -> None:
+    own = make_user(service, "bert")["token"]
+    token = ask(service, "POST", "/users/bert/tokens/ci", own, json={"rights": [PUBLISH]})["token"]
+
+    assert ask(service, "POST", "/projects/P/topics/garden:publish", token, json=MESSAGES)["messageIds"]
+    for method, path in (
+        ("POST", "/projects/P/topics/lawn:publish"),
+        ("GET", "/projects/P/topics/garden"),
+        ("GET", "/projects/P/topics"),
+        ("GET", "/users/bert/tokens"),
+        ("POST", "/users/bert/tokens/more"),
+    ):
+        assert message(call(service, method, path, token, json=MESSAGES)) == (403, "The token is not good for this")
+
+
+def test_an_expired_token_is_told_so(service: Served) -> None:
+    make_user(service, "emma")
+    token = ask(service, "POST", "/users/emma/tokens/ci", json={"expires_in": 60})["token"]
+    assert ask(service, "GET", "/users/profile", token)["name"] == "emma"
+
+    service.clock.advance(60_000)
+    answer = call(service, "GET", "/projects/P/topics", token)
+
+    assert message(answer) == (401, "The token has expired")
+    assert answer.headers["www-authenticate"] == (
+        'Bearer realm="ams", error="invalid_token", error_description="The token has expired"'
+    )
+    assert message(call(service, "GET", "/users/profile", token)) == (401, "The token has expired")
+    plain = httpx.get(service.run.base_url + "/v1/users", trust_env=False)
+    assert plain.headers["www-authenticate"] == 'Bearer realm="ams"'
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"expires_on": "yesterday"}, "Invalid expires_on"),
+        ({"expires_on": "9999-99-99"}, "Invalid expires_on"),
+        ({"expires_on": "2001-01-01"}, "The token would have expired already"),
+        ({"expires_in": 10**15}, "The token would expire after the year 9999: leave the time out for none"),
+        ({"expires_in": "60"}, "Invalid Token Arguments"),
+        ({"right": [PUBLISH]}, "Invalid Token Arguments"),
+        ({"rights": [{"action": "topics:publish"}]}, "invalid resource: "),
+        ({"rights": ["topics:publish"]}, "Invalid Token Arguments"),
+        ([], "Invalid Token Arguments"),
+    ],
+)
+def test_a_body_that_says_what_cannot_be_is_refused(service: Served, body: Any, told: str) -> None:
+    assert message(call(service, "POST", "/users/admin/tokens/bad", SERVICE_TOKEN, json=body)) == (400, told)
+
+
+def test_nobody_learns_a_stronger_token_from_a_weaker_one(service: Served) -> None:
+    """Goes through every route that shows a user."""
+    made = make_user(service, "root", "service_admin", "argo_api_authn")
+    rights = {"rights": [{"action": "*", "resource": "*"}]}
+    token = ask(service, "POST", "/users/root/tokens/ci", json=rights)["token"]
+    registration = ask(service, "POST", "/registrations", token, json={"name": "rita"})
+
+    profile = ask(service, "GET", "/users/profile", token)
+    assert profile["service_roles"] == []
+    assert [each["roles"] for each in profile["projects"]] == [[]]
+    shown = [
+        profile,
+        ask(service, "GET", "/users/root", token),
+        ask(service, "GET", f"/users:byToken/{made['token']}", token),
+        ask(service, "GET", f"/users:byUUID/{made['uuid']}", token),
+        *ask(service, "GET", "/users?details=true", token)["users"],
+        *ask(service, "GET", "/projects/P/members?details=true", token)["users"],
+        ask(service, "GET", "/projects/P/members/root", token),
+        ask(service, "POST", "/users/fred", token, json={}),
+        ask(service, "PUT", "/users/fred", token, json={"email": "fred@site.example"}),
+        ask(service, "POST", "/projects/P/members/fred:add", token, json={"roles": ["publisher"]}),
+        ask(service, "POST", "/projects/P/members/gina", token, json={}),
+        ask(service, "PUT", "/projects/P/members/gina", token, json={"projects": [{"project": "P", "roles": []}]}),
+        ask(service, "POST", f"/registrations/{registration['uuid']}:accept", token),
+    ]
+
+    assert [each["name"] for each in shown if "token" in each] == []
+    assert {role for each in shown for role in each["service_roles"]} == set()
+    refused = call(service, "POST", "/users/fred:refreshToken", token)
+    assert message(refused) == (403, "The token is not good for this")
+    assert call(service, "POST", "/users/evil", token, json={"service_roles": ["service_admin"]}).status_code == 400
+    assert call(service, "PUT", "/users/root", token, json={"email": "x"}).status_code == 403
+    assert call(service, "GET", "/status?details=true", token).status_code == 200  # `*` is good for that
+    assert ask(service, "GET", "/users/usageReport", token)["va_metrics"]["projects_metrics"]["projects"]
+
+
+def test_what_is_open_to_all_tells_a_reduced_token_nothing_more(service: Served) -> None:
+    make_user(service, "nora", "service_admin")
+    token = ask(service, "POST", "/users/nora/tokens/ci", json={"rights": [PUBLISH]})["token"]
+
+    assert "release" not in ask(service, "GET", "/version", token)
+    assert call(service, "GET", "/status?details=true", token).status_code == 403
+    report = ask(service, "GET", "/users/usageReport", token)
+    assert report["va_metrics"]["projects_metrics"]["projects"] == []
+
+
+def test_the_profile_by_a_named_token_does_not_show_the_users_own(service: Served) -> None:
+    own = make_user(service, "otto")["token"]
+    token = ask(service, "POST", "/users/otto/tokens/ci", own)["token"]
+    seer = make_user(service, "seer", "argo_api_authn")
+    seeing = ask(service, "POST", "/users/seer/tokens/ci", seer["token"])["token"]
+
+    profile = ask(service, "GET", "/users/profile", token)
+    assert "token" not in profile
+    assert [each["roles"] for each in profile["projects"]] == [["project_admin"]]
+    assert ask(service, "GET", "/users/profile", own)["token"] == own
+    assert "token" not in ask(service, "GET", f"/users:byUUID/{seer['uuid']}", seeing)
+
+
+def test_a_consumers_token_of_an_administrator_sees_no_push_secret(service: Served) -> None:
+    own = make_user(service, "paul")["token"]
+    push = {"type": "http_endpoint", "pushEndpoint": "https://198.51.100.1/x"}
+    body = {"topic": "projects/P/topics/garden", "pushConfig": push}
+    ask(service, "PUT", "/projects/P/subscriptions/pushed", own, json=body)
+    rights = [{"action": "subscriptions:show", "resource": "projects/P/subscriptions/pushed"}]
+    token = ask(service, "POST", "/users/paul/tokens/ci", own, json={"rights": rights})["token"]
+
+    whole = ask(service, "GET", "/projects/P/subscriptions/pushed", own)
+    reduced = ask(service, "GET", "/projects/P/subscriptions/pushed", token)
+
+    assert whole["pushConfig"]["authorizationHeader"]["value"]
+    assert not reduced["pushConfig"]["authorizationHeader"].get("value")
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("once") / "ams-data", show_tokens=False) as service:
+        ask(service, "POST", "/projects/P", json={})
+        yield service
+
+
+def test_where_tokens_are_shown_once_only_what_makes_one_shows_it(once: Served) -> None:
+    authn, admin = make_user(once, "authn", "argo_api_authn"), make_user(once, "root", "service_admin")
+    member = ask(once, "POST", "/projects/P/members/mia", json={})
+    registration = ask(once, "POST", "/registrations", json={"name": "rita"})
+    rita = ask(once, "POST", f"/registrations/{registration['uuid']}:accept")
+    fresh = ask(once, "POST", "/users/mia:refreshToken")
+    uuid, token = member["uuid"], admin["token"]
+
+    assert all(len(each["token"]) == 64 for each in (authn, admin, member, rita, fresh))
+    again = [
+        ask(once, "GET", "/users/profile", token),
+        ask(once, "GET", "/users/mia", token),
+        ask(once, "GET", f"/users:byToken/{token}", token),
+        ask(once, "GET", f"/users:byUUID/{uuid}", token),
+        ask(once, "GET", "/users/profile", authn["token"]),
+        ask(once, "PUT", "/users/mia", token, json={"email": "mia@site.example"}),
+        *ask(once, "GET", "/users", token)["users"],
+        *ask(once, "GET", "/projects/P/members", token)["users"],
+        ask(once, "GET", "/projects/P/members/mia", token),
+        ask(once, "GET", "/users/mia"),
+    ]
+    assert [each["name"] for each in again if "token" in each] == []
+    assert ask(once, "GET", f"/users:byUUID/{uuid}", authn["token"])["token"] == fresh["token"]

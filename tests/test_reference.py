@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ams.access.permissions import PERMISSIONS
+from ams.access.roles import SELF
 from ams.http.fast import OPERATIONS
 from tests.contract.rows import Ask
 from tests.contract.test_contract import ROWS
@@ -21,7 +22,8 @@ BELONGS = {
     "subscriptions": r"/projects/P/subscriptions",
     "members": r"/projects/P/members",
     "projects": r"/projects(/P(:\w+)?)?$",
-    "users": r"/users",
+    "users": r"/users(?!/U/tokens)",
+    "tokens": r"/users/U/tokens",
     "registrations": r"/registrations",
     "schemas": r"/projects/P/schemas",
     "access-lists": r".*:(acl|modifyAcl)$",
@@ -44,7 +46,7 @@ ASKED_ELSEWHERE = {
     "Push functionality is currently disabled",  # of a pull: push would have to be switched off: tests/test_pushing.py
 }
 """Errors that no row of the contract can ask for; pyarrow is missing in tests/http/test_streaming.py."""
-SHORT = dict(re.findall(r"\b([A-Z]{2}) ([a-z_]+)\b", OVERVIEW.split("### ")[0].replace("\n", " ")))
+SHORT = dict(re.findall(r"\b([A-Z]{2}) ([a-z_]+)\b", OVERVIEW.split("### ")[0].replace("\n", " "))) | {"itself": SELF}
 """Short forms of roles, as the overview explains them."""
 
 
@@ -60,7 +62,12 @@ def names_of(roles: str) -> set[str]:
 def documented(path: str) -> str:
     """Return a path as the reference writes it."""
     letters = {"{project}": "P", "{topic}": "T", "{subscription}": "S", "{schema}": "X", "{user}": "U"}
-    letters |= {"registrations/{uuid}": "registrations/R", "{uuid}": "UUID", "{token}": "TOKEN"}
+    letters |= {
+        "registrations/{uuid}": "registrations/R",
+        "tokens/{token}": "tokens/N",
+        "{uuid}": "UUID",
+        "{token}": "TOKEN",
+    }
     for variable, letter in letters.items():
         path = path.replace(variable, letter)
     return path

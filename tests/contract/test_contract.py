@@ -20,6 +20,7 @@ from tests.contract import (
     schemas,
     service,
     signing,
+    tokens,
     transport,
     usage,
     users,
@@ -31,7 +32,7 @@ from tests.contract.runner import Runner
 ROOMS = (
     transport, access, users, people, registrations, resources, delivery, push, delivered, schemas, checked, service,
     metrics, usage, clients, ours, ours_push, signing,
-    dead_letters,
+    dead_letters, tokens,
 )  # fmt: skip
 ROWS = [row for room in ROOMS for row in room.ROWS]
 OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")

@@ -106,7 +106,7 @@ class Settings:
     cert: str = _setting("", "Certificate chain (PEM) to serve https with; read again on change and on SIGHUP.")
     key: str = _setting("", "Private key (PEM) of the certificate.")
     auth_option: str = _setting(
-        "both", "Where tokens are read: the x-api-key header, the key query parameter, or both.",
+        "both", "Where tokens are read: headers (x-api-key, Authorization: Bearer), the query parameter key, or both.",
         choices=("both", "header", "key"),
     )  # fmt: skip
     service_token: str = _setting("", "A token that acts as service_admin without a user; empty = none.", secret=True)

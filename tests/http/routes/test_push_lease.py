@@ -12,7 +12,7 @@ from ams.client.errors import Conflict
 from ams.push.leases import LEASE_SECONDS
 from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
 from tests.support import shape
-from tests.support.served import WORKER_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served, served
 
 PUSH = {"push_enabled": True, "push_worker_token": WORKER_TOKEN, "push_inside": False}
 """A service that delivers nothing itself."""
@@ -89,6 +89,15 @@ def test_a_process_is_told_all_it_needs_to_deliver(house: House) -> None:
     assert len(target.topic_id) == 36
     assert (target.ack_deadline_seconds, target.secrets) == (20, [])
     assert (target.push_config["mattermostUrl"], target.push_config["verified"]) == (HOOK, True)
+
+
+def test_the_service_token_beats_in_a_name_of_its_own(house: House) -> None:
+    house.beat("h")
+
+    with Client(house.service.run.base_url, SERVICE_TOKEN) as nobody:
+        lease = nobody.call(wire.lease_push("h", []))
+
+    assert lease.targets == []  # the other one of this name has it
 
 
 def test_what_did_not_change_is_not_told_again(house: House) -> None:

@@ -69,6 +69,9 @@ class Lease(msgspec.Struct, rename="camel"):
 
 _beat = Reader(BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
 
+_NOBODY = str(uuid.UUID(int=0))
+"""Stands for the user the service token is not."""
+
 
 class LeaseRoutes:
     """The room of leases."""
@@ -95,8 +98,8 @@ class LeaseRoutes:
 
 
 def _of_user(caller: Caller, holder: str) -> str:
-    """Return what a holder is called here: nobody beats in the name of another user's."""
-    return str(uuid.uuid5(uuid.UUID(caller.user), holder))
+    """Return what a holder is called here: nobody beats in the name of another user's, nor of the service token's."""
+    return str(uuid.uuid5(uuid.UUID(caller.user or _NOBODY), holder))
 
 
 def _checked(body: BeatBody) -> Beat:

@@ -7,7 +7,7 @@ import pytest
 from ams.access.admission import Admission
 from ams.access.permissions import OPEN, PERMISSIONS
 from ams.access.role_table import RoleTable, role_table
-from ams.access.roles import ROLES
+from ams.access.roles import ROLES, SELF
 from ams.errors import NotAllowed, Unusable
 from ams.names import ProjectName
 from ams.registry.registry import Registry
@@ -101,6 +101,14 @@ async def test_the_table_decides_but_for_the_service_token(registry: Registry, t
         await admission.admit("topics:create", admin.token, here)
     with pytest.raises(NotAllowed):
         await admission.admit("topics:delete", publisher.token, here)
+
+
+def test_a_file_may_let_the_user_itself_do_something_but_makes_no_role_of_it(tmp_path: Path) -> None:
+    table = written(tmp_path, '"tokens:create" = ["service_admin"]\n"users:show" = ["(the user itself)"]', "roles.toml")
+
+    assert table.permissions["tokens:create"] == {"service_admin"}
+    assert table.permissions["users:show"] == {SELF}
+    assert SELF not in table.roles
 
 
 def test_the_guide_names_every_action_and_its_example_works(tmp_path: Path) -> None:

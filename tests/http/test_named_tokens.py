@@ -1,6 +1,9 @@
 """Named tokens and weaker logins over HTTP: docs/reference/tokens.md."""
 
+import asyncio
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -195,6 +198,37 @@ def test_a_consumers_token_of_an_administrator_sees_no_push_secret(service: Serv
 
     assert whole["pushConfig"]["authorizationHeader"]["value"]
     assert not reduced["pushConfig"]["authorizationHeader"].get("value")
+
+
+def test_the_audit_log_says_by_which_token_and_why_one_was_refused(service: Served) -> None:
+    own = make_user(service, "zoe")["token"]
+    token = ask(service, "POST", "/users/zoe/tokens/ci", own, json={"expires_in": 60})["token"]
+
+    ask(service, "PUT", "/projects/P/topics/zoes", token)
+    service.clock.advance(60_000)
+    call(service, "DELETE", "/projects/P/topics/zoes", token)
+
+    kept = (Path(service.run.service.folder.path) / "audit.jsonl").read_text()
+    events = [json.loads(line) for line in kept.splitlines()][-3:]
+    assert [(each["action"], each["actor"], each["code"], each.get("reason")) for each in events] == [
+        ("tokens:create", "zoe", 200, None),
+        ("topics:create", "zoe", 200, "by token ci"),
+        ("login", "", 401, "The token has expired"),
+    ]
+    assert token not in kept
+
+
+def test_the_last_use_is_shown(service: Served) -> None:
+    own = make_user(service, "liv")["token"]
+    token = ask(service, "POST", "/users/liv/tokens/ci", own)["token"]
+    ask(service, "GET", "/projects/P/topics", token)
+    assert "last_used" not in ask(service, "GET", "/users/liv/tokens/ci", own)
+
+    written = service.run.service.token_uses.flush()
+    asyncio.run_coroutine_threadsafe(written, service.loop).result(10)
+
+    used = resource_date(service.clock.wall())
+    assert ask(service, "GET", "/users/liv/tokens/ci", own)["last_used"] == used
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ from tests.contract.rows import (
     member,
     post,
     put,
-    refused,
     user,
 )
 
@@ -149,13 +148,6 @@ ERRORS = [
         post(ONE, {"rights": [RIGHT | {"resource": "topics/T"}]}),
         says("invalid resource: topics/T"),
         (U,),
-    ),
-    Row(
-        "tokens",
-        "a user has so many",
-        post(ONE),
-        refused(409, "CONFLICT", "A user has at most 100 named tokens: revoke one that is not used any more"),
-        (U, *(post(f"{MINE}/t{n}") for n in range(100))),
     ),
     Row("tokens", "a name is taken once", post(ONE), error("AE", "Token already exists"), (U, post(ONE))),
 ]

@@ -14,6 +14,13 @@ from tests.support.served import SERVICE_TOKEN, Served, served
 
 PUBLISH = {"action": "topics:publish", "resource": "projects/P/topics/garden"}
 MESSAGES = {"messages": [{"data": "aGk="}]}
+CLIENT = httpx.Client(trust_env=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _close() -> Iterator[None]:
+    yield
+    CLIENT.close()
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +34,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def call(service: Served, method: str, path: str, token: str, **said: Any) -> httpx.Response:
     headers = {"authorization": f"Bearer {token}"}
-    return httpx.request(method, service.run.base_url + "/v1" + path, headers=headers, trust_env=False, **said)
+    return CLIENT.request(method, service.run.base_url + "/v1" + path, headers=headers, **said)
 
 
 def ask(service: Served, method: str, path: str, token: str = SERVICE_TOKEN, **said: Any) -> Any:
@@ -104,7 +111,7 @@ def test_an_expired_token_is_told_so(service: Served) -> None:
         'Bearer realm="ams", error="invalid_token", error_description="The token has expired"'
     )
     assert message(call(service, "GET", "/users/profile", token)) == (401, "The token has expired")
-    plain = httpx.get(service.run.base_url + "/v1/users", trust_env=False)
+    plain = CLIENT.get(service.run.base_url + "/v1/users")
     assert plain.headers["www-authenticate"] == 'Bearer realm="ams"'
 
 

@@ -83,6 +83,11 @@ class Folder:
         return self.place("audit.jsonl")
 
     @property
+    def issuers(self) -> str:
+        """The folder of what issuers said last, so that a start needs none of them."""
+        return self.place("issuers")
+
+    @property
     def admin_token(self) -> str:
         """Where the first start leaves the token of `admin`."""
         return self.place("admin.token")

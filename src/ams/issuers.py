@@ -1,1 +1,137 @@
 """Administration of OpenID Connect issuers: those of the settings and those that were set."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import structlog
+
+from ams.access.admission import Caller
+from ams.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
+from ams.identity.issuer import Issuer, checked
+from ams.identity.keys import Keys, KeysState
+from ams.names import IssuerName, checked_name
+from ams.registry.registry import Registry
+
+SETTINGS, REGISTRY = "settings", "registry"
+"""Where an issuer is from."""
+KEPT = "***"
+"""Stands for a secret in answers; in a body it means the one that is there."""
+
+logger = structlog.get_logger("ams.issuers")
+
+
+class Listed(NamedTuple):
+    """An issuer as it is shown."""
+
+    issuer: Issuer
+    source: str
+    """`settings` or `registry`."""
+    keys: KeysState
+
+
+class Issuers:
+    """The issuers whose tokens are accepted. Of two with one name or URL the one of the settings counts."""
+
+    def __init__(self, registry: Registry, given: Sequence[Issuer], keys: Keys) -> None:
+        """`given` are those of the settings."""
+        self._registry = registry
+        self._given = tuple(given)
+        self._keys = keys
+
+    async def all(self) -> Sequence[Issuer]:
+        """Return every issuer that counts, those of the settings first."""
+        names, urls = {each.name for each in self._given}, {each.url for each in self._given}
+        stored = await self._registry.issuers.all()
+        return [*self._given, *(each for each in stored if each.name not in names and each.url not in urls)]
+
+    async def by_url(self, url: str) -> Issuer | None:
+        """Return the issuer whose tokens say this URL; None when nobody believes it."""
+        return next((each for each in await self.all() if each.url == url), None)
+
+    async def of_opaque(self) -> Issuer | None:
+        """Return the issuer that is asked about tokens which do not say whose they are; None when there is none."""
+        return next((each for each in await self.all() if each.introspect != "never"), None)
+
+    async def list(self) -> Sequence[Listed]:
+        """Return all issuers and how it stands with their keys."""
+        return [self._listed(each) for each in await self.all()]
+
+    async def show(self, name: IssuerName) -> Listed:
+        """Return an issuer; raise `NotFound` when there is none of this name."""
+        return self._listed(await self._named(name))
+
+    async def create(self, caller: Caller, issuer: Issuer) -> Listed:
+        """Believe another issuer from now on.
+
+        Raises `NotAllowed`, `InvalidInput`, or `AlreadyExists` for a name or URL that is taken; `Conflict` when
+        another one is asked about tokens already.
+        """
+        _require_full(caller)
+        checked_name("issuer", issuer.name)
+        issuer = checked(issuer)
+        if issuer.client_secret == KEPT:
+            raise InvalidInput("client_secret must be the secret itself: there is none to keep")
+        _check_taken(issuer, others=await self.all())
+        await self._registry.issuers.create(issuer, caller.user)
+        return self._listed(issuer)
+
+    async def update(self, caller: Caller, issuer: Issuer) -> Listed:
+        """Replace what was set of an issuer; a client_secret of `***` stays what it is. Its tokens are looked at anew.
+
+        Raises as `create` does, `NotFound`, and `Conflict` for one of the settings.
+        """
+        _require_full(caller)
+        before = await self._own(issuer.name)
+        if issuer.client_secret == KEPT:
+            issuer = replace(issuer, client_secret=before.client_secret)
+        issuer = checked(issuer)
+        _check_taken(issuer, others=[each for each in await self.all() if each.name != issuer.name])
+        await self._registry.issuers.update(issuer.name, issuer)
+        return self._listed(issuer)
+
+    async def delete(self, caller: Caller, name: IssuerName) -> None:
+        """Believe an issuer no more, at once; bindings to it stay. Raises `NotFound`, or `Conflict` as `update`."""
+        _require_full(caller)
+        await self._own(name)
+        await self._registry.issuers.delete(name)
+
+    async def warn_of_shadowed(self) -> None:
+        """Say in the log which issuers do not count, because one of the settings has their name or URL."""
+        counting = {each.name for each in await self.all()} - {each.name for each in self._given}
+        for each in await self._registry.issuers.all():
+            if each.name not in counting:
+                await logger.awarning("issuer.shadowed", issuer=each.name, by="issuers_file")
+
+    def _listed(self, issuer: Issuer) -> Listed:
+        source = SETTINGS if any(each.name == issuer.name for each in self._given) else REGISTRY
+        return Listed(issuer, source, self._keys.state(issuer))
+
+    async def _named(self, name: IssuerName) -> Issuer:
+        found = next((each for each in await self.all() if each.name == name), None)
+        if found is None:
+            raise NotFound("Issuer doesn't exist")
+        return found
+
+    async def _own(self, name: IssuerName) -> Issuer:
+        """Return one that was set, also one that does not count for now."""
+        if any(each.name == name for each in self._given):
+            raise Conflict(f"Issuer {name} is one of the service's settings (issuers_file), and is changed there")
+        found = next((each for each in await self._registry.issuers.all() if each.name == name), None)
+        if found is None:
+            raise NotFound("Issuer doesn't exist")
+        return found
+
+
+def _check_taken(issuer: Issuer, others: Collection[Issuer]) -> None:
+    if any(each.name == issuer.name or each.url == issuer.url for each in others):
+        raise AlreadyExists("Issuer already exists")
+    asked = next((each for each in others if each.introspect != "never"), None)
+    if issuer.introspect != "never" and asked is not None:
+        raise Conflict(f"Issuer {asked.name} is asked about tokens already, and there can be one that is")
+
+
+def _require_full(caller: Caller) -> None:
+    """Raise `NotAllowed` unless the caller is a service_admin: whom to believe decides who anybody is (17.3, U3)."""
+    if not caller.full_view:
+        raise NotAllowed

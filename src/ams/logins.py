@@ -1,1 +1,177 @@
-"""Logins by tokens of issuers: from a token to the user it is bound to, who may be made at the first login."""
+"""Logins by tokens of issuers: from a token to the user it is bound to, who may be made at the first login.
+
+On the way of every request that shows such a token: for one that was seen before, nothing here waits for anything.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import structlog
+
+from ams.audit.event import DONE, AuditEvent
+from ams.audit.trail import Trail
+from ams.clock import Clock
+from ams.context import REQUEST
+from ams.errors import AlreadyExists, TokenRefused
+from ams.identity.issuer import Issuer, Verified
+from ams.identity.mapping import roles_of
+from ams.identity.verifier import IssuerSource, Verifier
+from ams.names import IssuerName, ProjectId, UserName, new_uuid
+from ams.outgoing.sharing import Shared
+from ams.registry.records import Login, Principal, UserDetails
+from ams.registry.registry import Registry
+
+SERVICE = "ams"
+MADE, ROLES = "logins:create", "logins:roles"
+"""Actions in the audit log: a user was made at the first login; a login changed its user's roles."""
+REMEMBERED = 10_000
+"""Tokens that are known to have been looked at; one that is not is looked at again, which changes nothing."""
+_LONGEST_PREFIX = 200
+
+Roles = dict[ProjectId, tuple[str, ...]]
+
+logger = structlog.get_logger("ams.logins")
+
+
+class _Seen(NamedTuple):
+    """What came of a token, as long as both halves are what they were."""
+
+    verified: Verified
+    bound: Principal
+    login: Principal
+
+
+class Logins:
+    """Finds out whom the tokens of issuers stand for."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        issuers: IssuerSource,
+        verifier: Verifier,
+        trail: Trail,
+        clock: Clock,
+        address: Callable[[], str],
+    ) -> None:
+        """`address` is where the request at hand comes from, for the audit log."""
+        self._registry = registry
+        self._issuers = issuers
+        self._verifier = verifier
+        self._trail = trail
+        self._clock = clock
+        self._address = address
+        self._seen: dict[int, _Seen] = {}
+        self._first_logins: Shared[tuple[str, str], Principal] = Shared()
+
+    async def principal(self, token: str) -> Principal:
+        """Return whom a token stands for; raise `TokenRefused` when it is not to be believed, or stands for nobody."""
+        verified = await self._verifier.verify(token)
+        found = await self._registry.bindings.principal(verified.url, verified.subject)
+        # The verifier remembers what it made of a token, so the same object is the same token: no need to look again.
+        seen = self._seen.get(id(verified))
+        if seen is not None and seen.verified is not verified:
+            seen = None
+        if found is None:
+            return self._noted(verified, await self._at_first_login(verified))
+        bound, by_login = found
+        if seen is not None and seen.bound is bound:
+            return seen.login
+        if seen is None and by_login:
+            bound = await self._followed(verified, bound)
+        return self._noted(verified, bound)
+
+    async def close(self) -> None:
+        """Begin nothing more."""
+        await self._first_logins.close()
+
+    def _noted(self, verified: Verified, bound: Principal) -> Principal:
+        login = Login(verified.issuer, None, verified.expires_on)
+        made = Principal(bound.id, bound.name, bound.service_roles, bound.project_roles, login)
+        self._seen.pop(id(verified), None)
+        if len(self._seen) >= REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        self._seen[id(verified)] = _Seen(verified, bound, made)
+        return made
+
+    async def _at_first_login(self, verified: Verified) -> Principal:
+        issuer = await self._issuers.by_url(verified.url)
+        if issuer is None or not issuer.create_users:
+            raise _not_bound(verified)
+        identity = verified.url, verified.subject
+        return await self._first_logins.result(identity, lambda: self._made(issuer, verified))
+
+    async def _made(self, issuer: Issuer, verified: Verified) -> Principal:
+        """Make the user of an identity; whoever of several nodes is the first to, all of them find it."""
+        roles = {project: given for project, given in (await self._roles(issuer, verified)).items() if given}
+        if not roles:
+            raise TokenRefused(f"No entitlement of the identity gives it a role here (issuer {issuer.name})")
+        name = _name(issuer.name, verified)
+        try:
+            await self._registry.bindings.first_login(name, _details(verified), roles, verified.url, verified.subject)
+        except AlreadyExists:
+            await logger.ainfo("login.user_exists", user=name, issuer=issuer.name)
+        else:
+            await self._record(MADE, name, f"first login by issuer {issuer.name}")
+        found = await self._registry.bindings.principal(verified.url, verified.subject)
+        if found is None:  # the user is there without its binding: that was taken away, and is not given back
+            raise _not_bound(verified)
+        return found[0]
+
+    async def _followed(self, verified: Verified, bound: Principal) -> Principal:
+        """Give a user who was made at the first login the roles that the entitlements of a new token say."""
+        issuer = await self._issuers.by_url(verified.url)
+        roles = await self._roles(issuer, verified) if issuer else {}
+        if not roles or not await self._registry.bindings.follow(bound.id, roles):
+            return bound
+        await self._record(ROLES, bound.name, f"entitlements of issuer {verified.issuer}")
+        found = await self._registry.bindings.principal(verified.url, verified.subject)
+        if found is None:
+            raise _not_bound(verified)
+        return found[0]
+
+    async def _roles(self, issuer: Issuer, verified: Verified) -> Roles:
+        """Return the roles that entitlements give in each project that rules name, as far as it is there."""
+        said: Mapping[str, frozenset[str]] = roles_of(issuer.roles, verified.entitlements)
+        found: Roles = {}
+        for name, roles in said.items():
+            project = await self._registry.projects.find(name)
+            if project is not None:
+                found[project.id] = tuple(sorted(roles))
+        return found
+
+    async def _record(self, action: str, user: UserName, reason: str) -> None:
+        await self._trail.record(
+            AuditEvent(
+                id=new_uuid(),
+                at=self._clock.wall(),
+                service=SERVICE,
+                action=action,
+                resource=f"/users/{user}",
+                actor=user,
+                address=self._address(),
+                code=200,
+                result=DONE,
+                reason=reason,
+                request=REQUEST.get().decode("latin-1"),
+            )
+        )
+
+
+def _not_bound(verified: Verified) -> TokenRefused:
+    return TokenRefused(f"The identity is not bound to a user (issuer {verified.issuer})")
+
+
+def _name(issuer: IssuerName, verified: Verified) -> UserName:
+    """Return the name of a user made at the first login: the same on every node, and nobody else's."""
+    digest = hashlib.sha256(f"{verified.url}\0{verified.subject}".encode("utf-8", "surrogatepass")).hexdigest()
+    return UserName(f"{issuer[:_LONGEST_PREFIX]}-{digest[:16]}")
+
+
+def _details(verified: Verified) -> UserDetails:
+    return UserDetails(
+        email=verified.email,
+        first_name=verified.first_name,
+        last_name=verified.last_name,
+        description=f"Made at the first login by issuer {verified.issuer}",
+    )

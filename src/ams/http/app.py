@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from ams.access.admission import Caller
-from ams.context import REQUEST
+from ams.context import REQUEST, SCOPE
 from ams.errors import Overloaded
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer
 from ams.http.auditing import Auditor
@@ -59,6 +59,7 @@ class App:
             return
         request_id = self._request_id(scope["headers"])
         REQUEST.set(request_id)
+        SCOPE.set(scope)
         try:
             coming = self._fast.answer(scope, receive)
             if coming is not None:

@@ -3,12 +3,15 @@
 from ams.about import About
 from ams.access.admission import Admission
 from ams.audit.records import AuditRecords
+from ams.bindings import Bindings
 from ams.dead_letters import DeadLetters
 from ams.delivering import Deliverer
 from ams.doctor import Doctor
 from ams.http.routes.audit import AuditRoutes
+from ams.http.routes.bindings import BindingRoutes
 from ams.http.routes.dead_letters import DeadLetterRoutes
 from ams.http.routes.doctor import DoctorRoutes
+from ams.http.routes.issuers import IssuerRoutes
 from ams.http.routes.members import MemberRoutes
 from ams.http.routes.metrics import MetricsRoutes
 from ams.http.routes.offsets import OffsetRoutes
@@ -27,6 +30,7 @@ from ams.http.routes.tokens import TokenRoutes
 from ams.http.routes.topics import TopicRoutes
 from ams.http.routes.users import UserRoutes
 from ams.http.routing import Row
+from ams.issuers import Issuers
 from ams.leasing import Leasing
 from ams.members import Members
 from ams.metrics import Metrics
@@ -70,6 +74,8 @@ def rows(
     deliverer: Deliverer,
     watcher: PushWatcher,
     dead_letters: DeadLetters,
+    bindings: Bindings,
+    issuers: Issuers,
     about: About,
     metrics: Metrics,
     usage: Usage,
@@ -81,6 +87,9 @@ def rows(
         *MetricsRoutes(metrics, usage).rows(),
         *UserRoutes(users, admission).rows(),
         *TokenRoutes(tokens).rows(),
+        *BindingRoutes(bindings).rows(),
+        *IssuerRoutes(issuers).rows(),
+        *UserRoutes(users).rows(),
         *RegistrationRoutes(registrations).rows(),
         *MemberRoutes(members).rows(),
         *OffsetRoutes(seeker).rows(),

@@ -1,0 +1,186 @@
+"""OpenID Connect issuers over HTTP (docs/reference/openid-connect.md)."""
+
+from collections.abc import Sequence
+from typing import get_args
+
+import msgspec
+
+from ams import issuers
+from ams.clock import resource_date
+from ams.errors import InvalidInput
+from ams.http.routes import answers
+from ams.http.routes.bodies import bad_request
+from ams.http.routing import Call, Row
+from ams.http.wire import Reader, Shape
+from ams.identity import issuer
+from ams.identity.keys import KeysState
+from ams.names import IssuerName
+
+
+class RoleRuleBody(Shape):
+    """Roles in a project for who has an entitlement."""
+
+    entitlement: str | None = None
+    project: str | None = None
+    roles: list[str] | None = None
+
+
+class IssuerBody(Shape):
+    """What is set of an issuer, all of it; what is not said is as for an issuer that never said it."""
+
+    url: str | None = None
+    audiences: list[str] | None = None
+    clients: list[str] | None = None
+    jwks_url: str | None = None
+    introspect: str | None = None
+    introspection_url: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    create_users: bool | None = None
+    entitlement_claims: list[str] | None = None
+    roles: list[RoleRuleBody] | None = None
+
+
+class RoleRule(msgspec.Struct):
+    """Roles in a project for who has an entitlement."""
+
+    entitlement: str
+    project: str
+    roles: Sequence[str]
+
+
+class IssuerKeys(msgspec.Struct, omit_defaults=True):
+    """How it stands with an issuer's keys on the node that answers."""
+
+    ids: Sequence[str]
+    fetched_on: str = ""
+    failure: str = ""
+
+
+class Issuer(msgspec.Struct):
+    """An issuer; its secret is shown as `***`."""
+
+    name: str
+    source: str
+    url: str
+    audiences: Sequence[str]
+    clients: Sequence[str]
+    jwks_url: str
+    introspect: str
+    introspection_url: str
+    client_id: str
+    client_secret: str
+    create_users: bool
+    entitlement_claims: Sequence[str]
+    roles: Sequence[RoleRule]
+    keys: IssuerKeys
+
+
+class Issuers(msgspec.Struct):
+    """All issuers, those of the settings first."""
+
+    issuers: Sequence[Issuer]
+
+
+_issuer = Reader(IssuerBody, bad_request)
+
+
+class IssuerRoutes:
+    """The room of issuers."""
+
+    def __init__(self, issuers: issuers.Issuers) -> None:
+        self._issuers = issuers
+
+    def rows(self) -> list[Row]:
+        """Return the routes of this room."""
+        one = "/issuers/{issuer}"
+        return [
+            Row("GET", "/issuers", "issuers:list", self.list, answers=Issuers),
+            Row("GET", one, "issuers:show", self.show, answers=Issuer),
+            Row("POST", one, "issuers:create", self.create, IssuerBody, Issuer),
+            Row("PUT", one, "issuers:update", self.update, IssuerBody, Issuer),
+            Row("DELETE", one, "issuers:delete", self.delete),
+        ]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer all issuers."""
+        return answers.encode(Issuers(await answers.each(await self._issuers.list(), _shown)))
+
+    async def show(self, call: Call) -> bytes:
+        """Answer an issuer."""
+        return answers.encode(_shown(await self._issuers.show(_name(call))))
+
+    async def create(self, call: Call) -> bytes:
+        """Believe the tokens of another issuer."""
+        said = _read(_name(call), await call.body())
+        return answers.encode(_shown(await self._issuers.create(call.caller, said)))
+
+    async def update(self, call: Call) -> bytes:
+        """Replace what is set of an issuer."""
+        said = _read(_name(call), await call.body())
+        return answers.encode(_shown(await self._issuers.update(call.caller, said)))
+
+    async def delete(self, call: Call) -> bytes:
+        """Believe the tokens of an issuer no more."""
+        await self._issuers.delete(call.caller, _name(call))
+        return answers.EMPTY
+
+
+def _name(call: Call) -> IssuerName:
+    return IssuerName(call.names["issuer"])
+
+
+def _read(name: IssuerName, body: bytes) -> issuer.Issuer:
+    said = _issuer.read(body)
+    claims = issuer.ENTITLEMENT_CLAIMS if said.entitlement_claims is None else tuple(said.entitlement_claims)
+    return issuer.Issuer(
+        name=name,
+        url=said.url or "",
+        audiences=tuple(said.audiences or ()),
+        clients=tuple(said.clients or ()),
+        jwks_url=said.jwks_url or "",
+        introspect=_introspect(said.introspect or "never"),
+        introspection_url=said.introspection_url or "",
+        client_id=said.client_id or "",
+        client_secret=said.client_secret or "",
+        create_users=bool(said.create_users),
+        entitlement_claims=claims,
+        roles=tuple(map(_rule, said.roles or ())),
+    )
+
+
+def _introspect(text: str) -> issuer.Introspect:
+    for each in get_args(issuer.Introspect):
+        if each == text:
+            found: issuer.Introspect = each
+            return found
+    raise InvalidInput(f"introspect is one of {', '.join(get_args(issuer.Introspect))}")
+
+
+def _rule(body: RoleRuleBody) -> issuer.RoleRule:
+    return issuer.RoleRule(body.entitlement or "", body.project or "", tuple(body.roles or ()))
+
+
+def _shown(listed: issuers.Listed) -> Issuer:
+    each = listed.issuer
+    return Issuer(
+        name=each.name,
+        source=listed.source,
+        url=each.url,
+        audiences=each.audiences,
+        clients=each.clients,
+        jwks_url=each.jwks_url,
+        introspect=each.introspect,
+        introspection_url=each.introspection_url,
+        client_id=each.client_id,
+        client_secret=issuers.KEPT if each.client_secret else "",
+        create_users=each.create_users,
+        entitlement_claims=each.entitlement_claims,
+        roles=[RoleRule(rule.entitlement, rule.project, rule.roles) for rule in each.roles],
+        keys=_keys(listed.keys),
+    )
+
+
+def _keys(state: KeysState) -> IssuerKeys:
+    fetched_on = resource_date(state.fetched_on) if state.fetched_on is not None else ""
+    return IssuerKeys(state.ids, fetched_on, state.failure)

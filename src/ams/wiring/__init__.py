@@ -17,6 +17,7 @@ from ams.settings import Settings
 from ams.token_uses import TokenUses
 from ams.wiring.assembly import Service, assemble
 from ams.wiring.engines import open_engines
+from ams.wiring.identity import trusted_by
 from ams.wiring.patience import Tell
 from ams.wiring.push import reach_of
 from ams.wiring.starting import put_in_order
@@ -37,10 +38,10 @@ async def service(
     What is on other machines and does not answer is waited for; `tell` is told what for. Raises `Unusable` with one
     line when a setting, the folder or what is in it cannot be used.
     """
-    roles, reach = role_table(settings.roles_file), reach_of(settings)
+    roles, reach, trusted = role_table(settings.roles_file), reach_of(settings), trusted_by(settings)
     async with open_engines(settings, clock or SystemClock(), files or Disk(), tell) as engines:
         await put_in_order(settings, engines)
-        made = assemble(settings, engines, roles, reach)
+        made = assemble(settings, engines, roles, reach, trusted)
         async with (
             _in_background(made.trail),
             _in_background(made.failed_logins),
@@ -48,6 +49,7 @@ async def service(
             _in_background(made.counting),
             _in_background(made.losses),
             made.push.running(),
+            made.identity.running(),
         ):
             try:
                 yield made

@@ -9,6 +9,7 @@ from ams.access.role_table import RoleTable
 from ams.attempts import Attempts
 from ams.audit.logins import FailedLogins
 from ams.audit.trail import FileTrail
+from ams.bindings import Bindings
 from ams.clock import Clock, Milliseconds
 from ams.counting import Counting
 from ams.counts import Counts
@@ -44,13 +45,12 @@ from ams.seeking import Seeker
 from ams.service_doctor import ALONE, Remedies, ServiceDoctor, shared
 from ams.settings import Settings
 from ams.subscriptions import Subscriptions
-from ams.token_uses import TokenUses
-from ams.tokens import Tokens
 from ams.topics import Topics
 from ams.usage import Usage
 from ams.users import Users
 from ams.validators import Validators
 from ams.wiring.engines import Engines
+from ams.wiring.identity import Identity, Trusted, identity_of
 from ams.wiring.push import Push, Reach, push_of
 
 
@@ -72,9 +72,9 @@ class Service:
     losses: LossTotal
     counts: Counts
     push: Push
+    identity: Identity
     trail: FileTrail
     failed_logins: FailedLogins
-    token_uses: TokenUses
     api: App
     app: CrossOrigin
     """The API as browsers may use it too."""
@@ -85,20 +85,22 @@ class Service:
         return self.log.away or self.registry.away
 
 
-def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None) -> Service:
+def assemble(
+    settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted
+) -> Service:
     """Make the service; `reach` is None while push is disabled."""
     registry, log, cursors = engines.registry, engines.log, engines.cursors
     counts = Counts(engines.clock)
     counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
-    token_uses = TokenUses(registry.named_tokens)
+    trail = FileTrail(engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days)
+    proxies = networks(settings.trusted_proxies, "trusted_proxies")
+    identity = identity_of(settings, trusted, engines, trail, proxies)
     admission = Admission(
         registry,
         service_token=settings.service_token,
         per_resource_auth=settings.per_resource_auth,
         permissions=roles.permissions,
-        note_use=token_uses.note,
-        show_tokens=settings.show_tokens,
-        clock=engines.clock,
+        logins=identity.logins,
     )
     validators = Validators(registry)
     publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts)
@@ -112,15 +114,13 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
     push = push_of(settings, engines, deliverer, counts, reach)
-    table = _table(settings, engines, admission, roles, counting, deliverer, schemas, losses, push)
-    trail = FileTrail(engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days)
+    table = _table(settings, engines, admission, roles, counting, deliverer, schemas, losses, push, identity)
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
-    proxies = networks(settings.trusted_proxies, "trusted_proxies")
     api = App(gate, bodies, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,
-        losses, counts, push, trail, logins, token_uses, api, app,
+        losses, counts, push, identity, trail, logins, api, app,
     )  # fmt: skip
 
 
@@ -134,6 +134,7 @@ def _table(
     schemas: Schemas,
     losses: LossTotal,
     push: Push,
+    identity: Identity,
 ) -> list[Row]:
     """Make the use cases behind all routes but the hot ones."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
@@ -141,7 +142,6 @@ def _table(
     pushing, leasing = push.pushing, push.leasing
     watcher = PushWatcher(registry, log, cursors, pushing, leasing)
     return rows(
-        admission=admission,
         audit=registry.audit,
         projects=Projects(registry, log, cursors, changed=pushing.settle),
         members=Members(registry),
@@ -149,7 +149,6 @@ def _table(
         subscriptions=Subscriptions(registry, log, cursors, pushing, deleted=deliverer.wake),
         schemas=schemas,
         users=Users(registry, roles.roles),
-        tokens=Tokens(registry, clock),
         registrations=Registrations(registry),
         seeker=Seeker(registry, log, cursors, moved=deliverer.wake),
         pushing=pushing,
@@ -158,6 +157,8 @@ def _table(
         deliverer=deliverer,
         watcher=watcher,
         dead_letters=push.dead_letters,
+        bindings=Bindings(registry),
+        issuers=identity.issuers,
         about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
         reader=RangeReader(registry, log, settings.max_read_messages),
         retention=retention,

@@ -89,7 +89,6 @@ def rows(
         *TokenRoutes(tokens).rows(),
         *BindingRoutes(bindings).rows(),
         *IssuerRoutes(issuers).rows(),
-        *UserRoutes(users).rows(),
         *RegistrationRoutes(registrations).rows(),
         *MemberRoutes(members).rows(),
         *OffsetRoutes(seeker).rows(),

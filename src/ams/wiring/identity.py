@@ -1,0 +1,88 @@
+"""Identity, assembled: which issuers are believed, how they are asked, and who logs in by their tokens."""
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ams.audit.trail import Trail
+from ams.context import SCOPE
+from ams.database.cache import Cache
+from ams.database.invalidation import ISSUERS
+from ams.http.addresses import client_address
+from ams.identity.discovery import Discovery
+from ams.identity.file import read_issuers
+from ams.identity.introspection import Introspection
+from ams.identity.issuer import Issuer, Verified
+from ams.identity.keys import Keys
+from ams.identity.verifier import Verifier
+from ams.issuers import Issuers
+from ams.logins import Logins
+from ams.outgoing.fetching import Fetcher
+from ams.outgoing.guard import Guard, Network, networks, trust
+from ams.settings import Settings
+from ams.wiring.engines import Engines
+
+ANSWER_SECONDS = 5.0
+"""Most that an issuer may take for an answer; who shows its token waits for it."""
+ANSWER_BYTES = 2**20
+"""Most that an answer may have."""
+TOKENS = 50_000
+"""Tokens that are remembered as verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """What of identity can be made before anything is opened, so that bad settings stop a start at once."""
+
+    issuers: tuple[Issuer, ...]
+    """Those of the settings."""
+    fetcher: Fetcher
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What identity is made of."""
+
+    issuers: Issuers
+    logins: Logins
+    keys: Keys
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Say which issuers do not count, and let go of what is asked of others when the block ends."""
+        try:
+            await self.issuers.warn_of_shadowed()
+            yield
+        finally:
+            await self.logins.close()
+            await self.keys.close()
+
+
+def trusted_by(settings: Settings) -> Trusted:
+    """Return whom the settings trust; raise `Unusable` with one line for what cannot be."""
+    guard = Guard(networks(settings.issuers_allow, "issuers_allow"))
+    tls = trust(settings.issuers_ca_file, "issuers_ca_file")
+    issuers = read_issuers(settings.issuers_file) if settings.issuers_file else ()
+    return Trusted(issuers, Fetcher(guard, ANSWER_SECONDS, ANSWER_BYTES, tls))
+
+
+def identity_of(
+    settings: Settings, trusted: Trusted, engines: Engines, trail: Trail, proxies: Sequence[Network]
+) -> Identity:
+    """Assemble identity. What issuers said last is in the data folder; a change of theirs forgets what was verified."""
+    registry, clock, fetcher = engines.registry, engines.clock, trusted.fetcher
+    discovery = Discovery(fetcher, clock)
+    keys = Keys(fetcher, engines.folder.issuers, clock)
+    issuers = Issuers(registry, trusted.issuers, keys)
+    verified: Cache[bytes, Verified] = registry.invalidations.new_cache(TOKENS)
+    registry.invalidations.on(ISSUERS, lambda: verified.forget_where(lambda _token, _verified: True))
+    introspection = Introspection(fetcher, discovery, clock)
+    verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, verified)
+    return Identity(issuers, Logins(registry, issuers, verifier, trail, clock, partial(_address, proxies)), keys)
+
+
+def _address(proxies: Sequence[Network]) -> str:
+    """Return where the request at hand comes from."""
+    scope = SCOPE.get()
+    return client_address(scope, proxies) if scope is not None else ""

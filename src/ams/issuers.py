@@ -51,7 +51,7 @@ class Issuers:
 
     async def of_opaque(self) -> Issuer | None:
         """Return the issuer that is asked about tokens which do not say whose they are; None when there is none."""
-        return next((each for each in await self.all() if each.introspect != "never"), None)
+        return next((each for each in await self.all() if each.takes_opaque), None)
 
     async def list(self) -> Sequence[Listed]:
         """Return all issuers and how it stands with their keys."""
@@ -88,13 +88,15 @@ class Issuers:
         issuer = checked(issuer)
         _check_taken(issuer, others=[each for each in await self.all() if each.name != issuer.name])
         await self._registry.issuers.update(issuer.name, issuer)
+        self._keys.forget(before)
         return self._listed(issuer)
 
     async def delete(self, caller: Caller, name: IssuerName) -> None:
         """Believe an issuer no more, at once; bindings to it stay. Raises `NotFound`, or `Conflict` as `update`."""
         _require_full(caller)
-        await self._own(name)
+        before = await self._own(name)
         await self._registry.issuers.delete(name)
+        self._keys.forget(before)
 
     async def warn_of_shadowed(self) -> None:
         """Say in the log which issuers do not count, because one of the settings has their name or URL."""
@@ -126,8 +128,8 @@ class Issuers:
 def _check_taken(issuer: Issuer, others: Collection[Issuer]) -> None:
     if any(each.name == issuer.name or each.url == issuer.url for each in others):
         raise AlreadyExists("Issuer already exists")
-    asked = next((each for each in others if each.introspect != "never"), None)
-    if issuer.introspect != "never" and asked is not None:
+    asked = next((each for each in others if each.takes_opaque), None)
+    if issuer.takes_opaque and asked is not None:
         raise Conflict(f"Issuer {asked.name} is asked about tokens already, and there can be one that is")
 
 

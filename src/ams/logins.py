@@ -13,11 +13,11 @@ from ams.audit.event import DONE, AuditEvent
 from ams.audit.trail import Trail
 from ams.clock import Clock
 from ams.context import REQUEST
-from ams.errors import AlreadyExists, TokenRefused
+from ams.errors import AlreadyExists, NotFound, TokenRefused
 from ams.identity.issuer import Issuer, Verified
 from ams.identity.mapping import roles_of
 from ams.identity.verifier import IssuerSource, Verifier
-from ams.names import IssuerName, ProjectId, UserName, new_uuid
+from ams.names import IssuerName, ProjectId, UserId, UserName, new_uuid
 from ams.outgoing.sharing import Shared
 from ams.registry.records import Login, Principal, UserDetails
 from ams.registry.registry import Registry
@@ -27,7 +27,6 @@ MADE, ROLES = "logins:create", "logins:roles"
 """Actions in the audit log: a user was made at the first login; a login changed its user's roles."""
 REMEMBERED = 10_000
 """Tokens that are known to have been looked at; one that is not is looked at again, which changes nothing."""
-_LONGEST_PREFIX = 200
 
 Roles = dict[ProjectId, tuple[str, ...]]
 
@@ -109,8 +108,8 @@ class Logins:
         name = _name(issuer.name, verified)
         try:
             await self._registry.bindings.first_login(name, _details(verified), roles, verified.url, verified.subject)
-        except AlreadyExists:
-            await logger.ainfo("login.user_exists", user=name, issuer=issuer.name)
+        except (AlreadyExists, NotFound) as error:  # another was quicker; or a project went meanwhile
+            await logger.ainfo("login.not_made", user=name, issuer=issuer.name, reason=error.message)
         else:
             await self._record(MADE, name, f"first login by issuer {issuer.name}")
         found = await self._registry.bindings.principal(verified.url, verified.subject)
@@ -120,15 +119,21 @@ class Logins:
 
     async def _followed(self, verified: Verified, bound: Principal) -> Principal:
         """Give a user who was made at the first login the roles that the entitlements of a new token say."""
-        issuer = await self._issuers.by_url(verified.url)
-        roles = await self._roles(issuer, verified) if issuer else {}
-        if not roles or not await self._registry.bindings.follow(bound.id, roles):
+        if not await self._follow(verified, bound.id):
             return bound
         await self._record(ROLES, bound.name, f"entitlements of issuer {verified.issuer}")
         found = await self._registry.bindings.principal(verified.url, verified.subject)
         if found is None:
             raise _not_bound(verified)
         return found[0]
+
+    async def _follow(self, verified: Verified, user: UserId) -> bool:
+        issuer = await self._issuers.by_url(verified.url)
+        roles = await self._roles(issuer, verified) if issuer else {}
+        try:
+            return bool(roles) and await self._registry.bindings.follow(user, roles)
+        except NotFound:  # the user, or a project, went meanwhile
+            return False
 
     async def _roles(self, issuer: Issuer, verified: Verified) -> Roles:
         """Return the roles that entitlements give in each project that rules name, as far as it is there."""
@@ -165,7 +170,7 @@ def _not_bound(verified: Verified) -> TokenRefused:
 def _name(issuer: IssuerName, verified: Verified) -> UserName:
     """Return the name of a user made at the first login: the same on every node, and nobody else's."""
     digest = hashlib.sha256(f"{verified.url}\0{verified.subject}".encode("utf-8", "surrogatepass")).hexdigest()
-    return UserName(f"{issuer[:_LONGEST_PREFIX]}-{digest[:16]}")
+    return UserName(f"{issuer}-{digest[:16]}")
 
 
 def _details(verified: Verified) -> UserDetails:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 from ams.audit.records import AuditRecords
 from ams.clock import Clock, SystemClock
 from ams.database.database import Database
+from ams.database.invalidation import Invalidations
 from ams.database.opening import opened
 from ams.errors import RegistryUnavailable
 from ams.export_format import Line
@@ -86,6 +87,11 @@ class Registry:
             url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, on_full=on_full
         )
         return cls(database, secrets, clock or SystemClock(), cache_size)
+
+    @property
+    def invalidations(self) -> Invalidations:
+        """Through which others forget what they made of the registry's records."""
+        return self._database.invalidations
 
     @property
     def away(self) -> str | None:

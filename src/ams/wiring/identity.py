@@ -10,12 +10,13 @@ from ams.context import SCOPE
 from ams.database.cache import Cache
 from ams.database.invalidation import ISSUERS
 from ams.http.addresses import client_address
+from ams.errors import AmsError
 from ams.identity.discovery import Discovery
 from ams.identity.file import read_issuers
 from ams.identity.introspection import Introspection
-from ams.identity.issuer import Issuer, Verified
+from ams.identity.issuer import Issuer
 from ams.identity.keys import Keys
-from ams.identity.verifier import Verifier
+from ams.identity.verifier import Remembered, Verifier
 from ams.issuers import Issuers
 from ams.logins import Logins
 from ams.outgoing.fetching import Fetcher
@@ -46,17 +47,20 @@ class Identity:
 
     issuers: Issuers
     logins: Logins
+    verifier: Verifier
+    introspection: Introspection
     keys: Keys
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Say which issuers do not count, and let go of what is asked of others when the block ends."""
-        try:
+        with contextlib.suppress(AmsError):  # a registry that does not answer now has others say so
             await self.issuers.warn_of_shadowed()
+        try:
             yield
         finally:
-            await self.logins.close()
-            await self.keys.close()
+            for each in (self.logins, self.verifier, self.introspection, self.keys):
+                await each.close()
 
 
 def trusted_by(settings: Settings) -> Trusted:
@@ -73,13 +77,14 @@ def identity_of(
     """Assemble identity. What issuers said last is in the data folder; a change of theirs forgets what was verified."""
     registry, clock, fetcher = engines.registry, engines.clock, trusted.fetcher
     discovery = Discovery(fetcher, clock)
-    keys = Keys(fetcher, engines.folder.issuers, clock)
-    issuers = Issuers(registry, trusted.issuers, keys)
-    verified: Cache[bytes, Verified] = registry.invalidations.new_cache(TOKENS)
-    registry.invalidations.on(ISSUERS, lambda: verified.forget_where(lambda _token, _verified: True))
+    keys = Keys(fetcher, engines.folder.issuers, clock, discovery)
     introspection = Introspection(fetcher, discovery, clock)
-    verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, verified)
-    return Identity(issuers, Logins(registry, issuers, verifier, trail, clock, partial(_address, proxies)), keys)
+    issuers = Issuers(registry, trusted.issuers, keys)
+    remembered: Cache[bytes, Remembered] = registry.invalidations.new_cache(TOKENS)
+    verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, remembered)
+    registry.invalidations.on(ISSUERS, verifier.forget)
+    logins = Logins(registry, issuers, verifier, trail, clock, partial(_address, proxies))
+    return Identity(issuers, logins, verifier, introspection, keys)
 
 
 def _address(proxies: Sequence[Network]) -> str:

@@ -1,0 +1,251 @@
+"""Logins: whom tokens of an issuer stand for, who is made at the first one, and whose roles follow."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from ams.audit.event import AuditEvent
+from ams.clock import ManualClock
+from ams.database.cache import Cache
+from ams.errors import TokenRefused
+from ams.identity.issuer import Issuer, RoleRule
+from ams.identity.verifier import Verifier
+from ams.logins import Logins
+from ams.names import BindingName, ProjectId, ProjectName, UserName
+from ams.registry.records import Principal, User
+from ams.registry.registry import Registry
+from tests.identity.signing import ISSUER, NOW, SAID, public_key, signed
+from tests.support.administration import make_project, make_user, open_registry
+
+GROUP = "urn:mace:egi.eu:group:monitoring.egi.eu"
+RULES = (
+    RoleRule(f"{GROUP}:role=publisher", "P", ("publisher",)),
+    RoleRule(f"{GROUP}:role=reader", "P", ("consumer",)),
+    RoleRule(f"{GROUP}:role=reader", "Q", ("consumer",)),
+    RoleRule(f"{GROUP}:role=manager", "NOT-THERE", ("project_admin",)),
+)
+CREATING = replace(ISSUER, create_users=True, roles=RULES)
+
+
+@dataclass
+class House:
+    """Logins over a registry, an issuer with a real key, and a trail that can be read."""
+
+    registry: Registry
+    issuer: Issuer = ISSUER
+    clock: ManualClock = field(default_factory=ManualClock)
+    events: list[AuditEvent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        verifier = Verifier(self, self, self, self.clock, 30, Cache(100))
+        self.logins = Logins(self.registry, self, verifier, self, self.clock, lambda: "192.0.2.1")
+
+    async def by_url(self, url: str) -> Issuer | None:
+        return self.issuer if url == self.issuer.url else None
+
+    async def of_opaque(self) -> Issuer | None:
+        return None
+
+    async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:
+        return public_key()
+
+    def generation(self, issuer: Issuer) -> int:
+        return 1
+
+    async def ask(self, issuer: Issuer, token: str) -> Mapping[str, Any] | None:
+        raise AssertionError
+
+    async def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
+
+    async def login(self, *roles: str, **claims: object) -> Principal:
+        return await self.logins.principal(token(*roles, **claims))
+
+    async def bind(self, user: User, subject: str = "alice") -> None:
+        name = BindingName("work")
+        await self.registry.bindings.create(user.id, name, self.issuer.url, subject, created_by=None)
+
+
+def token(*roles: str, **claims: object) -> str:
+    return signed({**SAID, "entitlements": [f"{GROUP}:role={role}" for role in roles], **claims})
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with open_registry(tmp_path) as registry:
+        house = House(registry)
+        yield house
+        await house.logins.close()
+
+
+@pytest.fixture
+async def creating(house: House) -> House:
+    """A house whose issuer makes users."""
+    house.issuer = CREATING
+    for name in ("P", "Q"):
+        await make_project(house.registry, name)
+    return house
+
+
+async def memberships(house: House, principal: Principal) -> dict[str, tuple[str, ...]]:
+    user = await house.registry.users.by_id(principal.id)
+    assert user is not None
+    return {str(each.project): each.roles for each in user.memberships}
+
+
+async def project(house: House, name: str) -> ProjectId:
+    found = await house.registry.projects.find(ProjectName(name))
+    assert found is not None
+    return found.id
+
+
+async def test_a_bound_identity_logs_in_as_its_user(house: House) -> None:
+    alice = await make_user(house.registry, "alice", None, "metrics_viewer")
+    await house.bind(alice)
+
+    principal = await house.login()
+
+    assert (principal.id, principal.service_roles) == (alice.id, {"metrics_viewer"})
+    assert principal.login is not None
+    assert (principal.login.name, principal.login.token, principal.login.rights) == (ISSUER.name, None, None)
+    assert principal.login.expires_on is not None
+    assert principal.login.expires_on >= (NOW + 3600) * 1000
+    assert house.events == []
+
+
+async def test_a_token_that_was_seen_before_stands_for_the_very_same_principal(house: House) -> None:
+    await house.bind(await make_user(house.registry, "alice"))
+    shown = token()
+
+    assert await house.logins.principal(shown) is await house.logins.principal(shown)
+
+
+async def test_an_identity_that_is_bound_to_nobody_is_refused_with_the_issuers_name(house: House) -> None:
+    await house.bind(await make_user(house.registry, "alice"), subject="bert")
+
+    with pytest.raises(TokenRefused, match=r"^The identity is not bound to a user \(issuer egi\)$"):
+        await house.login()
+
+
+async def test_the_end_of_a_binding_or_of_its_user_ends_logins_at_once(house: House) -> None:
+    alice = await make_user(house.registry, "alice")
+    shown = token()
+    await house.bind(alice)
+    await house.logins.principal(shown)
+
+    assert await house.registry.bindings.delete(alice.id, BindingName("work"))
+    with pytest.raises(TokenRefused):
+        await house.logins.principal(shown)
+
+    await house.bind(alice)
+    assert (await house.logins.principal(shown)).id == alice.id
+    await house.registry.users.delete(alice.id)
+    with pytest.raises(TokenRefused):
+        await house.logins.principal(shown)
+
+
+async def test_roles_that_an_administrator_changes_count_for_the_next_request(house: House) -> None:
+    await make_project(house.registry)
+    alice = await make_user(house.registry, "alice")
+    await house.bind(alice)
+    shown = token()
+    await house.logins.principal(shown)
+
+    await house.registry.users.add_member(alice.id, await project(house, "P"), ("publisher",))
+
+    assert (await house.logins.principal(shown)).project_roles == {await project(house, "P"): {"publisher"}}
+
+
+async def test_the_first_login_makes_a_user_with_the_roles_that_entitlements_give(creating: House) -> None:
+    said = {"email": "a@site.example", "given_name": "Alice", "family_name": "Liddell"}
+
+    principal = await creating.login("publisher", "reader", **said)
+
+    assert principal.name.startswith("egi-")
+    assert len(principal.name) == len("egi-") + 16
+    assert await memberships(creating, principal) == {"P": ("consumer", "publisher"), "Q": ("consumer",)}
+    user = await creating.registry.users.by_id(principal.id)
+    assert user is not None
+    assert (user.email, user.first_name, user.last_name, user.service_roles) == (*said.values(), ())
+    (binding,) = await creating.registry.bindings.of(principal.id)
+    assert (binding.issuer, binding.subject, binding.by_login) == (ISSUER.url, "alice", True)
+    (event,) = creating.events
+    assert (event.action, event.actor, event.resource) == ("logins:create", principal.name, f"/users/{principal.name}")
+    assert (event.address, event.reason, event.code) == ("192.0.2.1", "first login by issuer egi", 200)
+
+
+async def test_nobody_is_made_without_a_role(creating: House) -> None:
+    for entitlements in ((), ("stranger",), ("manager",)):  # the last in a project that is not there
+        with pytest.raises(TokenRefused, match="No entitlement of the identity gives it a role here"):
+            await creating.login(*entitlements)
+
+    assert (await creating.registry.users.by_name(UserName("alice"))) is None
+    assert creating.events == []
+
+
+async def test_a_hundred_first_logins_at_once_make_one_user(creating: House) -> None:
+    shown = [token("reader", jti=str(number)) for number in range(100)]
+
+    found = await asyncio.gather(*map(creating.logins.principal, shown))
+
+    assert len({principal.id for principal in found}) == 1
+    assert [event.action for event in creating.events] == ["logins:create"]
+
+
+async def test_the_first_logins_of_two_nodes_make_one_user(creating: House) -> None:
+    other = House(creating.registry, CREATING)
+
+    found = await asyncio.gather(creating.login("reader"), other.login("reader"))
+
+    assert len({principal.id for principal in found}) == 1
+    assert len(creating.events + other.events) == 1
+
+
+async def test_a_user_without_its_binding_is_not_given_it_back(creating: House) -> None:
+    principal = await creating.login("reader")
+    (binding,) = await creating.registry.bindings.of(principal.id)
+    await creating.registry.bindings.delete(principal.id, binding.name)
+
+    with pytest.raises(TokenRefused, match="is not bound to a user"):
+        await creating.login("reader")
+
+
+async def test_each_new_token_sets_the_roles_in_the_projects_that_rules_name(creating: House) -> None:
+    await make_project(creating.registry, "OTHER")
+    principal = await creating.login("publisher", "reader")
+    await creating.registry.users.add_member(principal.id, await project(creating, "OTHER"), ("consumer",))
+
+    after = await creating.login("reader", jti="2")
+
+    assert after.id == principal.id
+    assert after.project_roles == {
+        await project(creating, name): frozenset({"consumer"}) for name in ("P", "Q", "OTHER")
+    }
+    assert [event.action for event in creating.events] == ["logins:create", "logins:roles"]
+    assert creating.events[-1].reason == "entitlements of issuer egi"
+    assert (await creating.login(jti="3")).project_roles == {await project(creating, "OTHER"): {"consumer"}}
+
+
+async def test_a_token_is_followed_once(creating: House) -> None:
+    shown = token("reader")
+    principal = await creating.logins.principal(shown)
+    place = await project(creating, "P")
+
+    assert await creating.registry.users.set_roles(principal.id, place, ("project_admin",))
+
+    assert (await creating.logins.principal(shown)).project_roles[place] == {"project_admin"}
+    assert (await creating.login("reader", jti="2")).project_roles[place] == {"consumer"}
+
+
+async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitlements_say(creating: House) -> None:
+    place = await project(creating, "P")
+    await creating.bind(await make_user(creating.registry, "alice", {place: ("project_admin",)}))
+
+    assert (await creating.login("reader")).project_roles == {place: {"project_admin"}}
+
+

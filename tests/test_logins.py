@@ -247,5 +247,3 @@ async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitleme
     await creating.bind(await make_user(creating.registry, "alice", {place: ("project_admin",)}))
 
     assert (await creating.login("reader")).project_roles == {place: {"project_admin"}}
-
-

@@ -3,7 +3,6 @@
 import base64
 import concurrent.futures
 import json
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -306,7 +305,9 @@ def test_bindings_may_be_seen_by_whom_they_bind_and_changed_by_administrators_on
     assert house.bearer(house.shown, path="/users/admin/bindings").status_code in (401, 403)
     assert house.bearer(house.shown, "DELETE", "/users/alice/bindings/work").status_code == 403
     assert house.bearer(house.shown, path="/issuers").status_code in (401, 403)
-    assert house.admin("POST", "/users/admin/bindings/w", {"issuer": house.egi.url, "subject": "alice"}).status_code == 409
+    assert (
+        house.admin("POST", "/users/admin/bindings/w", {"issuer": house.egi.url, "subject": "alice"}).status_code == 409
+    )
 
 
 def test_the_end_of_a_binding_or_a_user_ends_the_login_at_once(house: House) -> None:
@@ -373,7 +374,9 @@ def test_issuers_are_shown_without_their_secrets(house: House) -> None:
     assert site["roles"][0] == {"entitlement": f"{GROUP}:role=publisher", "project": "P", "roles": ["publisher"]}
     assert len(egi["keys"]["ids"]) == 2
     assert egi["keys"]["fetched_on"]
-    kept = house.done("PUT", "/issuers/site", {name: site[name] for name in site if name not in ("name", "source", "keys")})
+    kept = house.done(
+        "PUT", "/issuers/site", {name: site[name] for name in site if name not in ("name", "source", "keys")}
+    )
     assert kept["client_secret"] == "***"
     assert house.admin("PUT", "/issuers/egi", {"url": egi["url"], "audiences": ["ams"]}).status_code == 409
     assert house.admin("DELETE", "/issuers/egi").status_code == 409
@@ -381,7 +384,9 @@ def test_issuers_are_shown_without_their_secrets(house: House) -> None:
 
 
 def test_no_token_is_written_anywhere(house: House) -> None:
-    written = b"".join(path.read_bytes() for path in house.data.rglob("*") if path.is_file() and path.suffix != ".token")
+    written = b"".join(
+        path.read_bytes() for path in house.data.rglob("*") if path.is_file() and path.suffix != ".token"
+    )
 
     assert house.shown.encode() not in written
     assert house.own.encode() not in written

@@ -85,9 +85,7 @@ class Service:
         return self.log.away or self.registry.away
 
 
-def assemble(
-    settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted
-) -> Service:
+def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted) -> Service:
     """Make the service; `reach` is None while push is disabled."""
     registry, log, cursors = engines.registry, engines.log, engines.cursors
     counts = Counts(engines.clock)

@@ -9,8 +9,8 @@ from ams.audit.trail import Trail
 from ams.context import SCOPE
 from ams.database.cache import Cache
 from ams.database.invalidation import ISSUERS
-from ams.http.addresses import client_address
 from ams.errors import AmsError
+from ams.http.addresses import client_address
 from ams.identity.discovery import Discovery
 from ams.identity.file import read_issuers
 from ams.identity.introspection import Introspection
@@ -47,7 +47,6 @@ class Identity:
 
     issuers: Issuers
     logins: Logins
-    verifier: Verifier
     introspection: Introspection
     keys: Keys
 
@@ -59,7 +58,7 @@ class Identity:
         try:
             yield
         finally:
-            for each in (self.logins, self.verifier, self.introspection, self.keys):
+            for each in (self.logins, self.introspection, self.keys):
                 await each.close()
 
 
@@ -84,7 +83,7 @@ def identity_of(
     verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, remembered)
     registry.invalidations.on(ISSUERS, verifier.forget)
     logins = Logins(registry, issuers, verifier, trail, clock, partial(_address, proxies))
-    return Identity(issuers, logins, verifier, introspection, keys)
+    return Identity(issuers, logins, introspection, keys)
 
 
 def _address(proxies: Sequence[Network]) -> str:

@@ -66,9 +66,7 @@ class BindingRoutes:
     async def create(self, call: Call) -> bytes:
         """Let an identity at an issuer log in as a user."""
         said = _binding.read(await call.body())
-        made = await self._bindings.create(
-            call.caller, call.user, _name(call), said.issuer or "", said.subject or ""
-        )
+        made = await self._bindings.create(call.caller, call.user, _name(call), said.issuer or "", said.subject or "")
         return answers.encode(_shown(made))
 
     async def delete(self, call: Call) -> bytes:

@@ -132,6 +132,14 @@ OWN_TABLE = """
 80 tokens:show                      service  SA self
 81 tokens:create                    service  SA self
 82 tokens:revoke                    service  SA self
+83 bindings:list                    service  SA self
+84 bindings:create                  service  SA
+85 bindings:delete                  service  SA
+86 issuers:list                     service  SA
+87 issuers:show                     service  SA
+88 issuers:create                   service  SA
+89 issuers:update                   service  SA
+90 issuers:delete                   service  SA
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

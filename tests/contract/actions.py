@@ -88,6 +88,14 @@ PATHS = {
     "tokens:show": ("GET", USER + "/tokens/x"),
     "tokens:create": ("POST", USER + "/tokens/x"),
     "tokens:revoke": ("DELETE", USER + "/tokens/x"),
+    "bindings:list": ("GET", USER + "/bindings"),
+    "bindings:create": ("POST", USER + "/bindings/x"),
+    "bindings:delete": ("DELETE", USER + "/bindings/x"),
+    "issuers:list": ("GET", "/issuers"),
+    "issuers:show": ("GET", "/issuers/x"),
+    "issuers:create": ("POST", "/issuers/x"),
+    "issuers:update": ("PUT", "/issuers/x"),
+    "issuers:delete": ("DELETE", "/issuers/x"),
 }
 """All but the four open ones."""
 

@@ -114,6 +114,14 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "tokens:show": _OWNER,
     "tokens:create": _OWNER,
     "tokens:revoke": _OWNER,
+    "bindings:list": _OWNER,
+    "bindings:create": _SERVICE,
+    "bindings:delete": _SERVICE,
+    "issuers:list": _SERVICE,
+    "issuers:show": _SERVICE,
+    "issuers:create": _SERVICE,
+    "issuers:update": _SERVICE,
+    "issuers:delete": _SERVICE,
 }
 
 _OF_LOGINS = frozenset({"tokens", "bindings", "issuers"})

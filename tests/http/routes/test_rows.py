@@ -24,6 +24,8 @@ def test_every_action_has_the_method_and_path_of_the_contract() -> None:
         "registrations/0": "registrations/{uuid}",
         "$P-x": "{user}",
         "tokens/x": "tokens/{token}",
+        "bindings/x": "bindings/{binding}",
+        "issuers/x": "issuers/{issuer}",
         "$P-new": "{project}",
         "$P": "{project}",
         "/T": "/{topic}",
@@ -57,6 +59,8 @@ def test_every_route_has_its_row_in_the_reference() -> None:
         "byToken/x": "byToken/TOKEN",
         "byUUID/x": "byUUID/UUID",
         "tokens/x": "tokens/N",
+        "bindings/x": "bindings/B",
+        "issuers/x": "issuers/I",
     }
 
     def documented(path: str) -> str:

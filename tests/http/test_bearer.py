@@ -4,7 +4,7 @@ import base64
 import concurrent.futures
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,6 @@ class House:
     """The own token of the user alice, who may publish and is bound at the first issuer."""
     shown: str = ""
     """A token of that issuer."""
-    names: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000)))
 
     def admin(self, method: str, path: str, body: object = None) -> httpx.Response:
         return self.client.request(method, path, json=body, headers={"x-api-key": self.service.token})
@@ -143,17 +142,17 @@ def test_x_api_key_wins_over_a_bearer(house: House) -> None:
 OTHER_KEY = rsa.generate_private_key(65537, 2048)
 
 FORGED: dict[str, tuple[Callable[[ExampleIssuer], str], str]] = {
-    "no signature": (lambda egi: egi.token(algorithm="none"), "algorithm"),
-    "the public key as a secret": (lambda egi: egi.token(algorithm="HS256"), "algorithm"),
+    "no signature": (lambda egi: egi.token(algorithm="none"), "not signed"),
+    "the public key as a secret": (lambda egi: egi.token(algorithm="HS256"), "not accepted here: HS256"),
     "another key": (lambda egi: egi.token(key=OTHER_KEY), "signature"),
     "a changed subject": (lambda egi: changed(egi.token(), "boss"), "signature"),
-    "of the future": (lambda egi: egi.token(claims={"nbf": later(egi, 3600)}), ""),
-    "made in the future": (lambda egi: egi.token(claims={"iat": later(egi, 3600)}), ""),
+    "of the future": (lambda egi: egi.token(claims={"nbf": later(egi, 3600)}), "not good yet"),
+    "made in the future": (lambda egi: egi.token(claims={"iat": later(egi, 3600)}), "issued in the future"),
     "of the past": (lambda egi: egi.token(lifetime=-3600), "expired"),
-    "without an end": (lambda egi: egi.token(claims={"exp": None}), "exp"),
+    "without an end": (lambda egi: egi.token(claims={"exp": None}), "when it expires"),
     "for another service": (lambda egi: egi.token(audience="elsewhere"), "audience"),
     "of a stranger": (lambda egi: egi.token(claims={"iss": "https://stranger.example"}), "issuer"),
-    "without a subject": (lambda egi: egi.token(claims={"sub": None}), "sub"),
+    "without a subject": (lambda egi: egi.token(claims={"sub": None}), "whose it is"),
     "of somebody unbound": (lambda egi: egi.token("nobody"), "not bound to a user (issuer egi)"),
     "a thousand entitlements": (
         lambda egi: egi.token(claims={"entitlements": [f"urn:x:y:group:{n}" for n in range(1000)]}, algorithm="ES256"),
@@ -161,7 +160,7 @@ FORGED: dict[str, tuple[Callable[[ExampleIssuer], str], str]] = {
     ),
     "huge": (lambda egi: egi.token(claims={"x": "x" * 20_000}), "longer"),
     "a key in the header": (lambda egi: egi.token(key=OTHER_KEY, headers={"jwk": {"kty": "RSA"}}), ""),
-    "critical headers": (lambda egi: egi.token(headers={"crit": ["exp"]}), ""),
+    "critical headers": (lambda egi: egi.token(headers={"crit": ["exp"]}), "critical parameters"),
     "three dots and nothing": (lambda egi: "..", ""),
     "of no form": (lambda egi: "a.b.c", ""),
 }
@@ -195,7 +194,7 @@ def test_a_bad_token_is_refused_and_recorded_and_all_else_goes_on(house: House, 
 
 def test_a_bad_token_opens_no_hot_route_either(house: House) -> None:
     assert house.publish_as(house.egi.token(algorithm="none")) == 401
-    assert house.publish_as("") == 401
+    assert house.publish(authorization="Bearer") == 401
 
 
 def test_what_is_no_token_at_all_is_refused(house: House) -> None:
@@ -234,6 +233,7 @@ def test_keys_are_changed_in_mid_flight(house: House) -> None:
 
 
 def test_keys_that_do_not_come_are_waited_for_together_and_hold_up_nobody(house: House) -> None:
+    house.service.clock.advance(31_000)
     house.ill.hang = True
     before = house.ill.requests[JWKS]
     tokens = [house.ill.token(str(number)) for number in range(5)]
@@ -304,7 +304,7 @@ def test_the_first_login_makes_a_user_whose_roles_follow(house: House) -> None:
 def test_bindings_may_be_seen_by_whom_they_bind_and_changed_by_administrators_only(house: House) -> None:
     assert house.bearer(house.shown, path="/users/alice/bindings").json()["bindings"][0]["name"] == "work"
     assert house.bearer(house.shown, path="/users/admin/bindings").status_code in (401, 403)
-    assert house.bearer(house.shown, "DELETE", "/users/alice/bindings/work").status_code == 403
+    assert house.bearer(house.shown, "DELETE", "/users/alice/bindings/work").status_code in (401, 403)
     assert house.bearer(house.shown, path="/issuers").status_code in (401, 403)
     taken = {"issuer": house.egi.url, "subject": "alice"}
     assert house.admin("POST", "/users/admin/bindings/work", taken).status_code == 409
@@ -364,10 +364,14 @@ def test_an_issuer_that_is_changed_or_removed_has_its_tokens_looked_at_anew(hous
     assert house.bearer(token).status_code == 200
     house.done("DELETE", "/issuers/ill")
     refused(house.bearer(token), "issuer")
+    house.done("POST", "/issuers/ill", {"url": house.ill.url, "audiences": ["ams"]})
+    assert house.bearer(token).status_code == 200
 
 
 def test_issuers_are_shown_without_their_secrets(house: House) -> None:
-    egi, site = house.done("GET", "/issuers")["issuers"]
+    assert house.all_goes_on()
+    shown = house.done("GET", "/issuers")["issuers"]
+    egi, site = shown[0], next(each for each in shown if each["name"] == "site")
 
     assert (egi["name"], egi["source"], egi["client_secret"]) == ("egi", "settings", "")
     assert (site["name"], site["source"], site["client_secret"]) == ("site", "registry", "***")

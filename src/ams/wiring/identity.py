@@ -11,6 +11,7 @@ from ams.database.cache import Cache
 from ams.database.invalidation import ISSUERS
 from ams.errors import AmsError
 from ams.http.addresses import client_address
+from ams.identity.answers import new_fetcher
 from ams.identity.discovery import Discovery
 from ams.identity.file import read_issuers
 from ams.identity.introspection import Introspection
@@ -24,10 +25,6 @@ from ams.outgoing.guard import Guard, Network, networks, trust
 from ams.settings import Settings
 from ams.wiring.engines import Engines
 
-ANSWER_SECONDS = 5.0
-"""Most that an issuer may take for an answer; who shows its token waits for it."""
-ANSWER_BYTES = 2**20
-"""Most that an answer may have."""
 TOKENS = 50_000
 """Tokens that are remembered as verified."""
 
@@ -65,9 +62,9 @@ class Identity:
 def trusted_by(settings: Settings) -> Trusted:
     """Return whom the settings trust; raise `Unusable` with one line for what cannot be."""
     guard = Guard(networks(settings.issuers_allow, "issuers_allow"))
-    tls = trust(settings.issuers_ca_file, "issuers_ca_file")
+    tls = trust(settings.issuers_ca_file, "issuers_ca_file") if settings.issuers_ca_file else None
     issuers = read_issuers(settings.issuers_file) if settings.issuers_file else ()
-    return Trusted(issuers, Fetcher(guard, ANSWER_SECONDS, ANSWER_BYTES, tls))
+    return Trusted(issuers, new_fetcher(guard, tls))
 
 
 def identity_of(

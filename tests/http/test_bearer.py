@@ -378,12 +378,26 @@ def test_issuers_are_shown_without_their_secrets(house: House) -> None:
     assert site["roles"][0] == {"entitlement": f"{GROUP}:role=publisher", "project": "P", "roles": ["publisher"]}
     assert len(egi["keys"]["ids"]) == 2
     assert egi["keys"]["fetched_on"]
-    said = {name: value for name, value in site.items() if name not in ("name", "source", "keys")}
-    kept = house.done("PUT", "/issuers/site", said)
+    kept = house.done("PUT", "/issuers/site", site)
     assert kept["client_secret"] == "***"
     assert house.admin("PUT", "/issuers/egi", {"url": egi["url"], "audiences": ["ams"]}).status_code == 409
     assert house.admin("DELETE", "/issuers/egi").status_code == 409
-    assert house.admin("POST", "/issuers/bad", {"url": "bad", "introspect": "sometimes"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"url": "bad", "audiences": ["ams"]},
+        {"url": "https://bad.example", "audiences": ["ams"], "introspect": "sometimes"},
+        {"url": "https://bad.example", "audiences": ["ams"], "client": ["app"]},
+        {"url": "https://bad.example", "audiences": "ams"},
+        {"url": "https://bad.example"},
+        {},
+        [],
+    ],
+)
+def test_an_issuer_that_cannot_be_is_refused(house: House, said: object) -> None:
+    assert house.admin("POST", "/issuers/bad", said).status_code == 400
 
 
 def test_no_token_is_written_anywhere(house: House) -> None:

@@ -1,17 +1,16 @@
 """OpenID Connect issuers over HTTP (docs/reference/openid-connect.md)."""
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any
 
 import msgspec
 
 from ams import issuers
 from ams.clock import resource_date
-from ams.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request
 from ams.http.routing import Call, Row
-from ams.http.wire import Reader, Shape
+from ams.http.wire import Shape
 from ams.identity import issuer
 from ams.identity.keys import KeysState
 from ams.names import IssuerName
@@ -26,7 +25,7 @@ class RoleRuleBody(Shape):
 
 
 class IssuerBody(Shape):
-    """What is set of an issuer, all of it; what is not said is as for an issuer that never said it."""
+    """All that is set of an issuer: what is not said gets its default. Names are spelled exactly so."""
 
     url: str | None = None
     audiences: list[str] | None = None
@@ -82,7 +81,9 @@ class Issuers(msgspec.Struct):
     issuers: Sequence[Issuer]
 
 
-_issuer = Reader(IssuerBody, bad_request)
+_SHOWN_ONLY = frozenset({"name", "source", "keys"})
+"""Fields of answers: the path names an issuer."""
+_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class IssuerRoutes:
@@ -131,34 +132,16 @@ def _name(call: Call) -> IssuerName:
 
 
 def _read(name: IssuerName, body: bytes) -> issuer.Issuer:
-    said = _issuer.read(body)
-    claims = issuer.ENTITLEMENT_CLAIMS if said.entitlement_claims is None else tuple(said.entitlement_claims)
-    return issuer.Issuer(
-        name=name,
-        url=said.url or "",
-        audiences=tuple(said.audiences or ()),
-        clients=tuple(said.clients or ()),
-        jwks_url=said.jwks_url or "",
-        introspect=_introspect(said.introspect or "never"),
-        introspection_url=said.introspection_url or "",
-        client_id=said.client_id or "",
-        client_secret=said.client_secret or "",
-        create_users=bool(said.create_users),
-        entitlement_claims=claims,
-        roles=tuple(map(_rule, said.roles or ())),
-    )
+    """Read a body as the file of issuers is read: an unknown field is refused, as a misspelled one asks for nothing.
 
-
-def _introspect(text: str) -> issuer.Introspect:
-    for each in get_args(issuer.Introspect):
-        if each == text:
-            found: issuer.Introspect = each
-            return found
-    raise InvalidInput(f"introspect is one of {', '.join(get_args(issuer.Introspect))}")
-
-
-def _rule(body: RoleRuleBody) -> issuer.RoleRule:
-    return issuer.RoleRule(body.entitlement or "", body.project or "", tuple(body.roles or ()))
+    What only answers say is passed over, so that an answer may be changed and sent back.
+    """
+    try:
+        said = _decoder.decode(body)
+    except (ValueError, RecursionError):
+        raise bad_request() from None
+    fields = {field: value for field, value in said.items() if value is not None and field not in _SHOWN_ONLY}
+    return issuer.read_issuer({**fields, "name": name})
 
 
 def _shown(listed: issuers.Listed) -> Issuer:

@@ -22,7 +22,8 @@ BELONGS = {
     "subscriptions": r"/projects/P/subscriptions",
     "members": r"/projects/P/members",
     "projects": r"/projects(/P(:\w+)?)?$",
-    "users": r"/users(?!/U/tokens)",
+    "users": r"/users(?!/U/(tokens|bindings))",
+    "openid-connect": r"/users/U/bindings|/issuers",
     "tokens": r"/users/U/tokens",
     "registrations": r"/registrations",
     "schemas": r"/projects/P/schemas",
@@ -66,6 +67,8 @@ def documented(path: str) -> str:
     letters |= {
         "registrations/{uuid}": "registrations/R",
         "tokens/{token}": "tokens/N",
+        "{binding}": "B",
+        "{issuer}": "I",
         "{uuid}": "UUID",
         "{token}": "TOKEN",
     }

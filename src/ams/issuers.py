@@ -87,7 +87,8 @@ class Issuers:
             issuer = replace(issuer, client_secret=before.client_secret)
         issuer = checked(issuer)
         _check_taken(issuer, others=[each for each in await self.all() if each.name != issuer.name])
-        await self._registry.issuers.update(issuer.name, issuer)
+        if not await self._registry.issuers.update(issuer.name, issuer):
+            raise _unknown()
         self._keys.forget(before)
         return self._listed(issuer)
 
@@ -95,7 +96,8 @@ class Issuers:
         """Believe an issuer no more, at once; bindings to it stay. Raises `NotFound`, or `Conflict` as `update`."""
         _require_full(caller)
         before = await self._own(name)
-        await self._registry.issuers.delete(name)
+        if not await self._registry.issuers.delete(name):
+            raise _unknown()
         self._keys.forget(before)
 
     async def warn_of_shadowed(self) -> None:
@@ -112,7 +114,7 @@ class Issuers:
     async def _named(self, name: IssuerName) -> Issuer:
         found = next((each for each in await self.all() if each.name == name), None)
         if found is None:
-            raise NotFound("Issuer doesn't exist")
+            raise _unknown()
         return found
 
     async def _own(self, name: IssuerName) -> Issuer:
@@ -121,7 +123,7 @@ class Issuers:
             raise Conflict(f"Issuer {name} is one of the service's settings (issuers_file), and is changed there")
         found = next((each for each in await self._registry.issuers.all() if each.name == name), None)
         if found is None:
-            raise NotFound("Issuer doesn't exist")
+            raise _unknown()
         return found
 
 
@@ -137,3 +139,7 @@ def _require_full(caller: Caller) -> None:
     """Raise `NotAllowed` unless the caller is a service_admin: whom to believe decides who anybody is (17.3, U3)."""
     if not caller.full_view:
         raise NotAllowed
+
+
+def _unknown() -> NotFound:
+    return NotFound("Issuer doesn't exist")

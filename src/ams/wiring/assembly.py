@@ -45,6 +45,8 @@ from ams.seeking import Seeker
 from ams.service_doctor import ALONE, Remedies, ServiceDoctor, shared
 from ams.settings import Settings
 from ams.subscriptions import Subscriptions
+from ams.token_uses import TokenUses
+from ams.tokens import Tokens
 from ams.topics import Topics
 from ams.usage import Usage
 from ams.users import Users
@@ -75,6 +77,7 @@ class Service:
     identity: Identity
     trail: FileTrail
     failed_logins: FailedLogins
+    token_uses: TokenUses
     api: App
     app: CrossOrigin
     """The API as browsers may use it too."""
@@ -93,12 +96,16 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     trail = FileTrail(engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days)
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     identity = identity_of(settings, trusted, engines, trail, proxies)
+    token_uses = TokenUses(registry.named_tokens)
     admission = Admission(
         registry,
         service_token=settings.service_token,
         per_resource_auth=settings.per_resource_auth,
         permissions=roles.permissions,
         logins=identity.logins,
+        note_use=token_uses.note,
+        show_tokens=settings.show_tokens,
+        clock=engines.clock,
     )
     validators = Validators(registry)
     publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts)
@@ -118,7 +125,7 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,
-        losses, counts, push, identity, trail, logins, api, app,
+        losses, counts, push, identity, trail, logins, token_uses, api, app,
     )  # fmt: skip
 
 
@@ -140,6 +147,7 @@ def _table(
     pushing, leasing = push.pushing, push.leasing
     watcher = PushWatcher(registry, log, cursors, pushing, leasing)
     return rows(
+        admission=admission,
         audit=registry.audit,
         projects=Projects(registry, log, cursors, changed=pushing.settle),
         members=Members(registry),
@@ -147,6 +155,7 @@ def _table(
         subscriptions=Subscriptions(registry, log, cursors, pushing, deleted=deliverer.wake),
         schemas=schemas,
         users=Users(registry, roles.roles),
+        tokens=Tokens(registry, clock),
         registrations=Registrations(registry),
         seeker=Seeker(registry, log, cursors, moved=deliverer.wake),
         pushing=pushing,

@@ -27,6 +27,8 @@ CLIENT_VARIABLES = frozenset(
         "AMS_ENDPOINT",
         "AMS_TOKEN",
         "AMS_TOKEN_FILE",
+        "AMS_BEARER_TOKEN",
+        "AMS_BEARER_TOKEN_FILE",
         "AMS_PROJECT",
         "AMS_CA",
         "AMS_AUTHN_ENDPOINT",

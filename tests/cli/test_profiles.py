@@ -99,6 +99,7 @@ def test_a_token_file_replaces_a_token(ams: Ams, tmp_path: Path) -> None:
         (["set", "site", "--endpoint", "ftp://ams.example"], "is no endpoint"),
         (["set", "site", "--token-stdin"], "does not hold a token"),
         (["set", "site", "--token-stdin", "--token-file", "t"], "not both"),
+        (["set", "site", "--bearer-token-file", "b", "--token-file", "t"], "not both"),
     ],
 )
 def test_what_cannot_be_is_said_and_changes_nothing(
@@ -127,3 +128,14 @@ def test_a_profile_names_the_certificate_service_too(ams: Ams, tmp_path: Path) -
 
     assert "https://authn.example:8443" in shown
     assert f'authn_key_file = "{tmp_path}/authn.key"' in text
+
+
+def test_a_profile_has_a_token_of_one_kind(ams: Ams, tmp_path: Path) -> None:
+    path = tmp_path / ".config" / "ams" / "profiles.toml"
+    ams("profile", "set", "site", "--token-stdin", stdin="abc\n")
+
+    ams("profile", "set", "site", "--bearer-token-file", "my.bearer")
+    assert read_profiles(str(path)).tables == {"site": {"bearer_token_file": f"{tmp_path}/my.bearer"}}
+
+    ams("profile", "set", "site", "--token-file", "my.token")
+    assert read_profiles(str(path)).tables == {"site": {"token_file": f"{tmp_path}/my.token"}}

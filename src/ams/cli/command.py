@@ -14,6 +14,7 @@ from ams.cli.completing import project_names
 from ams.cli.exits import Usage
 from ams.cli.output import Format, document, emit, note
 from ams.client import Client, Retry
+from ams.client.bearer import Bearer
 from ams.client.connection import connection
 from ams.client.errors import ClientError, NotAuthenticated
 from ams.client.profiles import Source
@@ -24,13 +25,20 @@ T = TypeVar("T")
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """How long a service that went away, perhaps to be restarted, is waited for by commands that work on."""
-_ANONYMOUS = "Unauthorized (no token was given: --token-file, AMS_TOKEN, AMS_TOKEN_FILE or a profile names one)"
+_ANONYMOUS = (
+    "Unauthorized (no token was given: --token-file, AMS_TOKEN, AMS_TOKEN_FILE, AMS_BEARER_TOKEN_FILE or a profile"
+    " names one)"
+)
 
 
 def _session(
     endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
     token: Annotated[str | None, typer.Option(help="Token; other users here can see it (AMS_TOKEN).")] = None,
     token_file: Annotated[str | None, typer.Option(help="File that holds the token (AMS_TOKEN_FILE).")] = None,
+    bearer_token_file: Annotated[
+        str | None,
+        typer.Option(help="File of a bearer token, read again when it was renewed (AMS_BEARER_TOKEN_FILE)."),
+    ] = None,
     project: Annotated[
         str | None, typer.Option("--project", "-p", help="Project (AMS_PROJECT).", autocompletion=project_names)
     ] = None,
@@ -40,10 +48,17 @@ def _session(
     output: Output = Format.TABLE,
 ) -> "Session":
     """Make a session of the options every client command has."""
-    asked = Source(endpoint=endpoint, token=token, token_file=token_file, project=project, ca=ca)
+    asked = Source(
+        endpoint=endpoint,
+        token=token,
+        token_file=token_file,
+        bearer_token_file=bearer_token_file,
+        project=project,
+        ca=ca,
+    )
     found = connection(asked, profile, environment())
-    client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout, retry=None)
-    return Session(client, found.project, output, found.token, found.ca, profile)
+    client = Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=timeout, retry=None)
+    return Session(client, found.project, output, found.token, found.ca, profile, bearer=found.bearer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +69,15 @@ class Session:
     chosen_project: str | None
     output: Format
     token: str = field(repr=False)
-    """Empty when none was found anywhere; then only status and version are answered."""
+    """Empty when none was found anywhere; then only status and version are answered, unless there is a bearer token."""
     ca: str | None
     """File of the CA certificates to trust."""
     profile: str | None = None
     """The profile that was named."""
     anonymous: str = _ANONYMOUS
     """What is said when the service wants a token and none was found."""
+    bearer: Bearer | None = field(default=None, repr=False)
+    """Instead of the token."""
 
     @property
     def project(self) -> str:
@@ -126,7 +143,7 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
     try:
         yield
     except NotAuthenticated as error:
-        if session.token:
+        if session.token or session.bearer:
             raise
         raise NotAuthenticated(session.anonymous, error.code, error.status) from error
 

@@ -20,6 +20,7 @@ from ams.client.wire import Call
 from ams.settings import environment
 
 SECONDS = 1.0
+_CONNECTION = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")
 NAMES = 200
 """The newest names a shell is offered; more would not help a reader."""
 
@@ -103,9 +104,11 @@ def _names(
     # Whatever goes wrong, a shell must not write it into the line its user is typing.
     with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
         given = context.params
-        asked = Source(**{name: given.get(name) for name in ("endpoint", "token", "token_file", "project", "ca")})
+        asked = Source(**{name: given.get(name) for name in _CONNECTION})
         found = connection(asked, given.get("profile"), environment())
-        with Client(found.endpoint, found.token, ca=found.ca, timeout=SECONDS, retry=None) as client:
+        with Client(
+            found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=SECONDS, retry=None
+        ) as client:
             names = [short_name(each.name) for each in items(client.call(ask(found.project or "")))]
         return [name for name in names if name.startswith(incomplete)]
     return []

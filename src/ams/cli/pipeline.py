@@ -19,6 +19,8 @@ from ams.cli.arguments import Output
 from ams.cli.command import Session, examples, with_session
 from ams.cli.exits import Exit, Usage
 from ams.cli.output import Format, columns, document, emit, fields, note, printable
+from ams.client.bearer import BearerFile
+from ams.client.connection import TOKEN_VARIABLES
 from ams.client.errors import AlreadyExists
 from ams.pipeline.errors import PipelineError, Unavailable, WrongDefinition
 
@@ -206,9 +208,15 @@ def _source(session: Session) -> dict[str, str]:
 
 def _hand_over(session: Session, environment: MutableMapping[str, str]) -> None:
     """Let Spark, which inherits the environment, find the service as the command line found it."""
-    for name in ("AMS_TOKEN_FILE", "AMS_PROFILE"):
+    for name in (*TOKEN_VARIABLES, "AMS_PROFILE"):
         environment.pop(name, None)
-    environment.update({"AMS_ENDPOINT": session.client.endpoint, "AMS_TOKEN": session.token})
+    environment.update({"AMS_ENDPOINT": session.client.endpoint, **_who(session)})
+
+
+def _who(session: Session) -> dict[str, str]:
+    if isinstance(session.bearer, BearerFile):
+        return {"AMS_BEARER_TOKEN_FILE": session.bearer.path}
+    return {"AMS_BEARER_TOKEN": session.bearer} if isinstance(session.bearer, str) else {"AMS_TOKEN": session.token}
 
 
 def _standing(folder: Path) -> dict[str, str]:

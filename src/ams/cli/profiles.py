@@ -68,6 +68,9 @@ def set_(
     project: Annotated[str | None, typer.Option("--project", "-p", help="Project.")] = None,
     ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust.")] = None,
     token_file: Annotated[str | None, typer.Option(help="File that holds the token, read when it is needed.")] = None,
+    bearer_token_file: Annotated[
+        str | None, typer.Option(help="File that holds a bearer token, read again when it was renewed.")
+    ] = None,
     token_stdin: Annotated[
         bool, typer.Option("--token-stdin", help="Read the token from standard input and keep it.")
     ] = False,
@@ -76,8 +79,8 @@ def set_(
     authn_ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust there.")] = None,
 ) -> None:
     """Make a profile or change what is named of it; an empty value takes it away."""
-    if token_file is not None and token_stdin:
-        raise Usage("give --token-file or --token-stdin, not both")
+    if (bool(token_file), bool(bearer_token_file), token_stdin).count(True) > 1:
+        raise Usage("give --token-file, --bearer-token-file or --token-stdin, not both")
     path = profiles_path(environment())
     found = read_profiles(path)
     _must_be_possible(name)
@@ -90,6 +93,7 @@ def set_(
         said["token_file"] = _absolute(token_file)
     if said.get("token_file") is not None:
         said["token"] = ""
+    said |= _login(said.get("token_file"), _absolute(bearer_token_file))
     if said["authn_key_file"] is not None:
         said["authn_key"] = ""
     changed = {**found.tables.get(name, {}), **{key: value for key, value in said.items() if value is not None}}
@@ -116,13 +120,13 @@ _COLUMNS = ("name", "endpoint", "project", "token")
 
 def _shown(found: Profiles, name: str) -> dict[str, str | bool]:
     table = found.tables[name]
-    token = table.get("token_file") or ("in the file of profiles" if table.get("token") else "")
+    of_file = table.get("token_file") or table.get("bearer_token_file")
     return {
         "name": name,
         "endpoint": table.get("endpoint", ""),
         "project": table.get("project", ""),
         "ca": table.get("ca", ""),
-        "token": token,
+        "token": of_file or ("in the file of profiles" if table.get("token") else ""),
         "authn": table.get("authn_endpoint", ""),
         "current": found.current == name,
     }
@@ -141,6 +145,13 @@ def _must_be_possible(name: str) -> None:
 
 def _absolute(path: str | None) -> str | None:
     return os.path.abspath(os.path.expanduser(path)) if path else path
+
+
+def _login(token_file: str | None, bearer_token_file: str | None) -> dict[str, str | None]:
+    """Return what else changes with the file that is named: a profile has a token of one kind."""
+    if bearer_token_file:
+        return {"bearer_token_file": bearer_token_file, "token": "", "token_file": ""}
+    return {"bearer_token_file": "" if token_file else bearer_token_file}
 
 
 def _kept_token(path: str, name: str) -> str:

@@ -15,7 +15,7 @@ from ams.cli.completing import project_names
 from ams.cli.exits import Exit, Usage
 from ams.cli.output import Format, columns, document, emit, fields, note, printable
 from ams.client import Client
-from ams.client.connection import Connection, authn_connection, connection, endpoint_of
+from ams.client.connection import TOKEN_VARIABLES, Connection, authn_connection, connection, endpoint_of
 from ams.client.endpoint import host
 from ams.client.errors import NoService
 from ams.client.profiles import Source
@@ -86,6 +86,9 @@ def _given(
     endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
     token: Annotated[str | None, typer.Option(help="Token; other users here can see it (AMS_TOKEN).")] = None,
     token_file: Annotated[str | None, typer.Option(help="File that holds the token (AMS_TOKEN_FILE).")] = None,
+    bearer_token_file: Annotated[
+        str | None, typer.Option(help="File of a bearer token, read when it changes (AMS_BEARER_TOKEN_FILE).")
+    ] = None,
     project: Annotated[
         str | None, typer.Option("--project", "-p", help="Project (AMS_PROJECT).", autocompletion=project_names)
     ] = None,
@@ -96,7 +99,14 @@ def _given(
 ) -> Given:
     """Put a run together of the options both commands have; raise what says that it cannot be."""
     ini = read_ini(config) if config else Ini()
-    asked = Source(endpoint=endpoint, token=token, token_file=token_file, project=project, ca=ca)
+    asked = Source(
+        endpoint=endpoint,
+        token=token,
+        token_file=token_file,
+        bearer_token_file=bearer_token_file,
+        project=project,
+        ca=ca,
+    )
     found = connection(_or_of_file(asked, ini), profile, environment())
     if not found.project:
         raise Usage("no project: give --project, set AMS_PROJECT, or name it in a profile")
@@ -112,7 +122,7 @@ def _given(
     return Given(
         ini=ini,
         feed=Feed(endpoints_at, sites_at, ca=feed_ca, cert=cert, key=cert_key),
-        ams=Client(found.endpoint, found.token, ca=found.ca, timeout=timeout),
+        ams=Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=timeout),
         certificates=Client(at.endpoint, at.token, ca=at.ca, timeout=timeout),
         project=found.project,
         service=service,
@@ -255,7 +265,7 @@ def _told(left_out: LeftOut, *, reason: bool = False) -> dict[str, str]:
 def _or_of_file(asked: Source, ini: Ini) -> Source:
     """Return the options with what the file says where neither they nor the environment say anything."""
     given = environment()
-    token = asked.token or asked.token_file or given.get("AMS_TOKEN") or given.get("AMS_TOKEN_FILE")
+    token = asked.token or asked.token_file or asked.bearer_token_file or any(map(given.get, TOKEN_VARIABLES))
     return dataclasses.replace(
         asked,
         endpoint=asked.endpoint or given.get("AMS_ENDPOINT") or ini.endpoint or None,

@@ -11,6 +11,7 @@ import httpx
 
 from ams.client import endpoint as connecting
 from ams.client import login, wire
+from ams.client.bearer import Bearer
 from ams.client.errors import Closed
 from ams.client.messages import Message, ReceivedMessage
 from ams.client.plans import Answer, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Send
@@ -29,6 +30,7 @@ class AsyncClient:
         endpoint: str,
         token: str = "",
         *,
+        bearer: Bearer | None = None,
         ca: str | None = None,
         cert: str | None = None,
         key: str | None = None,
@@ -38,7 +40,7 @@ class AsyncClient:
     ) -> None:
         self.endpoint = connecting.base(endpoint)
         trust = connecting.trust(self.endpoint, ca, cert, key)
-        http = httpx.AsyncClient(**connecting.options(self.endpoint, token, trust, timeout))
+        http = httpx.AsyncClient(**connecting.options(self.endpoint, token, trust, timeout, bearer))
         self._connections = _Connections(http, self.endpoint)
         self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
 

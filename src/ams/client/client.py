@@ -11,6 +11,7 @@ import httpx
 
 from ams.client import endpoint as connecting
 from ams.client import login, wire
+from ams.client.bearer import Bearer
 from ams.client.errors import Closed
 from ams.client.messages import Message, ReceivedMessage
 from ams.client.plans import Answer, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Send
@@ -24,6 +25,10 @@ T = TypeVar("T")
 class Client:
     """A caller with a token; keeps connections open between calls and may be used from several threads.
 
+    `token` is one of AMS, sent as `x-api-key`; `bearer` instead of it one of an issuer or of AMS, sent as
+    `Authorization: Bearer`, or what returns the one of now and is called for each request (`ams.client.bearer` has it
+    for a file that is renewed).
+
     `endpoint` is `https://HOST[:PORT]`; `ca` a file of trusted certificates (PEM) or its text, absent = the system's;
     `cert` and `key` files of a certificate to show (PEM; no `key` = it is in `cert`); `timeout` the seconds an answer
     may take, longer than the service lets a pull wait. `retry` says how often and how long calls are sent again that
@@ -36,6 +41,7 @@ class Client:
         endpoint: str,
         token: str = "",
         *,
+        bearer: Bearer | None = None,
         ca: str | None = None,
         cert: str | None = None,
         key: str | None = None,
@@ -45,7 +51,7 @@ class Client:
     ) -> None:
         self.endpoint = connecting.base(endpoint)
         trust = connecting.trust(self.endpoint, ca, cert, key)
-        http = httpx.Client(**connecting.options(self.endpoint, token, trust, timeout))
+        http = httpx.Client(**connecting.options(self.endpoint, token, trust, timeout, bearer))
         self._connections = _Connections(http, self.endpoint)
         self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
 

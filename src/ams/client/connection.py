@@ -10,10 +10,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ams.client.bearer import Bearer, BearerFile
 from ams.client.endpoint import LOOPBACK, host
 from ams.client.errors import BadConnection, InvalidInput, NoService
 from ams.client.profiles import Source, profiles_path, read_profile, read_profiles
 
+TOKEN_VARIABLES = ("AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_BEARER_TOKEN", "AMS_BEARER_TOKEN_FILE")
+"""Variables that say who asks."""
 LOCAL_ENDPOINT = "https://localhost:8080"
 LOCAL_FOLDER = "ams-data"
 LOCAL_AUTHN = "https://localhost:8443"
@@ -30,6 +33,8 @@ class Connection:
     """Empty when there is none; status and version answer without."""
     project: str | None
     ca: str | None
+    bearer: Bearer | None = field(default=None, repr=False)
+    """Instead of the token."""
 
 
 def connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
@@ -43,11 +48,13 @@ def connection(options: Source, profile: str | None, environment: Mapping[str, s
     endpoint = endpoint_of(_first(sources, "endpoint") or (LOCAL_ENDPOINT if local else None))
     if local and _is_local(endpoint):
         sources.append(local)
+    login = _login(sources)
     return Connection(
         endpoint=endpoint,
-        token=_secret(sources, "token"),
+        token=_secret([login], "token"),
         project=_first(sources, "project"),
         ca=_first(sources, "ca"),
+        bearer=_bearer(login),
     )
 
 
@@ -89,6 +96,8 @@ def _from_environment(environment: Mapping[str, str]) -> Source:
         endpoint=environment.get("AMS_ENDPOINT") or None,
         token=environment.get("AMS_TOKEN") or None,
         token_file=environment.get("AMS_TOKEN_FILE") or None,
+        bearer_token=environment.get("AMS_BEARER_TOKEN") or None,
+        bearer_token_file=environment.get("AMS_BEARER_TOKEN_FILE") or None,
         project=environment.get("AMS_PROJECT") or None,
         ca=environment.get("AMS_CA") or None,
         authn_endpoint=environment.get("AMS_AUTHN_ENDPOINT") or None,
@@ -133,6 +142,27 @@ def _is_local(endpoint: str) -> bool:
 def _first(sources: list[Source], field: str) -> str | None:
     values: list[str | None] = [getattr(source, field) for source in sources]
     return next((value for value in values if value), None)
+
+
+def _login(sources: list[Source]) -> Source:
+    """Return the first place that has a token; raise `BadConnection` for one that has two kinds of them."""
+    for source in sources:
+        bearer = source.bearer_token or source.bearer_token_file
+        if bearer and (source.token or source.token_file):
+            raise BadConnection("a token and a bearer token were given in one place; give one of them")
+        if source.bearer_token and source.bearer_token_file:
+            raise BadConnection("a bearer token and a bearer token file were given in one place; give one of them")
+        if bearer or source.token or source.token_file:
+            return source
+    return Source()
+
+
+def _bearer(source: Source) -> Bearer | None:
+    if source.bearer_token_file:
+        file = BearerFile(os.path.abspath(source.bearer_token_file))
+        file()  # What is wrong with it is said before anything is asked.
+        return file
+    return source.bearer_token
 
 
 def _secret(sources: list[Source], field: str) -> str:

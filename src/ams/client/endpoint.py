@@ -6,6 +6,7 @@ from typing import TypedDict
 import httpx
 
 from ams import __version__
+from ams.client.bearer import Bearer, BearerAuth
 from ams.client.errors import InvalidInput, NotAms, Unreachable, Untrusted, Unusable
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -30,10 +31,18 @@ class Options(TypedDict):
     timeout: httpx.Timeout
     limits: httpx.Limits
     trust_env: bool
+    auth: httpx.Auth | None
 
 
-def options(endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float) -> Options:
-    """Return how to speak to `endpoint`; raise `InvalidInput` for an endpoint or a token that cannot be one."""
+def options(
+    endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: Bearer | None = None
+) -> Options:
+    """Return how to speak to `endpoint`, with a token of either kind or none.
+
+    Raises `InvalidInput` for an endpoint or a token that cannot be one, and for two tokens.
+    """
+    if token and bearer:
+        raise InvalidInput("give a token or a bearer token, not both")
     local = host(endpoint) in LOOPBACK
     return Options(
         base_url=endpoint,
@@ -43,6 +52,7 @@ def options(endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: fl
         timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
         limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),
         trust_env=not local,
+        auth=None if bearer is None else BearerAuth(bearer),
     )
 
 

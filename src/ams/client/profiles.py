@@ -1,8 +1,8 @@
 """The file of profiles: services to talk to, by name, and the one in use.
 
-A TOML table for each profile with any of endpoint, token, token_file, project and ca, and the same of the certificate
-service: authn_endpoint, authn_key, authn_key_file, authn_ca. Above them perhaps `current`, the name of the profile in
-use. The file, and files of tokens beside it, are for their owner alone.
+A TOML table for each profile with any of endpoint, token, token_file, bearer_token_file, project and ca, and the same
+of the certificate service: authn_endpoint, authn_key, authn_key_file, authn_ca. Above them perhaps `current`, the name
+of the profile in use. The file, and files of tokens beside it, are for their owner alone.
 """
 
 import os
@@ -15,8 +15,8 @@ from ams.client.errors import BadConnection
 
 AUTHN_KEYS = ("authn_endpoint", "authn_key", "authn_key_file", "authn_ca")
 """What a profile says of the certificate service."""
-KEYS = ("endpoint", "token", "token_file", "project", "ca", *AUTHN_KEYS)
-_FILES = ("token_file", "ca", "authn_key_file", "authn_ca")
+KEYS = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca", *AUTHN_KEYS)
+_FILES = ("token_file", "bearer_token_file", "ca", "authn_key_file", "authn_ca")
 CURRENT = "current"
 
 
@@ -27,6 +27,8 @@ class Source:
     endpoint: str | None = None
     token: str | None = None
     token_file: str | None = None
+    bearer_token: str | None = None
+    bearer_token_file: str | None = None
     project: str | None = None
     ca: str | None = None
     authn_endpoint: str | None = None

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ams.client.bearer import Bearer
 from ams.client.connection import Connection, connection
 from ams.client.errors import BadConnection, NoService
 from ams.client.profiles import Source
@@ -43,6 +44,8 @@ class Access:
     ca: str | None = field(repr=False)
     """Certificates to trust, as PEM text: executors need not have the file."""
     retry_seconds: float = RETRY_SECONDS
+    bearer: Bearer | None = field(default=None, repr=False)
+    """Instead of the token; of a file it is the name, which executors must have too."""
 
 
 class Given:
@@ -108,6 +111,7 @@ class Given:
             token=found.token,
             ca=_certificates(found.ca) if found.endpoint.startswith("https:") else None,
             retry_seconds=self.seconds("retrySeconds", RETRY_SECONDS),
+            bearer=found.bearer,
         )
         return access, found.project
 

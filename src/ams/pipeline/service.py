@@ -67,6 +67,7 @@ class Service:
         self._client = Client(
             access.endpoint,
             access.token,
+            bearer=access.bearer,
             ca=access.ca,
             timeout=ANSWER_SECONDS,
             retry=Patience(access.retry_seconds).policy,
@@ -146,5 +147,7 @@ class Service:
         if self._streams is None:
             endpoint = connecting.base(self.access.endpoint)
             trust = connecting.trust(endpoint, self.access.ca, None, None)
-            self._streams = httpx.Client(**connecting.options(endpoint, self.access.token, trust, ANSWER_SECONDS))
+            who = self.access
+            options = connecting.options(endpoint, who.token, trust, ANSWER_SECONDS, who.bearer)
+            self._streams = httpx.Client(**options)
         return self._streams

@@ -28,7 +28,7 @@ class AuthnSession(Session):
     def uuid_of(self, user: str) -> str:
         """Ask AMS, where commands like `ams users` find it, for the uuid of a user; raise a `ClientError`."""
         found = connection(Source(), self.profile, environment())
-        with Client(found.endpoint, found.token, ca=found.ca, retry=None) as ams:
+        with Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, retry=None) as ams:
             return ams.call(wire.get_user(user)).uuid
 
 

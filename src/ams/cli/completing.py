@@ -95,12 +95,39 @@ def resource_names(context: typer.Context, incomplete: str) -> list[str]:
     return [f"{kind}/{each}" for each in names(context, name)]
 
 
+def issuer_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of an issuer, for those who may list them."""
+    return _names(context, incomplete, lambda _project: wire.list_issuers(), lambda found: found.issuers)
+
+
+def token_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a named token, of the user of --user or of who asks."""
+    return _offered(
+        context, incomplete, lambda client, _project: client.call(wire.list_tokens(_user(context, client))).tokens
+    )
+
+
+def binding_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a binding of the user of --user."""
+    return _offered(
+        context, incomplete, lambda client, _project: client.call(wire.list_bindings(_user(context, client))).bindings
+    )
+
+
+def _user(context: typer.Context, client: Client) -> str:
+    return context.params.get("user") or client.call(wire.get_profile()).name
+
+
 def _names(
     context: typer.Context,
     incomplete: str,
     ask: Callable[[str], Call[Any]],
     items: Callable[[Any], Iterable[Any]],
 ) -> list[str]:
+    return _offered(context, incomplete, lambda client, project: items(client.call(ask(project))))
+
+
+def _offered(context: typer.Context, incomplete: str, find: Callable[[Client, str], Iterable[Any]]) -> list[str]:
     # Whatever goes wrong, a shell must not write it into the line its user is typing.
     with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
         given = context.params
@@ -109,6 +136,6 @@ def _names(
         with Client(
             found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=SECONDS, retry=None
         ) as client:
-            names = [short_name(each.name) for each in items(client.call(ask(found.project or "")))]
+            names = [short_name(each.name) for each in find(client, found.project or "")]
         return [name for name in names if name.startswith(incomplete)]
     return []

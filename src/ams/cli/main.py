@@ -48,6 +48,9 @@ COMMANDS = {
     "import": Entry("ams.cli.moving:import_command", "Fill a new installation from an export."),
     "projects": Entry("ams.cli.projects:app", "Projects: who shares topics and subscriptions."),
     "users": Entry("ams.cli.users:app", "Users of the service."),
+    "token": Entry("ams.cli.tokens:app", "Named tokens: with an end and with rights of their own."),
+    "bindings": Entry("ams.cli.bindings:app", "Bindings: by which identities at issuers a user logs in."),
+    "issuers": Entry("ams.cli.issuers:app", "OpenID Connect issuers whose tokens are accepted."),
     "members": Entry("ams.cli.members:app", "Members of the project, and their roles in it."),
     "registrations": Entry("ams.cli.registrations:app", "Who asked to become a user, and what was decided."),
     "topics": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
@@ -73,7 +76,7 @@ COMMANDS = {
     "completion": Entry("ams.cli.completing:completion", "Print the script that completes commands in a shell."),
 }
 
-ALIASES = {"topic": "topics", "sub": "subs", "profiles": "profile"}
+ALIASES = {"topic": "topics", "sub": "subs", "profiles": "profile", "tokens": "token"}
 """Other spellings that work and are not shown."""
 
 

@@ -147,3 +147,27 @@ def test_usage_reads_as_the_contract_shows_it() -> None:
     assert json.loads(msgspec.json.encode(usage)) == json.loads(body)
     report = wire.get_usage_report().read(b'{"va_metrics": %b, "operational_metrics": {"metrics": []}}' % body)
     assert (report.va_metrics, report.operational_metrics.metrics) == (usage, [])
+
+
+def test_a_named_token_with_all_rights_is_told_from_one_with_some() -> None:
+    some = b'{"name": "N", "user": "U", "rights": [{"action": "topics:publish", "resource": "projects/P"}]}'
+    every = b'{"name": "N", "user": "U", "created_on": "2024-03-05T10:20:30Z", "token": "s3cret"}'
+
+    assert wire.get_token("U", "N").read(some).rights == [wire.Right(action="topics:publish", resource="projects/P")]
+    token = wire.create_token("U", "N").read(every)
+    assert (token.rights, token.token) == (None, "s3cret")
+    assert "s3cret" not in repr(token)
+
+
+def test_an_issuer_reads_with_the_state_of_its_keys() -> None:
+    body = b"""{"name": "egi", "source": "settings", "url": "https://issuer.example", "audiences": ["ams"],
+      "clients": [], "jwks_url": "", "introspect": "never", "introspection_url": "", "client_id": "ams",
+      "client_secret": "***", "create_users": true, "entitlement_claims": ["entitlements"],
+      "roles": [{"entitlement": "urn:a:group:b", "project": "P", "roles": ["publisher"]}],
+      "keys": {"ids": ["k1"], "fetched_on": "2024-03-05T10:20:30Z"}}"""
+
+    issuer = wire.get_issuer("egi").read(body)
+
+    assert (issuer.source, issuer.keys.ids, issuer.keys.failure) == ("settings", ["k1"], "")
+    assert json.loads(msgspec.json.encode(issuer)) == json.loads(body)
+    assert "***" not in repr(issuer)

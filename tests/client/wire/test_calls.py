@@ -12,6 +12,21 @@ from ams.client.errors import InvalidInput
 MESSAGE = wire.message(b"hi", {"k": "v"})
 EMPTY = None
 P = "/v1/projects/P"
+RULE = wire.RoleRule(entitlement="urn:a:group:b", project="P", roles=["publisher"])
+ISSUER = wire.Issuer(name="I", url="https://issuer.example", audiences=["ams"], client_secret="***", roles=[RULE])
+ISSUER_BODY = {
+    "url": "https://issuer.example",
+    "audiences": ["ams"],
+    "clients": [],
+    "jwks_url": "",
+    "introspect": "never",
+    "introspection_url": "",
+    "client_id": "",
+    "client_secret": "***",
+    "create_users": False,
+    "entitlement_claims": ["entitlements", "eduperson_entitlement"],
+    "roles": [{"entitlement": "urn:a:group:b", "project": "P", "roles": ["publisher"]}],
+}
 
 CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     # contract 7
@@ -59,6 +74,36 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     ),
     (wire.refresh_token("U"), "POST", "/v1/users/U:refreshToken", EMPTY),
     (wire.delete_user("U"), "DELETE", "/v1/users/U", EMPTY),
+    # our own beside it: named tokens, and by whose word one logs in
+    (wire.list_tokens("U"), "GET", "/v1/users/U/tokens", EMPTY),
+    (wire.get_token("U", "N"), "GET", "/v1/users/U/tokens/N", EMPTY),
+    (wire.create_token("U", "N"), "POST", "/v1/users/U/tokens/N", {}),
+    (
+        wire.create_token("U", "N", expires_in=60, rights=[wire.Right(action="topics:publish", resource="*")]),
+        "POST",
+        "/v1/users/U/tokens/N",
+        {"expires_in": 60, "rights": [{"action": "topics:publish", "resource": "*"}]},
+    ),
+    (
+        wire.create_token("U", "N", expires_on="2030-05-01T00:00:00Z"),
+        "POST",
+        "/v1/users/U/tokens/N",
+        {"expires_on": "2030-05-01T00:00:00Z"},
+    ),
+    (wire.revoke_token("U", "N"), "DELETE", "/v1/users/U/tokens/N", EMPTY),
+    (wire.list_bindings("U"), "GET", "/v1/users/U/bindings", EMPTY),
+    (
+        wire.create_binding("U", "B", "https://issuer.example", "jane"),
+        "POST",
+        "/v1/users/U/bindings/B",
+        {"issuer": "https://issuer.example", "subject": "jane"},
+    ),
+    (wire.delete_binding("U", "B"), "DELETE", "/v1/users/U/bindings/B", EMPTY),
+    (wire.list_issuers(), "GET", "/v1/issuers", EMPTY),
+    (wire.get_issuer("I"), "GET", "/v1/issuers/I", EMPTY),
+    (wire.create_issuer(ISSUER), "POST", "/v1/issuers/I", ISSUER_BODY),
+    (wire.update_issuer(ISSUER), "PUT", "/v1/issuers/I", ISSUER_BODY),
+    (wire.delete_issuer("I"), "DELETE", "/v1/issuers/I", EMPTY),
     # contract 6
     (wire.register("U"), "POST", "/v1/registrations", {"name": "U"}),
     (

@@ -1,0 +1,58 @@
+"""A file for a secret that is told once: that it can be written is seen before anybody makes the secret."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ams.cli.exits import Usage
+
+Keep = Callable[[str], None]
+"""Writes the secret, which then is in the file, or raises `Usage`."""
+
+
+@contextmanager
+def secret_file(path: str) -> Iterator[Keep]:
+    """Yield what writes a secret into a file for its owner only, whole or not at all, in place of what bore the name.
+
+    Raises `Usage` at once when no file can be there. When nothing is kept, what was there stays.
+    """
+    draft = _draft(path)
+    try:
+
+        def keep(secret: str) -> None:
+            try:
+                _write(draft, secret)
+                os.replace(draft, path)
+            except OSError as error:
+                raise Usage(f"{path}: {error.strerror}") from error
+
+        yield keep
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+
+
+def check_place(path: str) -> None:
+    """Raise `Usage` when no file for a secret can be there."""
+    with secret_file(path):
+        pass
+
+
+def _draft(path: str) -> str:
+    if os.path.isdir(path):
+        raise Usage(f"{path}: is a folder")
+    try:
+        handle, draft = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path) or ".")
+    except OSError as error:
+        raise Usage(f"{path}: {error.strerror}") from error
+    os.close(handle)
+    return draft
+
+
+def _write(draft: str, secret: str) -> None:
+    with open(draft, "w", encoding="ascii") as file:
+        file.write(f"{secret}\n")
+        file.flush()
+        os.fsync(file.fileno())

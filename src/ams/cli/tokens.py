@@ -1,0 +1,161 @@
+"""`ams token`: tokens of a user besides its own, each with a name, perhaps an end and rights of its own."""
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ams.cli import rights
+from ams.cli.command import Session, examples, with_session
+from ams.cli.completing import subscription_names, token_names, topic_names, user_names
+from ams.cli.exits import Usage
+from ams.cli.output import columns, fields, note
+from ams.cli.secret_file import secret_file
+from ams.client import wire
+from ams.settings import duration_seconds
+
+app = typer.Typer(
+    help="Named tokens: with an end and with rights of their own.",
+    no_args_is_help=True,
+    epilog=examples(
+        "ams token create sensor-7 --publish readings --expires-in 90d --to-file sensor-7.token",
+        "ams token list --user sensor",
+        "ams token revoke sensor-7",
+    ),
+)
+
+TokenName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the token.", show_default=False, autocompletion=token_names)
+]
+User = Annotated[str | None, typer.Option(metavar="USER", help="Whose; default: you.", autocompletion=user_names)]
+ExpiresIn = Annotated[str | None, typer.Option(metavar="DURATION", help="Such as 90d or 12h from now.")]
+ExpiresOn = Annotated[str | None, typer.Option(metavar="TIME", help="2030-05-01 or 2030-05-01T12:00:00Z.")]
+Publish = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TOPIC", help="Good for publishing to it; may be repeated.", autocompletion=topic_names),
+]
+Consume = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SUB", help="Good for consuming from it; may be repeated.", autocompletion=subscription_names),
+]
+Rights = Annotated[
+    list[str] | None,
+    typer.Option("--right", metavar="ACTION=RESOURCE", help="Good for this action there; may be repeated."),
+]
+ToFile = Annotated[
+    str | None, typer.Option("--to-file", metavar="FILE", help="Write the token there, for you alone, and not out.")
+]
+
+
+@app.command()
+@with_session
+def create(
+    session: Session,
+    token: TokenName,
+    user: User = None,
+    expires_in: ExpiresIn = None,
+    expires_on: ExpiresOn = None,
+    publish: Publish = None,
+    consume: Consume = None,
+    right: Rights = None,
+    to_file: ToFile = None,
+) -> None:
+    """Make a token and print it, alone and this once; without rights it is good for all that its user may do."""
+    given = rights.shorthands(publish or [], consume or [], session.chosen_project)
+    given += [rights.right(each) for each in right or []]
+    if expires_in is not None and expires_on is not None:
+        raise Usage("give --expires-in or --expires-on, not both")
+    call = wire.create_token(
+        _of(session, user),
+        token,
+        expires_on=time_text(expires_on) if expires_on is not None else "",
+        expires_in=_seconds(expires_in) if expires_in is not None else None,
+        rights=given or None,
+    )
+    if to_file is None:
+        _print(session, session.call(call))
+        return
+    with secret_file(to_file) as keep:
+        made = session.call(call)
+        keep(made.token)
+    session.show(_without_secret(made), _fields(made))
+    note(f"the token is in {to_file}")
+
+
+@app.command("list")
+@with_session
+def list_(session: Session, user: User = None) -> None:
+    """List the named tokens of a user, oldest first, those that have expired too."""
+    found = session.call(wire.list_tokens(_of(session, user)))
+    rows = [
+        (each.name, each.created_on, each.expires_on or "-", each.last_used or "-", rights.shown(each.rights))
+        for each in found.tokens
+    ]
+    session.show(found, columns(("TOKEN", "CREATED", "EXPIRES", "LAST USED", "GOOD FOR"), rows))
+
+
+@app.command()
+@with_session
+def show(session: Session, token: TokenName, user: User = None) -> None:
+    """Show what is known of a named token; its text is shown to nobody again."""
+    found = session.call(wire.get_token(_of(session, user), token))
+    session.show(found, _fields(found))
+
+
+@app.command()
+@with_session
+def revoke(session: Session, token: TokenName, user: User = None) -> None:
+    """Take a named token away: it is dead at once."""
+    owner = _of(session, user)
+    session.call(wire.revoke_token(owner, token))
+    session.done(f"token {token} of {owner} revoked")
+
+
+def time_text(text: str) -> str:
+    """Read a time as people write it and write it as the service does, in UTC and whole seconds; raise `Usage`."""
+    try:
+        read = datetime.fromisoformat(text)
+        read = read if read.tzinfo else read.replace(tzinfo=UTC)
+        return read.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError):
+        raise Usage(f"{text!r} is no time such as 2030-05-01 or 2030-05-01T12:00:00Z") from None
+
+
+def _of(session: Session, user: str | None) -> str:
+    return user or session.call(wire.get_profile()).name
+
+
+def _seconds(text: str) -> int:
+    with contextlib.suppress(ValueError, KeyError):
+        read = duration_seconds(text)
+        if read >= 1 and read % 1 == 0:
+            return int(read)
+    raise Usage(f"{text!r} is no duration of whole seconds such as 90d, 12h or 90s")
+
+
+def _print(session: Session, made: wire.NamedToken) -> None:
+    """Write the token alone, so that a shell can take it, and say on stderr what it is."""
+    session.show(made, made.token)
+    if not session.for_programs:
+        until = f"until {made.expires_on}" if made.expires_on else "with no end"
+        note(f"token {made.name} of {made.user}, {until}, good for {rights.shown(made.rights)}; it is not shown again")
+
+
+def _fields(token: wire.NamedToken) -> str:
+    return fields(
+        {
+            "token": token.name,
+            "user": token.user,
+            "created": token.created_on,
+            "created by": token.created_by,
+            "expires": token.expires_on or "never",
+            "last used": token.last_used or "never",
+            "good for": rights.shown(token.rights),
+        }
+    )
+
+
+def _without_secret(token: wire.NamedToken) -> wire.NamedToken:
+    return msgspec.structs.replace(token, token="")

@@ -1,0 +1,95 @@
+"""`ams token`, against a service."""
+
+import json
+import stat
+from pathlib import Path
+
+from tests.cli.conftest import Ams
+
+LONG_AGO = "2001-01-01"
+
+
+def test_a_token_is_printed_alone_and_this_once(ams: Ams, project: str) -> None:
+    user = f"{project}-u"
+    ams("members", "create", user, "--role", "publisher")
+    ams("topics", "create", "jobs")
+
+    made = ams("token", "create", "laptop", "--user", user, "--expires-in", "90d")
+    token = made.stdout.strip()
+    shown = ams("token", "show", "laptop", "--user", user)
+    listed = ams("token", "list", "--user", user, "-o", "json")
+
+    assert (made.returncode, len(made.stdout.split())) == (0, 1)
+    assert made.stderr.startswith(f"token laptop of {user}, until 2")
+    assert token not in made.stderr + shown.stdout + listed.stdout
+    assert [each["name"] for each in json.loads(listed.stdout)["tokens"]] == ["laptop"]
+    assert "all of the user's" in shown.stdout
+    assert ams("topics", "list", AMS_TOKEN=token).returncode == 0
+    assert ams("topics", "list", AMS_TOKEN="", AMS_BEARER_TOKEN=token).returncode == 0
+
+
+def test_a_token_is_good_for_what_was_named(ams: Ams, project: str) -> None:
+    for topic in ("readings", "jobs"):
+        ams("topics", "create", topic)
+    ams("subs", "create", "watering", "--topic", "readings")
+
+    publishing = ams("token", "create", "publishing", "--publish", "readings", "-o", "json")
+    consuming = ams("token", "create", "consuming", "--consume", "watering").stdout.strip()
+    token = json.loads(publishing.stdout)["token"]
+
+    assert json.loads(publishing.stdout)["rights"] == [
+        {"action": "topics:publish", "resource": f"projects/{project}/topics/readings"}
+    ]
+    assert ams("publish", "readings", "--data", "dry", AMS_TOKEN=token).returncode == 0
+    assert ams("publish", "jobs", "--data", "dry", AMS_TOKEN=token).returncode == 3
+    assert ams("pull", "watering", AMS_TOKEN=token).returncode == 3
+    assert "dry" in ams("pull", "watering", "--ack", AMS_TOKEN=consuming).stdout
+
+
+def test_a_revoked_token_opens_nothing(ams: Ams, project: str) -> None:
+    token = ams("token", "create", f"{project}-t").stdout.strip()
+
+    revoked = ams("token", "revoke", f"{project}-t")
+
+    assert revoked.stderr.startswith(f"token {project}-t of ")
+    refused = ams("projects", "show", project, AMS_TOKEN="", AMS_BEARER_TOKEN=token)
+    assert refused.returncode == 3
+    assert ams("token", "revoke", f"{project}-t").returncode == 4
+
+
+def test_a_token_goes_to_a_file_and_not_out(ams: Ams, project: str, tmp_path: Path) -> None:
+    made = ams("token", "create", f"{project}-f", "--to-file", "my.token")
+    token = (tmp_path / "my.token").read_text().strip()
+
+    assert stat.S_IMODE((tmp_path / "my.token").stat().st_mode) == 0o600
+    assert token not in made.stdout + made.stderr
+    environment = {"AMS_TOKEN": "", "AMS_BEARER_TOKEN_FILE": "my.token"}
+    assert ams("projects", "show", project, **environment).returncode == 0
+    nowhere = ams("token", "create", f"{project}-g", "--to-file", "nowhere/my.token")
+    assert nowhere.returncode == 2
+    assert ams("token", "show", f"{project}-g").returncode == 4
+
+
+def test_a_user_manages_its_own_tokens_without_any_role(ams: Ams, project: str) -> None:
+    user = f"{project}-u"
+    own = json.loads(ams("users", "create", user, "-o", "json").stdout)["token"]
+
+    assert ams("token", "create", "laptop", AMS_TOKEN=own).returncode == 0
+    assert "laptop" in ams("token", "list", AMS_TOKEN=own).stdout
+    assert ams("token", "list", "--user", f"{project}-other", AMS_TOKEN=own).returncode in (3, 4)
+
+
+def test_what_cannot_be_is_said_before_anything_is_made(ams: Ams, project: str) -> None:
+    name = f"{project}-x"
+    for arguments in (
+        ("--expires-in", "soon"),
+        ("--expires-in", "0.5s"),
+        ("--expires-on", "tomorrow"),
+        ("--expires-in", "1d", "--expires-on", "2030-01-01"),
+        ("--right", "publish"),
+        ("--publish", "a b"),
+    ):
+        assert ams("token", "create", name, *arguments).returncode == 2
+    assert ams("token", "create", name, "--expires-on", LONG_AGO).returncode == 1
+    assert ams("token", "create", name, "--right", "no:thing=*").returncode == 1
+    assert ams("token", "show", name).returncode == 4

@@ -53,7 +53,7 @@ ToFile = Annotated[
 @with_session
 def create(
     session: Session,
-    token: TokenName,
+    name: TokenName,
     user: User = None,
     expires_in: ExpiresIn = None,
     expires_on: ExpiresOn = None,
@@ -69,7 +69,7 @@ def create(
         raise Usage("give --expires-in or --expires-on, not both")
     call = wire.create_token(
         _of(session, user),
-        token,
+        name,
         expires_on=time_text(expires_on) if expires_on is not None else "",
         expires_in=_seconds(expires_in) if expires_in is not None else None,
         rights=given or None,
@@ -98,19 +98,19 @@ def list_(session: Session, user: User = None) -> None:
 
 @app.command()
 @with_session
-def show(session: Session, token: TokenName, user: User = None) -> None:
+def show(session: Session, name: TokenName, user: User = None) -> None:
     """Show what is known of a named token; its text is shown to nobody again."""
-    found = session.call(wire.get_token(_of(session, user), token))
+    found = session.call(wire.get_token(_of(session, user), name))
     session.show(found, _fields(found))
 
 
 @app.command()
 @with_session
-def revoke(session: Session, token: TokenName, user: User = None) -> None:
+def revoke(session: Session, name: TokenName, user: User = None) -> None:
     """Take a named token away: it is dead at once."""
     owner = _of(session, user)
-    session.call(wire.revoke_token(owner, token))
-    session.done(f"token {token} of {owner} revoked")
+    session.call(wire.revoke_token(owner, name))
+    session.done(f"token {name} of {owner} revoked")
 
 
 def time_text(text: str) -> str:

@@ -7,15 +7,17 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from ams.cli.apply.authn import secrets
+from ams.cli.apply.authn import secret, secrets
 from ams.cli.apply.document import read_documents
-from ams.cli.apply.plan import Change, Step, plan
+from ams.cli.apply.logins import CLIENT_SECRET, TOKEN_FILE
+from ams.cli.apply.plan import Change, Step, Wishes, plan
 from ams.cli.apply.resources import Declared, Kind
 from ams.cli.apply.running import carry_out, tokens_to
 from ams.cli.apply.state import Ask, read_existing
 from ams.cli.command import Session, with_session
 from ams.cli.exits import Usage
 from ams.cli.output import document, emit, note, printable
+from ams.cli.secret_file import check_place
 from ams.client import Client
 from ams.client.connection import authn_connection
 from ams.client.profiles import Source
@@ -36,11 +38,15 @@ def apply(
     file: Files,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    prune: Annotated[bool, typer.Option("--prune", help="Remove from declared projects what is not declared.")] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Remove what is not declared, where sections are.")] = False,
     tokens: Tokens = None,
     show_tokens: Annotated[bool, typer.Option("--show-tokens", help="Write tokens of new users to stdout.")] = False,
     set_secrets: Annotated[
-        bool, typer.Option("--set-secrets", help="Set secrets of auth methods anew; nobody can see if they differ.")
+        bool,
+        typer.Option("--set-secrets", help="Set secrets of auth methods and issuers anew; nobody sees if they differ."),
+    ] = False,
+    renew_tokens: Annotated[
+        bool, typer.Option("--renew-tokens", help="Revoke tokens whose end or rights differ, and make them anew.")
     ] = False,
     authn_endpoint: Annotated[
         str | None, typer.Option(help="Certificate service, for files that concern it (AMS_AUTHN_ENDPOINT).")
@@ -60,12 +66,12 @@ def apply(
         def planned(again: bool = True) -> list[Step]:
             # Secrets are set once: nobody can see that they are as they shall be.
             existing = read_existing(declared, ask)
-            return plan(declared, existing, prune=prune, set_secrets=set_secrets and not again)
+            return plan(declared, existing, Wishes(prune, set_secrets and not again, renew_tokens))
 
-        _apply(session, ask, planned(again=False), planned, _Wishes(dry_run, yes, tokens, show_tokens))
+        _apply(session, ask, planned(again=False), planned, _Doing(dry_run, yes, tokens, show_tokens))
 
 
-class _Wishes(NamedTuple):
+class _Doing(NamedTuple):
     """What is to be done with a plan."""
 
     dry_run: bool
@@ -74,21 +80,21 @@ class _Wishes(NamedTuple):
     show_tokens: bool
 
 
-def _apply(session: Session, ask: Ask, steps: Sequence[Step], planned: Planned, wishes: _Wishes) -> None:
+def _apply(session: Session, ask: Ask, steps: Sequence[Step], planned: Planned, doing: _Doing) -> None:
     if not session.for_programs:
         emit("\n".join(lines(steps)) or "nothing to do")
     made: dict[str, str] = {}
-    if steps and not wishes.dry_run:
-        _confirm(session, yes=wishes.yes)
+    if steps and not doing.dry_run:
+        _confirm(session, yes=doing.yes)
         _check_secrets(steps)
-        made = _carry_out(ask, steps, wishes.tokens, planned)
+        made = _carry_out(ask, steps, doing.tokens, planned)
     if session.for_programs:
-        result = {"steps": [_as_object(step) for step in steps], "applied": not wishes.dry_run}
-        emit(document(result | ({"tokens": made} if wishes.show_tokens else {})))
-    elif wishes.show_tokens:
+        result = {"steps": [_as_object(step) for step in steps], "applied": not doing.dry_run}
+        emit(document(result | ({"tokens": made} if doing.show_tokens else {})))
+    elif doing.show_tokens:
         for user, token in made.items():
             emit(f"{user} {token}")
-    if made and not (wishes.tokens or wishes.show_tokens):
+    if made and not (doing.tokens or doing.show_tokens):
         remedy = "a service_admin gives new ones: ams admin tokens refresh USER"
         note(f"tokens of {', '.join(made)} were not kept; {remedy}")
 
@@ -117,10 +123,14 @@ def _confirm(session: Session, *, yes: bool) -> None:
 
 
 def _check_secrets(steps: Sequence[Step]) -> None:
-    """Raise before anything is done what would come up when a secret is sent."""
+    """Raise before anything is done what would come up when a secret is sent, or that of a token kept."""
     for step in steps:
         if step.key.kind is Kind.AUTH_METHOD:
             secrets(step.fields)
+        elif step.key.kind is Kind.ISSUER and CLIENT_SECRET in step.fields:
+            secret(step.fields[CLIENT_SECRET])
+        elif step.key.kind is Kind.TOKEN and step.change is not Change.REMOVE:
+            check_place(step.fields[TOKEN_FILE])
 
 
 @contextmanager

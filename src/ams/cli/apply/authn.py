@@ -111,14 +111,15 @@ def _auth_method(value: Value, folder: str) -> Fields:
         raise bad(value.place, "an auth method has headers, or an access_key, as its service type says")
     fields: dict[str, Any] = {"port": said["port"].number(1, 65535) if "port" in said else 443}
     if "access_key" in said:
-        return {**fields, "access_key": _where(said["access_key"], folder)}
-    headers = {name: _where(each, folder) for name, each in said["headers"].mapping().items()}
+        return {**fields, "access_key": where(said["access_key"], folder)}
+    headers = {name: where(each, folder) for name, each in said["headers"].mapping().items()}
     if not headers:
         raise bad(said["headers"].place, "an auth method has one header at least")
     return {**fields, "headers": headers}
 
 
-def _where(value: Value, folder: str) -> Mapping[str, str]:
+def where(value: Value, folder: str) -> Mapping[str, str]:
+    """Return where a secret is: a file, whose name is relative to `folder`, or a variable."""
     # The text that stands there instead is not shown: it may be the secret itself.
     try:
         said = value.mapping(("file", "env"))

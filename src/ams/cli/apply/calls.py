@@ -1,11 +1,12 @@
-"""The calls that carry out one step of a plan; making users is in `running`, as its answer holds a token."""
+"""The calls that carry out one step of a plan; making users and tokens is in `running`, as answers hold secrets."""
 
 from collections.abc import Callable, Generator
 from typing import Any
 
 import msgspec
 
-from ams.cli.apply.authn import secrets
+from ams.cli.apply import logins
+from ams.cli.apply.authn import secret, secrets
 from ams.cli.apply.plan import Change, Step
 from ams.cli.apply.resources import Kind
 from ams.client import wire
@@ -100,6 +101,23 @@ def _altered_subscription(step: Step) -> Calls:
         yield wire.modify_push_config(project, name, _push_config(step))
 
 
+def _issuer(step: Step) -> Calls:
+    where = step.fields.get(logins.CLIENT_SECRET)
+    client_secret = secret(where) if where else None
+    if step.change is Change.ADD:
+        yield wire.create_issuer(logins.issuer(step.key.name, step.fields, None, client_secret))
+    else:
+        there = yield wire.get_issuer(step.key.name)
+        yield wire.update_issuer(logins.issuer(step.key.name, step.fields, there, client_secret))
+
+
+def _identity(step: Step) -> Calls:
+    user, name = step.key.project, step.key.name
+    if step.change is Change.ALTER:
+        yield wire.delete_binding(user, name)
+    yield wire.create_binding(user, name, step.fields["issuer"], step.fields["subject"])
+
+
 def _service_type(step: Step) -> Calls:
     said = dict(step.fields)
     if step.change is Change.ADD:
@@ -148,6 +166,8 @@ _MAKE_OR_ALTER: dict[Kind, Callable[[Step], Calls]] = {
     Kind.SCHEMA: _schema,
     Kind.TOPIC: _topic,
     Kind.SUBSCRIPTION: _subscription,
+    Kind.ISSUER: _issuer,
+    Kind.IDENTITY: _identity,
     Kind.SERVICE_TYPE: _service_type,
     Kind.AUTH_METHOD: _auth_method,
     Kind.BINDING: _binding,
@@ -157,6 +177,9 @@ _REMOVE: dict[Kind, Callable[[str, str], Call[Any]]] = {
     Kind.SCHEMA: wire.delete_schema,
     Kind.TOPIC: wire.delete_topic,
     Kind.SUBSCRIPTION: wire.delete_subscription,
+    Kind.ISSUER: lambda _, name: wire.delete_issuer(name),
+    Kind.IDENTITY: wire.delete_binding,
+    Kind.TOKEN: wire.revoke_token,
     Kind.AUTH_METHOD: authn.delete_auth_method,
     Kind.BINDING: lambda _, name: authn.delete_binding(name),
 }

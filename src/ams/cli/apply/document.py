@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ams.access.roles import PROJECT_ROLES
-from ams.cli.apply import authn
+from ams.cli.apply import authn, logins
 from ams.cli.apply.push import push_fields
 from ams.cli.apply.resources import Declared, Fields, Key, Kind, Reference
 from ams.cli.durations import seconds
@@ -52,9 +52,11 @@ class _Reading:
 
     def document(self, root: Value, folder: str) -> None:
         """Read one file; names of files in it are relative to `folder`."""
-        said = root.mapping(("users", "projects", "service_types", "bindings"))
+        said = root.mapping(("users", "projects", "issuers", "service_types", "bindings"))
         for name, value in _section(said, "users"):
-            self._add(Key(Kind.USER, "", name), value, _fields(value, _USER))
+            self._user(name, value, folder)
+        for name, value in self._resources(said, "issuers", "", Kind.ISSUER):
+            self._add(Key(Kind.ISSUER, "", name), value, logins.issuer_fields(value, folder))
         for name, value in _section(said, "projects"):
             self._project(name, value, folder)
         for name, value in authn.named(said, "service_types"):
@@ -63,6 +65,14 @@ class _Reading:
             self._sections.add(("", Kind.BINDING))
         for name, value in authn.named(said, "bindings"):
             self._binding(name, value)
+
+    def _user(self, name: str, value: Value, folder: str) -> None:
+        said = value.mapping((*_USER, "bindings", "tokens"))
+        self._add(Key(Kind.USER, "", name), value, _chosen(said, _USER))
+        for binding, each in self._resources(said, "bindings", name, Kind.IDENTITY):
+            self._add(Key(Kind.IDENTITY, name, binding), each, logins.binding_fields(each))
+        for token, each in self._resources(said, "tokens", name, Kind.TOKEN):
+            self._add(Key(Kind.TOKEN, name, token), each, logins.token_fields(each, folder))
 
     def _service_type(self, name: str, value: Value, folder: str) -> None:
         self._add(Key(Kind.SERVICE_TYPE, "", name), value, authn.service_type_fields(value))

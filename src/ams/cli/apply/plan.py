@@ -9,11 +9,16 @@ from enum import StrEnum
 from typing import Any
 
 from ams.cli.apply.authn import SECRETS, same_secrets
+from ams.cli.apply.logins import CLIENT_SECRET, TOKEN_FILE, is_of_settings
 from ams.cli.apply.push import same_push
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
 from ams.yaml_tree import bad
 
 _ORDER = list(Kind)
+_SECRETS = (*SECRETS, CLIENT_SECRET)
+_MADE_ANEW = (Kind.IDENTITY, Kind.TOKEN)
+"""Kinds that cannot be altered but only removed and made, so that all of their fields are needed."""
+_DIFFERS = {"expires_on": "another end", "rights": "other rights"}
 
 
 class Change(StrEnum):
@@ -34,18 +39,27 @@ class Step:
     """The fields to set: of a new resource all that are declared, else those that differ."""
 
 
-def plan(declared: Declared, existing: Existing, *, prune: bool = False, set_secrets: bool = False) -> list[Step]:
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a plan may do beyond making and altering what is declared."""
+
+    prune: bool = False
+    """Remove what exists in a declared project, or of a declared service type or user, and is not declared, where the
+    files have a section for its kind."""
+    set_secrets: bool = False
+    """Set secrets of auth methods and issuers anew, which nobody can compare."""
+    renew_tokens: bool = False
+    """Revoke tokens whose end or rights differ, and make them anew."""
+
+
+def plan(declared: Declared, existing: Existing, wishes: Wishes = Wishes()) -> list[Step]:
     """Return the steps in the order in which they can be carried out.
 
-    With `set_secrets`, secrets of auth methods are set anew, which nobody can compare. With `prune`, what exists in a
-    declared project, or of a declared service type, and is not declared is removed, where the files have a section for
-    its kind. Raises `BadDocument` for references to nothing, and for what no step can do.
+    Raises `BadDocument` for references to nothing, and for what no step can do.
     """
-    removed = set(_surplus(declared, existing)) if prune else set()
+    removed = set(_surplus(declared, existing)) if wishes.prune else set()
     _check_references(declared, existing, removed)
-    steps = [
-        step for key in sorted(declared.fields, key=_rank) if (step := _step(key, declared, existing, set_secrets))
-    ]
+    steps = [step for key in sorted(declared.fields, key=_rank) if (step := _step(key, declared, existing, wishes))]
     last_first = sorted(removed, key=lambda key: (-_ORDER.index(key.kind), key))
     return steps + [Step(Change.REMOVE, key, {}) for key in last_first]
 
@@ -54,7 +68,7 @@ def _rank(key: Key) -> int:
     return _ORDER.index(key.kind)
 
 
-def _step(key: Key, declared: Declared, existing: Existing, set_secrets: bool) -> Step | None:
+def _step(key: Key, declared: Declared, existing: Existing, wishes: Wishes) -> Step | None:
     wanted = _wanted(key, declared, existing)
     found = existing.fields.get(key)
     if found is None:
@@ -62,16 +76,32 @@ def _step(key: Key, declared: Declared, existing: Existing, set_secrets: bool) -
     changed = {
         name: value
         for name, value in wanted.items()
-        if not _same(name, value, found.get(name)) or (set_secrets and name in SECRETS)
+        if not _same(name, value, found.get(name)) or (wishes.set_secrets and name in _SECRETS)
     }
-    impossible = _impossible(key.kind, changed, found)
+    impossible = _impossible(key.kind, changed, found, wishes)
     if impossible:
-        raise bad(declared.places[key], f"{key} {impossible}; delete it first")
+        raise bad(declared.places[key], f"{key} {impossible}")
+    if changed and key.kind in _MADE_ANEW:
+        changed = {**found, **wanted}
     return Step(Change.ALTER, key, changed) if changed else None
 
 
-def _impossible(kind: Kind, changed: Fields, found: Fields) -> str:
-    """Return why a resource cannot be altered so; empty when it can."""
+def _impossible(kind: Kind, changed: Fields, found: Fields, wishes: Wishes) -> str:
+    """Return why a resource cannot be altered so, and what to do; empty when it can."""
+    if not changed:
+        return ""
+    if kind is Kind.TOKEN:
+        differs = " and ".join(_DIFFERS[name] for name in changed)
+        remedy = "give --renew-tokens to revoke it and make it anew"
+        return "" if wishes.renew_tokens else f"is there with {differs}: {remedy}"
+    if kind is Kind.ISSUER and is_of_settings(found):
+        return f"is of the service's settings (issuers_file), where its {', '.join(changed)} must be changed"
+    fixed = _fixed(kind, changed, found)
+    return fixed and f"{fixed}; delete it first"
+
+
+def _fixed(kind: Kind, changed: Fields, found: Fields) -> str:
+    """Return which part of a resource cannot be another; empty when there is none."""
     if kind is Kind.SERVICE_TYPE and "type" in changed:
         return f"is of type {found['type']}, and a service type cannot change its type"
     if "topic" in changed:
@@ -103,15 +133,21 @@ def _same(name: str, wanted: Any, found: Any) -> bool:
         return same_push(wanted, found or {})
     if name in SECRETS:
         return same_secrets(name, wanted, found)
+    if name == CLIENT_SECRET:
+        return bool(found)
+    if name == TOKEN_FILE:
+        return True
     return bool(wanted == found)
 
 
 def _surplus(declared: Declared, existing: Existing) -> Iterator[Key]:
-    """Yield what exists and is not declared, but for the caller and members without a role."""
+    """Yield what exists and is not declared, but for the caller, members without a role and issuers of the settings."""
     for key, fields in existing.fields.items():
         if key in declared.fields or (key.project, key.kind) not in declared.sections:
             continue
         if key.kind is Kind.MEMBER and (key.name == existing.caller or fields == {"roles": ()}):
+            continue
+        if key.kind is Kind.ISSUER and is_of_settings(fields):
             continue
         yield key
 

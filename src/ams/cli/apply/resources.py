@@ -9,6 +9,10 @@ what exists are all that were read. Both spell values alike, so that equal means
     schema        type: json or avro; schema, attributes: JSON objects
     topic         schema: name, "" = none; retention: seconds, 0 = the project's; access: sorted names
     subscription  topic: name; ackDeadline: seconds; push: fields of pushConfig, {} = pull; access: sorted names
+    issuer        url, jwks_url, introspect, introspection_url, client_id: text; audiences, clients, entitlement_claims:
+                  sorted texts; client_secret: where it is; create_users: switch; roles: sorted PROJECT=ROLE=ENTITLEMENT
+    identity      issuer, subject: text; of a user
+    token         expires_on: time, "" = never; rights: sorted ACTION=RESOURCE, or "all"; token_file: name
     service type  hosts, auth_types: sorted names; auth_method, type: text; verify_client_host: switch
     auth method   port: number; access_key: where its value is; headers: names, and where their values are
     binding       service_type, host, auth_type, unique_key: text; auth_identifier, issuer: normal form; user: name
@@ -33,6 +37,10 @@ class Kind(StrEnum):
     SCHEMA = "schema"
     TOPIC = "topic"
     SUBSCRIPTION = "subscription"
+    ISSUER = "issuer"
+    IDENTITY = "identity"
+    """Of a user: its binding to an identity at an issuer, told from those of the certificate service."""
+    TOKEN = "token"  # noqa: S105  # the name of a kind
     SERVICE_TYPE = "service type"
     AUTH_METHOD = "auth method"
     BINDING = "binding"
@@ -47,7 +55,7 @@ class Key(NamedTuple):
 
     kind: Kind
     project: str
-    """The project it belongs to, or the service type; empty for what belongs to none."""
+    """The project it belongs to, or the service type, or the user; empty for what belongs to none."""
     name: str
 
     def __str__(self) -> str:
@@ -69,7 +77,7 @@ class Declared:
     places: Mapping[Key, Place] = field(default_factory=dict)
     references: Sequence[Reference] = ()
     sections: frozenset[tuple[str, Kind]] = frozenset()
-    """Projects and kinds for which the files have a section: what pruning may touch."""
+    """What resources belong to, and kinds, for which the files have a section: what pruning may touch."""
 
     @property
     def projects(self) -> list[str]:

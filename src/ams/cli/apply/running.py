@@ -7,11 +7,13 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from ams.cli.apply.calls import calls
+from ams.cli.apply.logins import TOKEN_FILE, new_token
 from ams.cli.apply.plan import Change, Step
 from ams.cli.apply.resources import Kind
 from ams.cli.apply.state import Ask
 from ams.cli.exits import Usage
 from ams.cli.output import note, printable
+from ams.cli.secret_file import secret_file
 from ams.client import wire
 from ams.client.errors import AlreadyExists, ClientError, Conflict, NotFound
 from ams.client.wire import Call
@@ -59,6 +61,10 @@ class _Counted:
         self._ask = ask
         self.answered = 0
 
+    def look(self, call: Call[Any]) -> Any:
+        """Ask what changes nothing."""
+        return self._ask(call)
+
     def __call__(self, call: Call[Any]) -> Any:
         answer = self._ask(call)
         self.answered += 1
@@ -103,10 +109,12 @@ class _Overtaken(Exception):
     """Somebody else made what was to be made, or removed what was to be removed."""
 
 
-def _carry_out(step: Step, ask: Ask, tokens: Tokens) -> None:
+def _carry_out(step: Step, ask: _Counted, tokens: Tokens) -> None:
     try:
         _make(step, ask, tokens)
     except AlreadyExists as error:
+        if not _is_there(step, ask):
+            raise
         raise _Overtaken from error
     except NotFound as error:
         if step.change is Change.REMOVE:
@@ -114,17 +122,41 @@ def _carry_out(step: Step, ask: Ask, tokens: Tokens) -> None:
         raise
 
 
+def _is_there(step: Step, ask: _Counted) -> bool:
+    """Whether what was to be made is there now: else it is an identity or a URL that another one has."""
+    found: Any
+    if step.key.kind is Kind.IDENTITY:
+        found = ask.look(wire.list_bindings(step.key.project)).bindings
+    elif step.key.kind is Kind.ISSUER:
+        found = ask.look(wire.list_issuers()).issuers
+    else:
+        return True
+    return any(each.name == step.key.name for each in found)
+
+
 def _make(step: Step, ask: Ask, tokens: Tokens) -> None:
     if step.change is Change.ADD and step.key.kind is Kind.USER:
         tokens.keep(ask(wire.create_user(step.key.name, wire.UserDetails(**step.fields))))
     elif step.change is Change.ADD and step.key.kind is Kind.MEMBER:
         _join(step, ask, tokens)
+    elif step.change is not Change.REMOVE and step.key.kind is Kind.TOKEN:
+        _new_token(step, ask)
     else:
         sending = calls(step)
         with suppress(StopIteration):
             call = next(sending)
             while True:
                 call = sending.send(ask(call))
+
+
+def _new_token(step: Step, ask: Ask) -> None:
+    """Make a token, in place of one that is there when it is to be altered, and keep it where the files say."""
+    user, name = step.key.project, step.key.name
+    with secret_file(step.fields[TOKEN_FILE]) as keep:
+        if step.change is Change.ALTER:
+            with suppress(NotFound):  # revoked by somebody else
+                ask(wire.revoke_token(user, name))
+        keep(ask(new_token(user, name, step.fields)).token)
 
 
 def _join(step: Step, ask: Ask, tokens: Tokens) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from ams.cli.apply import logins
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
 from ams.cli.output import short_name
 from ams.client import wire
@@ -41,6 +42,9 @@ class _State:
         for key in self._declared.fields:
             if key.kind is Kind.USER:
                 yield from self._user(key)
+        if ("", Kind.ISSUER) in self._kinds:
+            for issuer in self._ask(wire.list_issuers()).issuers:
+                yield Key(Kind.ISSUER, "", issuer.name), logins.existing_issuer(issuer)
         for project in self._declared.projects:
             yield from self._project(project)
         if self._declared.concerns_authn:
@@ -86,6 +90,18 @@ class _State:
             texts = ("email", "first_name", "last_name", "organization", "description")
             said = {name: getattr(user, name) for name in texts}
             yield key, {**said, "service_roles": tuple(sorted(user.service_roles))}
+            yield from self._logins(user.name)
+
+    def _logins(self, user: str) -> Iterator[tuple[Key, Fields]]:
+        """Read the bindings and tokens of a user; a binding that a first login made counts only if it is declared."""
+        if (user, Kind.IDENTITY) in self._kinds:
+            for binding in self._ask(wire.list_bindings(user)).bindings:
+                key = Key(Kind.IDENTITY, user, binding.name)
+                if not binding.by_login or key in self._declared.fields:
+                    yield key, {"issuer": binding.issuer, "subject": binding.subject}
+        if (user, Kind.TOKEN) in self._kinds:
+            for token in self._ask(wire.list_tokens(user)).tokens:
+                yield Key(Kind.TOKEN, user, token.name), logins.existing_token(token)
 
     def _project(self, name: str) -> Iterator[tuple[Key, Fields]]:
         project = self._found(wire.get_project(name))

@@ -27,6 +27,20 @@ def test_commands_and_their_verbs_are_completed(ams: Ams) -> None:
     assert "--page-size" in complete(ams, "ams topics list --page")
 
 
+def test_names_of_tokens_bindings_and_issuers_are_completed(ams: Ams, project: str) -> None:
+    user = f"{project}-u"
+    ams("users", "create", user)
+    ams("token", "create", "laptop", "--user", user)
+    ams("bindings", "create", "checkin", "--user", user, "--issuer", "https://i.example", "--subject", project)
+    ams("issuers", "set", f"i-{project}", "--url", f"https://{project}.example", "--audience", "ams")
+
+    assert complete(ams, f"ams token show --user {user} lap") == ["laptop"]
+    assert complete(ams, f"ams bindings delete --user {user} ch") == ["checkin"]
+    assert complete(ams, f"ams issuers show i-{project}") == [f"i-{project}"]
+    assert complete(ams, "ams token create new --user " + user[:-1]) == [user]
+    ams("issuers", "delete", f"i-{project}")
+
+
 def test_names_are_completed_from_the_service(ams: Ams, project: str) -> None:
     for topic in ("readings", "rain", "jobs"):
         ams("topics", "create", topic)

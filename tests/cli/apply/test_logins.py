@@ -250,7 +250,8 @@ def test_issuers_bindings_and_tokens_are_made_and_again_there_is_nothing_to_do(
     (tmp_path / "secret").write_text("s3cret\n")
     text = TEXT.replace("garden", "PROJECT").replace("checkin:", "PROJECT:").replace("sensor", "PROJECT-sensor")
     text = text.replace(URL, "https://PROJECT.example").replace("s-7", "PROJECT-s-7")
-    text += "projects: {PROJECT: {topics: {readings: {access: [PROJECT-sensor]}}, members: {PROJECT-sensor: [publisher]}}}\n"
+    readings = "{readings: {access: [PROJECT-sensor]}}"
+    text += f"projects: {{PROJECT: {{topics: {readings}, members: {{PROJECT-sensor: [publisher]}}}}}}\n"
 
     said = files.settle(text)
     token = (tmp_path / "field.token").read_text().strip()

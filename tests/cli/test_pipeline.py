@@ -3,6 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from ams.cli.command import Session
+from ams.cli.output import Format
+from ams.cli.pipeline import _hand_over
+from ams.client import Client
+from ams.client.bearer import BearerFile
 from ams.pipeline.checkpoint import Identity, Standing, locked, write
 from ams.pipeline.jobs import JOBS
 from tests.cli.conftest import Ams
@@ -167,3 +172,19 @@ def test_what_cannot_be_made_up_is_said(ams: Ams, arguments: list[str], reason: 
     ran = ams("pipeline", "sample", *arguments)
 
     assert (ran.returncode, ran.stderr) == (2, f"ams: {reason}\n")
+
+
+def test_spark_asks_as_the_command_does_also_by_a_bearer_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc")
+    left = {"AMS_TOKEN": "other", "AMS_BEARER_TOKEN": "other", "AMS_PROFILE": "site", "HOME": "/"}
+    file = BearerFile(str(tmp_path / "token"))
+
+    for token, bearer, said in (
+        ("mine", None, {"AMS_TOKEN": "mine"}),
+        ("", "xyz", {"AMS_BEARER_TOKEN": "xyz"}),
+        ("", file, {"AMS_BEARER_TOKEN_FILE": file.path}),
+    ):
+        environment = dict(left)
+        with Client("http://localhost:1", token, bearer=bearer) as client:
+            _hand_over(Session(client, None, Format.TABLE, token, None, bearer=bearer), environment)
+        assert environment == {"HOME": "/", "AMS_ENDPOINT": "http://localhost:1"} | said

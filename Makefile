@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs faults faults-cluster faults-push faults-pipeline fuzz mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs faults faults-cluster faults-push faults-pipeline fuzz mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -22,6 +22,9 @@ demo: .venv/core ## The same, but end by itself; the exit code tells whether all
 
 certificates-demo: .venv/core ## Log in with certificates, publish and pull, with the official library; others are refused
 	@$(BIN)/python -m demo.certificates
+
+identity-demo: .venv/core ## Log in with tokens of an OpenID Connect issuer and with named tokens; others are refused
+	@$(BIN)/python -m demo.identity
 
 pipeline-demo: .venv/dev ## Feed a day of five worlds to the service, run the jobs on Spark, write a page with plots
 	@$(BIN)/python -m demo.pipeline

@@ -173,11 +173,13 @@ async def connect(address: Address, tls: ssl.SSLContext | None = None) -> Connec
 def request(method: str, path: str, token: str, body: bytes = b"", **headers: str) -> tuple[bytes, ...]:
     """Return the pieces of a request to the API; the body stays a piece of its own, so that many may share it.
 
-    `headers` are more of them, with underscores for dashes.
+    A token with dots is an issuer's and goes as a bearer token. `headers` are more of them, with underscores for
+    dashes.
     """
+    login = f"authorization: Bearer {token}" if "." in token else f"x-api-key: {token}"
     more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     head = (
-        f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {token}\r\n"
+        f"{method} {path} HTTP/1.1\r\nhost: localhost\r\n{login}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{more}\r\n"
     )
     return (head.encode(), body) if body else (head.encode(),)

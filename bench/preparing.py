@@ -66,6 +66,12 @@ def members(service: Service, project: str, count: int) -> None:
     _send(service, (request("POST", f"/v1/users/user-{number}", service.token, body) for number in range(count)))
 
 
+def binding(service: Service, user: str, issuer: str, subject: str) -> None:
+    """Let an identity at an issuer log in as a user."""
+    body = msgspec.json.encode({"issuer": issuer, "subject": subject})
+    _send(service, [request("POST", f"/v1/users/{user}/bindings/bench", service.token, body)])
+
+
 def fill(service: Service, topics: Sequence[str], messages: int, *, per_request: int = 1000, size: int = 1024) -> None:
     """Publish `messages` messages to each topic."""
     _send(service, _publishes(service, topics, messages, per_request, size))

@@ -11,6 +11,7 @@ from bench.cases.cluster_publish import cluster_publish
 from bench.cases.cluster_pull import cluster_pull
 from bench.cases.cluster_topics import cluster_topics
 from bench.cases.counting import counting
+from bench.cases.identity import identity_users, oidc_publish
 from bench.cases.lists import lists
 from bench.cases.metrics import metrics
 from bench.cases.open_loop import open_loop
@@ -44,6 +45,8 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "tls": tls,
     "authn-login": authn_login,
     "authn-bindings": authn_bindings,
+    "oidc-publish": oidc_publish,
+    "identity-users": identity_users,
     "start": start,
     "topics": topics,
     "lists": lists,

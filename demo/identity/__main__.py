@@ -1,0 +1,96 @@
+"""The command line of the identity demo, and the order of its steps."""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from time import perf_counter
+
+import httpx
+from argo_ams_library import AmsException
+
+from ams.client.errors import ClientError
+from demo import service
+from demo.identity import tenancy, working
+from demo.identity.tenancy import CAROL, ENTITLEMENT, SENSOR, SHORT_LIVED, Tokens
+from demo.identity.trying import TRIES, is_refused
+from demo.issuer import ExampleIssuer
+from demo.service import Service
+
+OK, FAILED, INTERRUPTED = 0, 1, 130
+LOOPBACK = "127.0.0.0/8"
+
+
+def main() -> int:
+    """Run it; return 0 when all came out as it went in and all were refused who should be, 1 when not."""
+    options = _options()
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="ams-identity-"))
+    folder.mkdir(exist_ok=True)
+    issuers = folder / "issuers.toml"
+    try:
+        with ExampleIssuer() as issuer:
+            tenancy.write_issuers(issuers, issuer)
+            flags = ("--issuers-file", str(issuers), "--issuers-allow", LOOPBACK)
+            with service.running(folder / "ams-data", 0, *flags) as ams:
+                return _run(ams, issuer, options.each)
+    except (ClientError, AmsException, httpx.HTTPError, service.DidNotStart) as failure:
+        print(f"identity-demo: {failure}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print(f"\nStopped; what was done is in {folder}.")
+        return INTERRUPTED
+
+
+def _run(ams: Service, issuer: ExampleIssuer, each: int) -> int:
+    began = perf_counter()
+    print(f"AMS is ready at {ams.url}, the issuer at {issuer.url}.\n", flush=True)
+    _trust(ams.ca)
+    with tenancy.administrator(ams) as admin:
+        tokens = tenancy.prepare(admin, issuer)
+        expires = time.monotonic() + SHORT_LIVED
+        alice = issuer.token("alice", claims={"entitlements": [ENTITLEMENT]})
+        name = working.log_in(ams, alice)
+        print(f"Alice has logged in, and is {name}: publisher by her entitlement.")
+        tenancy.let_publish(admin, [name, CAROL, SENSOR])
+    published = _publish(ams, issuer, tokens, alice, each)
+    received = working.collect(ams, tokens.collector)
+    print(f"The collector pulled {len(received)} messages.\n\nOthers try:", flush=True)
+    time.sleep(max(0.0, expires - time.monotonic()))
+    refused = sum(is_refused(ams, issuer, tokens, each) for each in TRIES)
+    whole = sorted(received) == sorted(published)
+    if not whole:
+        print("identity-demo: what came out is not what went in", file=sys.stderr)
+    print(
+        f"identity-demo: accepted {len(published)} refused {refused} messages {len(received)} "
+        f"seconds {perf_counter() - began:.1f}"
+    )
+    return OK if whole and refused == len(TRIES) else FAILED
+
+
+def _publish(ams: Service, issuer: ExampleIssuer, tokens: Tokens, alice: str, each: int) -> list[str]:
+    """Let all three publish, each message in a request; return what they said."""
+    published = working.publish(ams, alice, "alice", each)
+    published += working.publish(ams, issuer.opaque("carol"), "carol", each)
+    published += working.publish_as_ever(ams, tokens.sensor, "sensor", each)
+    print(f"Alice, Carol and the sensor published {len(published)} messages: by a JWT, an opaque and a named token.")
+    return published
+
+
+def _trust(ca: Path) -> None:
+    """Make the official library trust the service's own CA and reach it directly, past any proxy."""
+    os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "localhost", "127.0.0.1"]))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m demo.identity", description="Log in with tokens of an issuer.")
+    parser.add_argument("--folder", type=Path, help="where all of it is written (default: a new temporary folder)")
+    parser.add_argument("--each", type=int, default=50, help="messages of each publisher (default: %(default)s)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

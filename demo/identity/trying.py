@@ -33,11 +33,21 @@ def _named(which: str) -> Headers:
 
 
 TRIES = (
-    Try("unsigned", 401, "?", _issued(algorithm="none")),
-    Try("signed with what is public", 401, "?", _issued(algorithm="HS256")),
+    Try("unsigned", 401, "The token is not signed", _issued(algorithm="none")),
+    Try(
+        "signed with what is public",
+        401,
+        "The token is signed in a way that is not accepted here: HS256",
+        _issued(algorithm="HS256"),
+    ),
     Try("expired", 401, "The token has expired", _issued(lifetime=-3600)),
-    Try("for another service", 401, "?", _issued(audience="others")),
-    Try("nobody's", 401, "The identity is not bound to a user", _issued(subject="mallory")),
+    Try("for another service", 401, "The token is for another audience: others", _issued(audience="others")),
+    Try(
+        "nobody's",
+        401,
+        "No entitlement of the identity gives it a role here (issuer example)",
+        _issued(subject="mallory"),
+    ),
     Try("named, expired", 401, "The token has expired", _named("expiring")),
     Try("named, revoked", 401, "Unauthorized", _named("revoked")),
     Try("named, for another topic", 403, "The token is not good for this", _named("sensor"), OTHER_TOPIC),

@@ -17,6 +17,7 @@ import pytest
 from ams.push.signing import key, new_secret, signatures
 from tests.support.documents import (
     ROOT,
+    Step,
     block,
     environment,
     follow,
@@ -38,8 +39,9 @@ PUSH = ROOT / "docs" / "tutorial" / "push.md"
 RECEIVING = ROOT / "docs" / "how-to" / "receive-push.md"
 APART = ROOT / "docs" / "how-to" / "run-push-apart.md"
 CERTIFICATES = ROOT / "docs" / "how-to" / "log-in-with-certificates.md"
+IDENTITY = ROOT / "docs" / "how-to" / "log-in-with-openid-connect.md"
 ACCESS = ROOT / "docs" / "how-to" / "control-access.md"
-GUIDES = ("back-up", "check-messages", "declare-resources", "keep-messages", "replay")
+GUIDES = ("back-up", "check-messages", "declare-resources", "keep-messages", "least-privilege-tokens", "replay")
 NEEDS_A_PROJECT = [ROOT / "docs" / "how-to" / f"{name}.md" for name in GUIDES]
 
 
@@ -189,6 +191,24 @@ def test_a_certificate_publishes_as_its_guide_says(tmp_path: Path) -> None:
     ):
         commands = "\n".join(each.commands for each in rest).replace("8080", endpoint.rpartition(":")[2])
         done = run(commands, tmp_path, AMS_ENDPOINT=endpoint, AMS_AUTHN_ENDPOINT=certificates)
+
+    assert done.returncode == 0, done.stdout
+    assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)
+
+
+def test_a_token_of_an_issuer_publishes_as_its_guide_says(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    file, *rest = [Step(each.commands.replace("9400", port), each.shown) for each in steps(IDENTITY)]
+    made = run(file.commands, tmp_path)
+    assert made.returncode == 0, made.stdout
+    with (
+        served(block(IDENTITY, "sh issuer").replace("9400", port), tmp_path),
+        served(block(IDENTITY, "sh service"), tmp_path) as endpoint,
+    ):
+        commands = "\n".join(each.commands for each in rest).replace("https://localhost:8080", endpoint)
+        done = run(commands, tmp_path, AMS_ENDPOINT=endpoint)
 
     assert done.returncode == 0, done.stdout
     assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)

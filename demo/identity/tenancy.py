@@ -87,7 +87,7 @@ def _member(admin: Client, name: str, role: str) -> str:
 
 
 def _named_token(admin: Client, name: str, seconds: int | None = None) -> str:
-    rights = [(action, f"projects/{PROJECT}/topics/{TOPIC}") for action in PUBLISH]
+    rights = [wire.Right(action=action, resource=f"projects/{PROJECT}/topics/{TOPIC}") for action in PUBLISH]
     return admin.call(wire.create_token(SENSOR, name, expires_in=seconds, rights=rights)).token
 
 

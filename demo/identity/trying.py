@@ -11,6 +11,8 @@ from demo.service import Service
 Headers = Callable[[ExampleIssuer, Tokens], Mapping[str, str]]
 CHALLENGE = 'Bearer realm="ams"'
 """How every 401 tells the way in (RFC 6750, 3)."""
+UNKNOWN = "Unauthorized"
+"""What is said of a token that is nobody's."""
 
 
 class Try(NamedTuple):
@@ -49,7 +51,7 @@ TRIES = (
         _issued(subject="mallory"),
     ),
     Try("named, expired", 401, "The token has expired", _named("expiring")),
-    Try("named, revoked", 401, "Unauthorized", _named("revoked")),
+    Try("named, revoked", 401, UNKNOWN, _named("revoked")),
     Try("named, for another topic", 403, "The token is not good for this", _named("sensor"), OTHER_TOPIC),
 )
 
@@ -62,12 +64,12 @@ def is_refused(ams: Service, issuer: ExampleIssuer, tokens: Tokens, tried: Try) 
         print(f"  {tried.name}: accepted")
         return False
     print(f"  {tried.name}: {found.code} {found.text}")
-    return found.code == tried.code and found.text == tried.text and _is_challenged(found, headers)
+    return found.code == tried.code and found.text == tried.text and _is_challenged(found)
 
 
-def _is_challenged(found: Refusal, headers: Mapping[str, str]) -> bool:
-    """Whether the header says what there is to say: why, to who came with a bearer token."""
+def _is_challenged(found: Refusal) -> bool:
+    """Whether the header says what there is to say: what a 401 asks for, and what is wrong with a token."""
     if found.code != 401:
         return not found.challenge
-    told = f', error="invalid_token", error_description="{found.text}"' if "authorization" in headers else ""
+    told = f', error="invalid_token", error_description="{found.text}"' if found.text != UNKNOWN else ""
     return found.challenge == CHALLENGE + told

@@ -50,15 +50,14 @@ def _run(ams: Service, issuer: ExampleIssuer, each: int) -> int:
     with tenancy.administrator(ams) as admin:
         tokens = tenancy.prepare(admin, issuer)
         expires = time.monotonic() + SHORT_LIVED
-        alice = issuer.token("alice", claims={"entitlements": [ENTITLEMENT]})
-        name = working.log_in(ams, alice)
+        name = working.log_in(ams, _alice(issuer))
         print(f"Alice has logged in, and is {name}: publisher by her entitlement.")
         tenancy.let_publish(admin, [name, CAROL, SENSOR])
-    published = _publish(ams, issuer, tokens, alice, each)
+    published = _publish(ams, issuer, tokens, each)
     received = working.collect(ams, tokens.collector)
     print(f"The collector pulled {len(received)} messages.\n\nOthers try:", flush=True)
     time.sleep(max(0.0, expires - time.monotonic()))
-    refused = sum(is_refused(ams, issuer, tokens, each) for each in TRIES)
+    refused = sum(is_refused(ams, issuer, tokens, tried) for tried in TRIES)
     whole = sorted(received) == sorted(published)
     if not whole:
         print("identity-demo: what came out is not what went in", file=sys.stderr)
@@ -69,13 +68,19 @@ def _run(ams: Service, issuer: ExampleIssuer, each: int) -> int:
     return OK if whole and refused == len(TRIES) else FAILED
 
 
-def _publish(ams: Service, issuer: ExampleIssuer, tokens: Tokens, alice: str, each: int) -> list[str]:
-    """Let all three publish, each message in a request; return what they said."""
-    published = working.publish(ams, alice, "alice", each)
-    published += working.publish(ams, issuer.opaque("carol"), "carol", each)
-    published += working.publish_as_ever(ams, tokens.sensor, "sensor", each)
-    print(f"Alice, Carol and the sensor published {len(published)} messages: by a JWT, an opaque and a named token.")
+def _publish(ams: Service, issuer: ExampleIssuer, tokens: Tokens, each: int) -> list[str]:
+    """Let all three publish, each message in a request, and Alice again with new keys; return what they said."""
+    published = working.publish(ams, _alice(issuer), "Alice", each)
+    published += working.publish(ams, issuer.opaque("carol"), "Carol", each)
+    published += working.publish_as_ever(ams, tokens.sensor, "The sensor", each)
+    issuer.rotate()
+    published += working.publish(ams, _alice(issuer), "Alice, by a new key of the issuer,", each)
+    print(f"Alice, Carol and the sensor published {len(published)} messages: by JWT, opaque and named token.")
     return published
+
+
+def _alice(issuer: ExampleIssuer) -> str:
+    return issuer.token("alice", audience=tenancy.AUDIENCE, claims={"entitlements": [ENTITLEMENT]})
 
 
 def _trust(ca: Path) -> None:

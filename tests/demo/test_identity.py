@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.documents import environment
 
-LAST_LINE = re.compile(r"identity-demo: accepted 15 refused 8 messages 15 seconds \d+\.\d")
+LAST_LINE = re.compile(r"identity-demo: accepted 20 refused 8 messages 20 seconds \d+\.\d")
 
 
 @pytest.mark.acceptance

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import httpx
 from argo_ams_library import AmsMessage, ArgoMessagingService
 
-from ams.client import Client, Message
+from ams.client import Client, Message, wire
 from demo.identity.tenancy import PROJECT, SUBSCRIPTION, TOPIC
 from demo.service import Service
 
@@ -27,7 +27,7 @@ class Refusal(NamedTuple):
 def log_in(ams: Service, token: str) -> str:
     """Show a token of the issuer for the first time; return who one is."""
     with Client(ams.url, bearer=token, ca=str(ams.ca)) as client:
-        return client.profile().name
+        return client.call(wire.get_profile()).name
 
 
 def publish(ams: Service, token: str, who: str, count: int) -> list[str]:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from ams.registry.named_tokens import sealed
 from sqlalchemy import URL, Connection, create_engine, insert
 
 from ams.clock import SystemClock
 from ams.database.database import sqlite_url
 from ams.names import TokenId, UserId, new_uuid
+from ams.registry.named_tokens import sealed
 from ams.registry.registry import Registry
 from ams.registry.tables import bindings, memberships, named_tokens, projects, users
 from ams.secrets import KEY_BYTES, Secrets, token_hash

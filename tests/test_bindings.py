@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ams.access.admission import Caller
+from ams.access.admission import Admission, Caller
 from ams.access.roles import SERVICE_ADMIN
 from ams.bindings import Bindings
 from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from ams.names import BindingName, UserName
+from ams.registry.records import UserDetails
 from ams.registry.registry import Registry
 from tests.support.administration import administrator, make_user, open_registry
 
@@ -39,12 +40,26 @@ async def test_what_is_made_is_listed_with_its_maker_until_it_is_removed(binding
 
     assert (made.user, made.name, made.issuer, made.subject) == (ALICE, WORK, URL, "4711")
     assert (made.created_by, made.by_login) == ("root", False)
-    assert list(await bindings.list(ALICE)) == [made]
+    assert list(await bindings.list(caller, ALICE)) == [made]
 
     await bindings.delete(caller, ALICE, WORK)
-    assert list(await bindings.list(ALICE)) == []
+    assert list(await bindings.list(caller, ALICE)) == []
     with pytest.raises(NotFound, match=r"^Binding doesn't exist$"):
         await bindings.delete(caller, ALICE, WORK)
+
+
+async def test_who_was_renamed_sees_no_binding_of_whoever_has_the_name_now(
+    bindings: Bindings, registry: Registry
+) -> None:
+    alice = await registry.users.by_name(ALICE)
+    assert alice is not None
+    caller = await Admission(registry).admit("bindings:list", alice.token, None, {"user": ALICE})
+    assert list(await bindings.list(caller, ALICE)) == []
+    await registry.users.update(alice.id, UserDetails(name="alicia"), None)
+    await make_user(registry, ALICE)
+
+    with pytest.raises(NotFound, match=r"^User doesn't exist$"):
+        await bindings.list(caller, ALICE)
 
 
 async def test_an_identity_is_bound_once(bindings: Bindings, caller: Caller, registry: Registry) -> None:
@@ -95,7 +110,7 @@ async def test_users_that_are_not_there_have_none(bindings: Bindings, caller: Ca
     nobody = UserName("nobody")
 
     with pytest.raises(NotFound, match=r"^User doesn't exist$"):
-        await bindings.list(nobody)
+        await bindings.list(caller, nobody)
     with pytest.raises(NotFound):
         await bindings.create(caller, nobody, WORK, URL, "4711")
     with pytest.raises(NotFound):

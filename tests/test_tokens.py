@@ -11,7 +11,7 @@ from ams.access.admission import Admission, Caller
 from ams.clock import ManualClock, Milliseconds
 from ams.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
 from ams.names import TokenName, UserName
-from ams.registry.records import User
+from ams.registry.records import User, UserDetails
 from ams.registry.registry import Registry
 from ams.rights import Right
 from ams.tokens import LATEST, Tokens
@@ -92,6 +92,18 @@ async def test_who_is_no_administrator_manages_no_token_of_one(tokens: Tokens, r
     with pytest.raises(NotAllowed):
         await tokens.create(caller, UserName("root"), CI)
     assert (await tokens.create(caller, UserName("helper"), CI))[0].user == "helper"
+
+
+async def test_who_was_renamed_manages_no_token_of_whoever_has_the_name_now(
+    tokens: Tokens, registry: Registry, clock: ManualClock, anna: User
+) -> None:
+    """Another node may have given the name away since the user was let in as the one the path names."""
+    caller = await by(registry, clock, anna.token)
+    await registry.users.update(anna.id, UserDetails(name="hanna"), None)
+    await make_user(registry, "anna")
+
+    with pytest.raises(NotFound, match=r"^User doesn't exist$"):
+        await tokens.create(caller, ANNA, CI)
 
 
 @pytest.mark.parametrize(

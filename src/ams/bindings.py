@@ -20,9 +20,12 @@ class Bindings:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def list(self, user: UserName) -> Sequence[Binding]:
+    async def list(self, caller: Caller, user: UserName) -> Sequence[Binding]:
         """Return the bindings of a user, oldest first; raise `NotFound` when there is no such user."""
-        return await self._registry.bindings.of((await self._user(user)).id)
+        bound = await self._user(user)
+        if caller.was_renamed_from(bound):
+            raise _no_user()
+        return await self._registry.bindings.of(bound.id)
 
     async def create(self, caller: Caller, user: UserName, name: BindingName, issuer: str, subject: str) -> Binding:
         """Let an identity log in as a user. The issuer is named by its URL, and need not be known yet.
@@ -57,5 +60,9 @@ class Bindings:
     async def _user(self, name: UserName) -> User:
         user = await self._registry.users.by_name(name)
         if user is None:
-            raise NotFound("User doesn't exist")
+            raise _no_user()
         return user
+
+
+def _no_user() -> NotFound:
+    return NotFound("User doesn't exist")

@@ -79,7 +79,7 @@ class Tokens:
         nobody may so become what they are not (17.3, U3).
         """
         user = await self._registry.users.by_name(name)
-        if user is None:
+        if user is None or caller.was_renamed_from(user):
             raise NotFound("User doesn't exist")
         if user.id != caller.user and user.service_roles and not caller.full_view:
             raise NotAllowed

@@ -74,6 +74,13 @@ class Caller:
         """Whether the login is good for less than its user may do."""
         return self.login is not None and self.login.rights is not None
 
+    def was_renamed_from(self, user: User) -> bool:
+        """Whether the caller was let in as the one the path names, and `user` has that name by now.
+
+        Names are asked for again after that; on another node one may have been given away meanwhile.
+        """
+        return SELF in self.roles and user.id != self.user
+
     def view(self, user: User) -> User:
         """Return what of `user` the caller may see (contract 3.6)."""
         if self.full_view:

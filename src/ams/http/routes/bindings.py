@@ -60,7 +60,7 @@ class BindingRoutes:
 
     async def list(self, call: Call) -> bytes:
         """Answer the bindings of a user."""
-        found = await self._bindings.list(call.user)
+        found = await self._bindings.list(call.caller, call.user)
         return answers.encode(Bindings(await answers.each(found, _shown)))
 
     async def create(self, call: Call) -> bytes:

@@ -1,6 +1,8 @@
 """Tokens: what is believed, and what each wrong one is told."""
 
+import itertools
 import json
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -189,6 +191,26 @@ def test_a_token_of_another_key_is_refused() -> None:
     other = public_key(private=ec.generate_private_key(ec.SECP256R1()))
 
     assert refusal(signed(), key=other) == "The token's signature is wrong"
+
+
+def test_a_token_that_somebody_made_up_costs_little_however_long_it_is() -> None:
+    """Told by calls of functions, as times differ: some for each token, and none for each character."""
+    short, long = (calls_to_refuse({**SAID, "fill": "x" * length}) for length in (10, 11_000))
+
+    assert long - short < 100
+
+
+def calls_to_refuse(said: dict[str, object]) -> int:
+    token, other = signed(said), public_key(private=ec.generate_private_key(ec.SECP256R1()))
+    calls = itertools.count()
+    sys.setprofile(lambda _frame, event, _argument: next(calls) if event == "call" else None)
+    try:
+        claims(token, key=other)
+    except TokenRefused:
+        pass
+    finally:
+        sys.setprofile(None)
+    return next(calls)
 
 
 def test_a_key_that_is_too_short_is_refused() -> None:

@@ -72,6 +72,7 @@ async def test_the_path_comes_after_the_url_with_or_without_a_slash(
     ("said", "reason"),
     [
         ({"issuer": "http://127.0.0.1"}, "its description is of another issuer: http://127.0.0.1"),
+        ({"issuer": "a\r\nb\x1b\u202ec"}, r"its description is of another issuer: a\?\?b\?\?c"),
         ({"issuer": None}, "its description is of another issuer"),
         ({"jwks_uri": None}, "a jwks_uri that is no http or https URL"),
         ({"jwks_uri": "file:///etc/passwd"}, "a jwks_uri that is no http or https URL"),

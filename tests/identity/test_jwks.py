@@ -87,6 +87,8 @@ def test_keys_for_something_else_are_left_out_without_a_word(other: dict[str, An
         ({**GOOD, "kid": "o", "x": "A" * 100_000}, "key o is left out: it is malformed"),
         ({**GOOD, "kid": 5}, "key 1 is left out: it is malformed"),
         ({**GOOD, "kid": "x" * 256}, "key 1 is left out: it is malformed"),
+        ({**GOOD, "kid": "o\x1b[2J"}, "key 1 is left out: it is malformed"),
+        ({**GOOD, "kid": "o", "alg": "\r\n"}, "key o is left out: it is malformed"),
         ("text", "key 1 is left out: it is malformed"),
         ({"kty": "RSA", "kid": "o", "n": "A" * 2000, "e": "AQAB"}, "key o is left out: it is malformed"),
         ({"kty": "RSA", "kid": "o", "n": "_" * 171, "e": "AQAB"}, "key o is left out: it has 1024 bits"),

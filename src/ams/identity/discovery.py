@@ -6,14 +6,13 @@ from urllib.parse import urlsplit
 from ams.clock import Clock
 from ams.identity.answers import ACCEPT, IssuerFailed, read_object
 from ams.identity.issuer import Issuer
+from ams.identity.tokens import shown
 from ams.outgoing.fetching import Fetcher, NotFetched
 from ams.outgoing.sharing import Shared
 
 PATH = "/.well-known/openid-configuration"
 KEPT = 3_600_000
 """Milliseconds that a description is used again."""
-_SHOWN = 200
-"""Characters of what an issuer says that are passed on."""
 
 
 class _Described(NamedTuple):
@@ -68,7 +67,7 @@ class Discovery:
             raise IssuerFailed(f"its description cannot be had: {error}") from error
         said = read_object(data, "its description")
         if said.get("issuer") != url:  # else one issuer could pass its keys off as another's (4.3)
-            raise IssuerFailed(f"its description is of another issuer: {str(said.get('issuer'))[:_SHOWN]}")
+            raise IssuerFailed(f"its description is of another issuer: {shown(str(said.get('issuer')))}")
         jwks_url, introspection_url = (_url(said, name, url) for name in ("jwks_uri", "introspection_endpoint"))
         known = self._known[url] = _Described(jwks_url, introspection_url, self._clock.monotonic() + KEPT)
         return known

@@ -146,7 +146,8 @@ def _id_of(said: object) -> str | None:
 
 
 def _is_text(value: object, most: int) -> bool:
-    return isinstance(value, str) and len(value) <= most
+    """Whether this is a text of at most so many characters, all of which may stand in a log and on a terminal."""
+    return isinstance(value, str) and len(value) <= most and value.isprintable()
 
 
 def _is_for_signatures(said: Mapping[str, Any]) -> bool:

@@ -114,3 +114,32 @@ async def test_an_issuer_is_not_asked_about_any_number_of_tokens_at_once(
 
     assert set(await asyncio.gather(*asking)) == {None}
     assert await introspection.ask(issuer, "one more") is None
+
+
+async def test_whose_token_was_active_is_asked_about_however_many_tokens_are_made_up(
+    discovery: Discovery, example: ExampleIssuer, issuer: Issuer, clock: ManualClock
+) -> None:
+    """It is asked about again each minute, and must not be refused for what others show meanwhile."""
+    answered = asyncio.Event()
+
+    class Slow(Fetcher):
+        async def post(self, *_: object) -> bytes:
+            if answered.is_set():
+                return b'{"active": true}'
+            await answered.wait()
+            return b'{"active": false}'
+
+    introspection = Introspection(Slow(LOOPBACK), discovery, clock)
+    answered.set()
+    assert await introspection.ask(issuer, "of somebody")
+    answered.clear()
+    asking = [asyncio.create_task(introspection.ask(issuer, str(number))) for number in range(2 * MOST_AT_ONCE)]
+    await asyncio.sleep(0)
+    asking.append(asyncio.create_task(introspection.ask(issuer, "of somebody")))
+    await asyncio.sleep(0)
+    answered.set()
+
+    *made_up, known = await asyncio.gather(*asking, return_exceptions=True)
+    assert sum(isinstance(each, TokenRefused) for each in made_up) == MOST_AT_ONCE
+    assert known == {"active": True}
+    await introspection.close()

@@ -3,6 +3,7 @@
 It is the only way for tokens that say nothing by themselves, and shows at once that a token was withdrawn.
 """
 
+import asyncio
 import base64
 import hashlib
 from collections import Counter
@@ -24,24 +25,32 @@ from ams.outgoing.sharing import Shared
 logger = structlog.get_logger("ams.identity")
 
 MOST_AT_ONCE = 100
-"""Tokens that one issuer is asked about at the same time: whoever makes tokens up must not have us ask for them all."""
+"""Tokens that one issuer is asked about at the same time: whoever makes tokens up must not have us ask for them all.
+
+Those that were active the last time are not counted: nobody with a good token is refused for what others make up.
+"""
+MOST_ACTIVE = 10_000
+"""Tokens that are known to have been active."""
 LOGGED_AGAIN = 30_000
 """Milliseconds before it is logged again that an issuer cannot be asked."""
 _FORM = "application/x-www-form-urlencoded"
 
+_Key = tuple[IssuerName, bytes]
+"""An issuer, and the SHA-256 of a token."""
 Answer = Mapping[str, Any] | None
 """What an issuer says of a token; None: it is good for nothing."""
 
 
 class Introspection:
-    """Asks issuers about tokens. Nothing is remembered, but all who ask about one token wait for one answer."""
+    """Asks issuers about tokens. No answer is remembered, but all who ask about one token wait for one."""
 
     def __init__(self, fetcher: Fetcher, discovery: Discovery, clock: Clock) -> None:
         """`discovery` belongs to the keys, which close it."""
         self._fetcher = fetcher
         self._discovery = discovery
         self._clock = clock
-        self._going_on: Shared[tuple[IssuerName, bytes], Answer] = Shared()
+        self._going_on: Shared[_Key, Answer] = Shared()
+        self._active: dict[_Key, None] = {}
         self._asked: Counter[IssuerName] = Counter()
         self._log_at: dict[IssuerName, int] = {}
 
@@ -51,23 +60,38 @@ class Introspection:
         Raises `TokenRefused` (`later`) when the issuer does not answer, or not as it should.
         """
         key = (issuer.name, hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
-        if key not in self._going_on and self._asked[issuer.name] >= MOST_AT_ONCE:
-            raise _cannot_be_asked(issuer)
-        return await self._going_on.result(key, lambda: self._answer(issuer, token))
+        if key in self._going_on or key in self._active:
+            answer = await self._going_on.result(key, lambda: self._answer(issuer, token))
+        else:
+            answer = await self._ask_of_unknown(issuer, token, key)
+        self._note(key, is_active=answer is not None)
+        return answer
 
     async def close(self) -> None:
         """Stop asking."""
         await self._going_on.close()
 
-    async def _answer(self, issuer: Issuer, token: str) -> Answer:
+    async def _ask_of_unknown(self, issuer: Issuer, token: str, key: _Key) -> Answer:
+        if self._asked[issuer.name] >= MOST_AT_ONCE:
+            raise _cannot_be_asked(issuer)
         self._asked[issuer.name] += 1
+        task = self._going_on.start(key, lambda: self._answer(issuer, token))
+        task.add_done_callback(lambda _: self._asked.subtract([issuer.name]))
+        return await asyncio.shield(task)
+
+    async def _answer(self, issuer: Issuer, token: str) -> Answer:
         try:
             return _read(await self._posted(issuer, token))
         except IssuerFailed as error:
             self._log(issuer, str(error))
             raise _cannot_be_asked(issuer) from error
-        finally:
-            self._asked[issuer.name] -= 1
+
+    def _note(self, key: _Key, *, is_active: bool) -> None:
+        self._active.pop(key, None)
+        if is_active:
+            self._active[key] = None
+        if len(self._active) > MOST_ACTIVE:
+            del self._active[next(iter(self._active))]
 
     async def _posted(self, issuer: Issuer, token: str) -> bytes:
         url = await self._discovery.introspection_url(issuer)

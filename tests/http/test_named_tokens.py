@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ams.access.roles import ROLES
 from ams.clock import resource_date
 from tests.support.served import SERVICE_TOKEN, Served, served
 
@@ -96,6 +98,31 @@ def test_a_reduced_token_publishes_to_its_topic_and_does_nothing_else(service: S
         ("POST", "/users/bert/tokens/more"),
     ):
         assert message(call(service, method, path, token, json=MESSAGES)) == (403, "The token is not good for this")
+
+
+OPEN = {"/v1/status", "/v1/version", "/v1/users/profile", "/v1/users/usageReport"}
+"""Whoever asks is told something there; what that is for a token with rights is tested below."""
+
+
+def test_of_all_the_routes_there_are_a_reduced_token_opens_none_it_has_no_right_to(service: Served) -> None:
+    """Whatever its user may do, and also routes that are made after this was written."""
+    own = make_user(service, "ubik", *sorted(ROLES))["token"]
+    elsewhere = {"action": "topics:publish", "resource": "projects/Q/topics/garden"}
+    token = ask(service, "POST", "/users/ubik/tokens/ci", own, json={"rights": [elsewhere]})["token"]
+    all_rights = {"rights": [{"action": "*", "resource": "*"}]}
+    star = ask(service, "POST", "/users/ubik/tokens/star", own, json=all_rights)["token"]
+    known = {"project": "P", "topic": "garden", "user": "ubik", "token": "ci"}
+    described = CLIENT.get(service.run.base_url + "/openapi.json").json()["paths"]
+    routes = [(method.upper(), path) for path, methods in described.items() if path not in OPEN for method in methods]
+    of_logins = [each for each in routes if re.search("/tokens|/bindings|/issuers|:refreshToken", each[1])]
+    asked = [(each, token) for each in routes] + [(each, star) for each in of_logins]
+
+    assert len(routes) > 70
+    assert len(of_logins) == 13
+    for (method, path), shown in asked:
+        where = re.sub(r"\{(\w+)\}", lambda name: known.get(name[1], "x"), path).removeprefix("/v1")
+        answer = call(service, method, where, shown, json={})
+        assert (path, *message(answer)) == (path, 403, "The token is not good for this")
 
 
 def test_an_expired_token_is_told_so(service: Served) -> None:

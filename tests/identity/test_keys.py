@@ -181,6 +181,21 @@ async def test_keys_in_use_are_fetched_again_every_hour_in_the_background(
     assert keys.generation(issuer) != generation
 
 
+async def test_keys_are_fetched_again_in_the_background_when_issuers_have_changed_on_another_node(
+    keys: Keys, example: ExampleIssuer, issuer: Issuer
+) -> None:
+    old = example.token()
+    await accepts(keys, issuer, old)
+    example.rotate()
+
+    keys.look_again()
+    assert await accepts(keys, issuer, old)  # nobody waits for it
+    await settled(keys, issuer)
+
+    assert not [kid for kid in keys.state(issuer).ids if kid == jwt.get_unverified_header(old)["kid"]]
+    assert example.requests[JWKS] == 2
+
+
 async def test_made_up_key_ids_have_the_issuer_asked_once_in_half_a_minute(
     keys: Keys, example: ExampleIssuer, issuer: Issuer, clock: ManualClock
 ) -> None:

@@ -136,6 +136,14 @@ class Keys:
         self._discovery.forget(issuer)
         self._kept.remove(issuer)
 
+    def look_again(self) -> None:
+        """Fetch all keys again when they are used next: somebody, perhaps at another node, has changed an issuer.
+
+        Whoever heard that a key was stolen changes an issuer to have it refused, and not within the hour.
+        """
+        for source, known in self._known.items():
+            self._known[source] = replace(known, refresh_at=self._clock.monotonic())
+
     async def close(self) -> None:
         """Stop fetching."""
         await self._going_on.close()

@@ -79,6 +79,7 @@ def identity_of(
     remembered: Cache[bytes, Remembered] = registry.invalidations.new_cache(TOKENS)
     verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, remembered)
     registry.invalidations.on(ISSUERS, verifier.forget)
+    registry.invalidations.on(ISSUERS, keys.look_again)
     logins = Logins(registry, issuers, verifier, trail, clock, partial(_address, proxies))
     return Identity(issuers, logins, introspection, keys)
 

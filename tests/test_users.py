@@ -8,12 +8,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams.access.admission import Admission, Caller
+from ams.access.roles import SELF
 from ams.clock import ManualClock
 from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthenticated, NotFound
-from ams.names import ProjectName, UserId, UserName
+from ams.names import ProjectName, TokenName, UserId, UserName
 from ams.registry.paging import PageRequest
 from ams.registry.records import Grant, Membership, User, UserDetails
 from ams.registry.registry import Registry
+from ams.tokens import LATEST
 from ams.users import Users, first_admin
 from tests.support.administration import (
     SERVICE_TOKEN,
@@ -216,6 +218,20 @@ async def test_a_refreshed_token_replaces_the_old_one(users: Users, registry: Re
         await users.by_token(root, str(old.token))
     with pytest.raises(NotAuthenticated):
         await profile(registry, old.token)
+
+
+async def test_who_may_refresh_its_own_token_may_not_by_a_weaker_login(users: Users, registry: Registry) -> None:
+    """A roles file may let users do it; the token that it shows outlives a named one that expires."""
+    anna = await make_user(registry, ANNA)
+    _, text = await registry.named_tokens.create(
+        anna.id, TokenName("ci"), expires_on=LATEST, rights=None, created_by=anna.id
+    )
+    admission = Admission(registry, permissions={"users:refreshToken": frozenset({SELF})})
+
+    with pytest.raises(NotAllowed):
+        await users.refresh_token(await admission.admit("users:refreshToken", text, None, {"user": ANNA}), ANNA)
+    by_own = await admission.admit("users:refreshToken", anna.token, None, {"user": ANNA})
+    assert (await users.refresh_token(by_own, ANNA)).token not in (None, anna.token)
 
 
 async def test_a_user_is_found_by_token_by_identity_and_as_itself(

@@ -127,6 +127,8 @@ class Users:
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
         """Give a user a new token, and show it; raise `NotFound` or `NotAllowed`. The old one is dead at once."""
         user = await self._managed(caller, name)
+        if caller.is_weaker_than_own(user):
+            raise NotAllowed
         return _found(await self._registry.users.refresh_token(user.id))
 
     async def _user(self, name: UserName) -> User:
@@ -138,6 +140,8 @@ class Users:
         A roles file may let others manage users, but nobody may so become what they are not (17.3, U3).
         """
         user = await self._user(name)
+        if caller.was_renamed_from(user):
+            raise NotFound("User doesn't exist")
         if user.service_roles and not caller.full_view:
             raise NotAllowed
         return user

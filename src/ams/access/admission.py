@@ -101,8 +101,12 @@ class Caller:
         """
         if self.is_reduced:
             return self.view(user)
-        is_weaker = self.login is not None and user.id == self.user and not self.full_view
-        return replace(user, token=None) if is_weaker or not (again or self.shows_tokens) else user
+        is_hidden = self.is_weaker_than_own(user) or not (again or self.shows_tokens)
+        return replace(user, token=None) if is_hidden else user
+
+    def is_weaker_than_own(self, user: User) -> bool:
+        """Whether `user` is the caller, who came with less than its own token, and may not see all tokens anyway."""
+        return self.login is not None and user.id == self.user and not self.full_view
 
     @property
     def sees_push_secrets(self) -> bool:

@@ -17,7 +17,7 @@ from ams.identity.issuer import Issuer, RoleRule
 from ams.identity.verifier import Verifier
 from ams.logins import Logins
 from ams.names import BindingName, ProjectId, ProjectName, UserName
-from ams.registry.records import Principal, User
+from ams.registry.records import Principal, Project, User
 from ams.registry.registry import Registry
 from tests.identity.signing import ISSUER, NOW, SAID, public_key, signed
 from tests.support.administration import make_project, make_user, open_registry
@@ -247,3 +247,23 @@ async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitleme
     await creating.bind(await make_user(creating.registry, "alice", {place: ("project_admin",)}))
 
     assert (await creating.login("reader")).project_roles == {place: {"project_admin"}}
+
+
+async def test_a_project_that_goes_meanwhile_keeps_no_role_elsewhere(
+    creating: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node may still know the project, and a token counts only once."""
+    alice = await creating.login("publisher", "reader")
+    gone = await creating.registry.projects.find(ProjectName("Q"))
+    assert gone is not None
+    find = creating.registry.projects.find
+
+    async def known(name: ProjectName) -> Project | None:
+        return gone if name == "Q" else await find(name)
+
+    await creating.registry.projects.delete(gone.id)
+    monkeypatch.setattr(creating.registry.projects, "find", known)
+    creating.issuer = replace(CREATING, roles=(*RULES, RoleRule(f"{GROUP}:role=other", "Q", ("consumer",))))
+    after = await creating.login("other")
+
+    assert (after.id, await memberships(creating, after)) == (alice.id, {})

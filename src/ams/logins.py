@@ -132,7 +132,13 @@ class Logins:
         roles = await self._roles(issuer, verified) if issuer else {}
         try:
             return bool(roles) and await self._registry.bindings.follow(user, roles)
-        except NotFound:  # the user, or a project, went meanwhile
+        except NotFound:  # the user, or a project, went meanwhile: no reason to keep what was withdrawn in others
+            return any([await self._follow_in(project, given, user) for project, given in roles.items()])
+
+    async def _follow_in(self, project: ProjectId, roles: tuple[str, ...], user: UserId) -> bool:
+        try:
+            return await self._registry.bindings.follow(user, {project: roles})
+        except NotFound:
             return False
 
     async def _roles(self, issuer: Issuer, verified: Verified) -> Roles:

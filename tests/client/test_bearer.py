@@ -64,6 +64,52 @@ def test_what_no_token_can_be_is_not_sent_nor_quoted(face: str, stub: Stub, toke
     assert not token or token not in raised.value.message
 
 
+@pytest.mark.parametrize("returned", [None, b"abc", 5])
+def test_a_function_that_returns_no_text_is_told_so(face: str, stub: Stub, returned: object) -> None:
+    with (
+        open_client(face, stub.url, bearer=lambda: returned) as client,
+        pytest.raises(InvalidInput, match="text, or a function that returns it"),
+    ):
+        client.call(wire.get_status())
+    assert stub.requests == []
+
+
+@pytest.mark.parametrize("bearer", [b"abc", Path("token")])
+def test_what_is_neither_text_nor_a_function_is_refused_at_once(face: str, stub: Stub, bearer: object) -> None:
+    with (
+        pytest.raises(InvalidInput, match="text, or a function that returns it"),
+        open_client(face, stub.url, bearer=bearer),
+    ):
+        pass
+
+
+async def _fetched() -> str:
+    return "now"
+
+
+def test_a_coroutine_function_is_awaited_on_asyncio(stub: Stub) -> None:
+    stub.body = STATUS
+
+    with open_client("asyncio", stub.url, bearer=_fetched) as client:
+        client.call(wire.get_status())
+
+    assert sent(stub) == [("Bearer now", None)]
+
+
+@pytest.mark.filterwarnings("error")
+def test_without_asyncio_it_is_refused(stub: Stub) -> None:
+    with Client(stub.url, bearer=_fetched) as client, pytest.raises(InvalidInput, match="AsyncClient"):
+        client.call(wire.get_status())
+
+
+def test_what_a_function_raises_comes_through(face: str, stub: Stub) -> None:
+    def failing() -> str:
+        raise LookupError("no agent")
+
+    with open_client(face, stub.url, bearer=failing) as client, pytest.raises(LookupError, match="no agent"):
+        client.call(wire.get_status())
+
+
 def test_one_shows_one_token(stub: Stub) -> None:
     with pytest.raises(InvalidInput, match="not both"):
         Client(stub.url, "t0ken", bearer="abc")
@@ -99,6 +145,24 @@ def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
     assert file() == "first"
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     assert file() == "other"
+
+
+def test_while_a_file_is_being_written_the_token_before_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    file = BearerFile(str(path))
+    assert file() == "first"
+
+    path.write_text("")  # as a shell does with `>` before what it runs has written anything
+    assert file() == "first"
+    path.unlink()
+    assert file() == "first"
+
+    path.write_text("second\n")
+    assert file() == "second"
+    path.write_text("no token")
+    with pytest.raises(BadConnection, match="does not hold a token"):
+        file()
 
 
 def test_a_file_without_a_token_is_named_and_not_quoted(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import httpx
 
 from ams.client import endpoint as connecting
 from ams.client import login, wire
-from ams.client.bearer import Bearer
+from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
 from ams.client.messages import Message, ReceivedMessage
 from ams.client.plans import Answer, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Send
@@ -23,14 +23,17 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A caller with a token, for one event loop; parameters and errors are those of `ams.client.Client`."""
+    """A caller with a token, for one event loop; parameters and errors are those of `ams.client.Client`.
+
+    `bearer` may be a coroutine function, too.
+    """
 
     def __init__(
         self,
         endpoint: str,
         token: str = "",
         *,
-        bearer: Bearer | None = None,
+        bearer: AsyncBearer | None = None,
         ca: str | None = None,
         cert: str | None = None,
         key: str | None = None,

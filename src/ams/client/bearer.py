@@ -1,7 +1,8 @@
 """Bearer tokens: sent as `Authorization: Bearer` (RFC 6750, 2.1); short-lived, so that each request asks for it."""
 
+import inspect
 import os
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import TypeAlias
 
 import httpx
@@ -11,12 +12,19 @@ from ams.client.errors import BadConnection, InvalidInput
 Bearer: TypeAlias = str | Callable[[], str]
 """A token, or what returns the one to be sent now: cheaply, as each request asks for it."""
 
+AsyncBearer: TypeAlias = Bearer | Callable[[], Awaitable[str]]
+"""The same for asyncio, where what returns it may be a coroutine function."""
+
 MAX_BYTES = 1 << 16
 """Of a file with a token; those of issuers are far shorter."""
 
 
 class BearerFile:
-    """The token that a file holds now: read again whenever the file was written by what renews the token."""
+    """The token that a file holds now: read again whenever the file was written by what renews the token.
+
+    Many renew it by `>` of a shell, which empties the file at once and fills it when the issuer has answered: while
+    there is nothing in it, the token read before is used, of which the service says whether it is still good.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -25,39 +33,64 @@ class BearerFile:
 
     def __call__(self) -> str:
         """Return the token; raise `BadConnection` for a file that holds none."""
+        read = self._read
         try:
             found = os.stat(self.path)
             state = (found.st_mtime_ns, found.st_size, found.st_ino)
-            read = self._read
             if read is None or read[0] != state:
                 # Looked at before it is read: what is written meanwhile is read the next time.
-                read = self._read = (state, self._token())
+                read = self._read = (state, self._token() or (read[1] if read else ""))
+        except FileNotFoundError as error:
+            if read is None:
+                raise BadConnection(f"bearer token file {self.path}: {error.strerror}") from error
         except OSError as error:
             raise BadConnection(f"bearer token file {self.path}: {error.strerror}") from error
+        if not read[1]:
+            raise self._without_token()
         return read[1]
 
     def _token(self) -> str:
+        """Return what is in the file; empty when nothing is, yet."""
         with open(self.path, "rb") as file:
             text = file.read(MAX_BYTES + 1)
         token = text.decode("ascii", errors="replace").strip()
-        if len(text) > MAX_BYTES or not is_token(token):
-            raise BadConnection(f"bearer token file {self.path} does not hold a token")
+        if len(text) > MAX_BYTES or not (is_token(token) or not token):
+            raise self._without_token()
         return token
+
+    def _without_token(self) -> BadConnection:
+        return BadConnection(f"bearer token file {self.path} does not hold a token")
 
 
 class BearerAuth(httpx.Auth):
     """Shows a bearer token with each request of an httpx client, of either kind."""
 
-    def __init__(self, bearer: Bearer) -> None:
-        if isinstance(bearer, str):
+    def __init__(self, bearer: AsyncBearer) -> None:
+        if not callable(bearer):
             _checked(bearer)
         self._bearer = bearer
 
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+    def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Send the request once, with the token of now; raise `InvalidInput` for what is none."""
-        token = self._bearer if isinstance(self._bearer, str) else _checked(self._bearer())
-        request.headers["authorization"] = f"Bearer {token}"
+        said = self._said()
+        if inspect.iscoroutine(said):
+            said.close()
+            raise InvalidInput("the function for the bearer token is a coroutine function, which AsyncClient awaits")
+        _show(request, said)
         yield request
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        """Do the same on asyncio, awaiting what is to be awaited."""
+        said = self._said()
+        _show(request, await said if inspect.isawaitable(said) else said)
+        yield request
+
+    def _said(self) -> object:
+        return self._bearer() if callable(self._bearer) else self._bearer
+
+
+def _show(request: httpx.Request, token: object) -> None:
+    request.headers["authorization"] = f"Bearer {_checked(token)}"
 
 
 def is_token(text: str) -> bool:
@@ -65,8 +98,10 @@ def is_token(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
-def _checked(token: str) -> str:
+def _checked(token: object) -> str:
     # Checked here because an error from deeper down would quote the token.
+    if not isinstance(token, str):
+        raise InvalidInput("a bearer token is a text, or a function that returns it")
     if not is_token(token):
         raise InvalidInput("the bearer token is empty, or holds characters that no token has")
     return token

@@ -6,7 +6,7 @@ from typing import TypedDict
 import httpx
 
 from ams import __version__
-from ams.client.bearer import Bearer, BearerAuth
+from ams.client.bearer import AsyncBearer, BearerAuth
 from ams.client.errors import InvalidInput, NotAms, Unreachable, Untrusted, Unusable
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -35,7 +35,7 @@ class Options(TypedDict):
 
 
 def options(
-    endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: Bearer | None = None
+    endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: AsyncBearer | None = None
 ) -> Options:
     """Return how to speak to `endpoint`, with a token of either kind or none.
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from ams.cli.apply import lines, logins
+from ams.cli.apply import lines, logins, lost_tokens
 from ams.cli.apply.calls import calls
 from ams.cli.apply.document import read_documents
 from ams.cli.apply.plan import Change, Step, Wishes, plan
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
 from ams.cli.apply.running import Tokens, carry_out
 from ams.client import wire
-from ams.client.errors import AlreadyExists
+from ams.client.errors import AlreadyExists, InvalidInput
 from ams.client.wire import Call
 from ams.errors import BadDocument
 from tests.cli.apply.conftest import Files
@@ -107,6 +107,7 @@ def test_a_file_declares_issuers_bindings_and_tokens(tmp_path: Path) -> None:
         ("users: {a: {tokens: {t: {token_file: f, rights: [{action: x, resource: '*'}]}}}}", "is no action"),
         ("users: {a: {tokens: {t: {token_file: f, expires_on: soon}}}}", "is no time"),
         ("users: {a: {tokens: {t: {token_file: f, token: s3cret}}}}", "unknown key"),
+        ("users: {a: {tokens: {t: {token_file: f}, u: {token_file: ./f}}}}", "gets another token already, at .*:1"),
     ],
 )
 def test_what_cannot_be_declared_is_said_with_its_line(tmp_path: Path, text: str, reason: str) -> None:
@@ -227,14 +228,38 @@ def nothing_more() -> Sequence[Step]:
 
 def test_a_token_made_anew_is_revoked_first_and_its_secret_goes_to_the_file(tmp_path: Path) -> None:
     made = wire.NamedToken(name="field", user="sensor", token="s3cret")
-    service = Service(None, made)
+    service = Service(AlreadyExists("Token already exists", 409), None, made)
     fields = {"token_file": str(tmp_path / "field.token"), "expires_on": "", "rights": "all"}
 
     carry_out([Step(Change.ALTER, TOKEN, fields)], service, Tokens(None), nothing_more)
 
-    assert service.asked == ["DELETE /v1/users/sensor/tokens/field", "POST /v1/users/sensor/tokens/field"]
+    path = "/v1/users/sensor/tokens/field"
+    assert service.asked == [f"POST {path}", f"DELETE {path}", f"POST {path}"]
     assert (tmp_path / "field.token").read_text() == "s3cret\n"
     assert stat.S_IMODE((tmp_path / "field.token").stat().st_mode) == 0o600
+
+
+def test_a_token_that_cannot_be_made_anew_is_not_revoked(tmp_path: Path) -> None:
+    service = Service(InvalidInput("invalid action: topics:publsh", 400))
+    fields = {"token_file": str(tmp_path / "field.token"), "expires_on": "", "rights": ("topics:publsh=*",)}
+
+    with pytest.raises(InvalidInput, match="publsh"):
+        carry_out([Step(Change.ALTER, TOKEN, fields)], service, Tokens(None), nothing_more)
+
+    assert service.asked == ["POST /v1/users/sensor/tokens/field"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_tokens_whose_files_are_not_there_are_named(tmp_path: Path) -> None:
+    said = declared(tmp_path)
+
+    assert list(lost_tokens(said, [Step(Change.ADD, TOKEN, {})])) == []
+    assert list(lost_tokens(said, [])) == [
+        f"token sensor/field was made before, and {tmp_path}/field.token is not here: "
+        "if it is lost, revoke it and apply again"
+    ]
+    (tmp_path / "field.token").write_text("t0ken\n")
+    assert list(lost_tokens(said, [])) == []
 
 
 def test_an_identity_that_somebody_else_has_ends_it_with_the_reason() -> None:

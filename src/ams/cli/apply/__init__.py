@@ -1,5 +1,6 @@
 """`ams apply`: makes the service hold what files declare (docs/reference/apply.md)."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -68,7 +69,10 @@ def apply(
             existing = read_existing(declared, ask)
             return plan(declared, existing, Wishes(prune, set_secrets and not again, renew_tokens))
 
-        _apply(session, ask, planned(again=False), planned, _Doing(dry_run, yes, tokens, show_tokens))
+        steps = planned(again=False)
+        for lost in lost_tokens(declared, steps):
+            note(printable(lost))
+        _apply(session, ask, steps, planned, _Doing(dry_run, yes, tokens, show_tokens))
 
 
 class _Doing(NamedTuple):
@@ -104,6 +108,15 @@ def lines(steps: Sequence[Step]) -> Iterator[str]:
     for step in steps:
         said = ", ".join(f"{name} {_short(value)}" for name, value in step.fields.items())
         yield printable(f"{step.change} {step.key}" + (f": {said}" if said else ""))
+
+
+def lost_tokens(declared: Declared, steps: Sequence[Step]) -> Iterator[str]:
+    """Yield what to say of named tokens that are there and have no file here: lost, or kept on another machine."""
+    made = {step.key for step in steps}
+    for key, fields in declared.fields.items():
+        if key.kind is Kind.TOKEN and key not in made and not os.path.exists(fields[TOKEN_FILE]):
+            path = fields[TOKEN_FILE]
+            yield f"{key} was made before, and {path} is not here: if it is lost, revoke it and apply again"
 
 
 def _short(value: Any) -> str:

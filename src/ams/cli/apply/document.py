@@ -40,6 +40,8 @@ class _Reading:
         self._sections: set[tuple[str, Kind]] = set()
         self._bound: list[tuple[Place, str]] = []
         """Users of AMS whom bindings name, and where."""
+        self._token_files: dict[str, Place] = {}
+        """Files that get tokens, and where that is said."""
 
     def declared(self) -> Declared:
         references = [*self._references, *(self._of_user(place, user) for place, user in self._bound)]
@@ -72,7 +74,14 @@ class _Reading:
         for binding, each in self._resources(said, "bindings", name, Kind.IDENTITY):
             self._add(Key(Kind.IDENTITY, name, binding), each, logins.binding_fields(each))
         for token, each in self._resources(said, "tokens", name, Kind.TOKEN):
-            self._add(Key(Kind.TOKEN, name, token), each, logins.token_fields(each, folder))
+            self._token(Key(Kind.TOKEN, name, token), each, logins.token_fields(each, folder))
+
+    def _token(self, key: Key, value: Value, fields: Fields) -> None:
+        self._add(key, value, fields)
+        path = os.path.realpath(fields[logins.TOKEN_FILE])
+        if path in self._token_files:
+            raise bad(value.place, f"{path} gets another token already, at {self._token_files[path]}")
+        self._token_files[path] = value.place
 
     def _service_type(self, name: str, value: Value, folder: str) -> None:
         self._add(Key(Kind.SERVICE_TYPE, "", name), value, authn.service_type_fields(value))

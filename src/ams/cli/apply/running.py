@@ -152,11 +152,17 @@ def _make(step: Step, ask: Ask, tokens: Tokens) -> None:
 def _new_token(step: Step, ask: Ask) -> None:
     """Make a token, in place of one that is there when it is to be altered, and keep it where the files say."""
     user, name = step.key.project, step.key.name
+    call = new_token(user, name, step.fields)
     with secret_file(step.fields[TOKEN_FILE]) as keep:
         if step.change is Change.ALTER:
+            # That the name is taken is the last thing the service looks for: what is wrong with the token it says now,
+            # while the one that is in use is still good.
+            with suppress(Conflict):
+                keep(ask(call).token)
+                return
             with suppress(NotFound):  # revoked by somebody else
                 ask(wire.revoke_token(user, name))
-        keep(ask(new_token(user, name, step.fields)).token)
+        keep(ask(call).token)
 
 
 def _join(step: Step, ask: Ask, tokens: Tokens) -> None:

@@ -2,11 +2,8 @@
 
 import argparse
 import os
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from argo_ams_library import AmsException
 
@@ -23,7 +20,7 @@ OK, FAILED, INTERRUPTED = 0, 1, 130
 def main() -> int:
     """Run the demo; return 0 when all came out as it went in, 1 when not, 130 when it was interrupted."""
     options = _options()
-    _treat_as_ctrl_c(*service.INTERRUPTIONS)
+    service.stop_by_any_interruption()
     job = Job(seed=options.seed, messages=options.messages, wire=_alteration(options.alter))
     status = INTERRUPTED
     try:
@@ -100,14 +97,6 @@ def _alteration(place: str | None) -> Wire:
         return message._replace(data=bytes([message.data[0] ^ 1]) + message.data[1:])
 
     return alter
-
-
-def _treat_as_ctrl_c(*signals: signal.Signals) -> None:
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    for each in signals:
-        signal.signal(each, interrupt)
 
 
 def _options() -> argparse.Namespace:

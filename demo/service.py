@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import NamedTuple
+from types import FrameType
+from typing import NamedTuple, NoReturn
 
 READY = "ready "
 """How the one line begins that says the service is up; its base URL follows."""
@@ -85,6 +86,16 @@ class Output:
             elif self._shown:
                 print(line, end="", flush=True)
         self._ready.put(None)
+
+
+def stop_by_any_interruption() -> None:
+    """Let all of `INTERRUPTIONS` end the demo as Ctrl-C does, so that it never leaves its service behind."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    for each in INTERRUPTIONS:
+        signal.signal(each, interrupt)
 
 
 @contextmanager

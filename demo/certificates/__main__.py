@@ -33,6 +33,7 @@ REFUSED = {
 def main() -> int:
     """Run it; return 0 when all came out as it went in and all were refused who should be, 1 when not."""
     options = _options()
+    service.stop_by_any_interruption()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="ams-certificates-"))
     folder.mkdir(exist_ok=True)
     try:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -26,17 +27,25 @@ LOOPBACK = "127.0.0.0/8"
 def main() -> int:
     """Run it; return 0 when all came out as it went in and all were refused who should be, 1 when not."""
     options = _options()
+    service.stop_by_any_interruption()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="ams-identity-"))
     folder.mkdir(exist_ok=True)
+    status = _serve_and_run(folder, options.each)
+    if status == OK and not options.folder:
+        shutil.rmtree(folder)
+    return status
+
+
+def _serve_and_run(folder: Path, each: int) -> int:
     issuers = folder / "issuers.toml"
     try:
         with ExampleIssuer() as issuer:
             tenancy.write_issuers(issuers, issuer)
             flags = ("--issuers-file", str(issuers), "--issuers-allow", LOOPBACK)
             with service.running(folder / "ams-data", 0, *flags) as ams:
-                return _run(ams, issuer, options.each)
+                return _run(ams, issuer, each)
     except (ClientError, AmsException, httpx.HTTPError, service.DidNotStart) as failure:
-        print(f"identity-demo: {failure}", file=sys.stderr)
+        print(f"identity-demo: {failure} (what was done is in {folder})", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print(f"\nStopped; what was done is in {folder}.")
@@ -92,7 +101,7 @@ def _trust(ca: Path) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo.identity", description="Log in with tokens of an issuer.")
-    parser.add_argument("--folder", type=Path, help="where all of it is written (default: a new temporary folder)")
+    parser.add_argument("--folder", type=Path, help="where all of it is written (default: a temporary folder)")
     parser.add_argument("--each", type=int, default=50, help="messages of each publisher (default: %(default)s)")
     return parser.parse_args()
 

@@ -3,15 +3,22 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ams.clock import ManualClock
 from ams.doctor import Finding
-from ams.errors import LogUnavailable
+from ams.errors import LogUnavailable, TokenRefused
+from ams.identity.issuer import Issuer
+from ams.identity.keys import Keys
+from ams.issuers import Issuers
 from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.losses import LossTotal
-from ams.names import Offset, SubscriptionId, TopicId, TopicName, new_topic_id, new_uuid, topic_id_text
+from ams.names import IssuerName, Offset, SubscriptionId, TopicId, TopicName, new_topic_id, new_uuid, topic_id_text
+from ams.outgoing.fetching import Fetcher
+from ams.outgoing.guard import Guard
 from ams.service_doctor import ALONE, NAMED, Remedies, ServiceDoctor, shared
 from tests.support.house import SUB, TOPIC, House, open_house
 
@@ -238,3 +245,19 @@ async def test_refused_publishing_is_told_with_its_reason(tmp_path: Path) -> Non
         found = await look(house)
 
     assert found == [(True, f"Publishing is refused: free space is below min_free_bytes ({2**60}).")]
+
+
+async def test_an_issuer_that_does_not_give_its_keys_is_told(house: House, tmp_path: Path) -> None:
+    there = Issuer(IssuerName("there"), "http://127.0.0.1:9", audiences=("ams",))
+    away = replace(there, name=IssuerName("away"))
+    keys = Keys(Fetcher(Guard()), str(tmp_path / "issuers"), ManualClock())  # whose guard lets nobody onto the loopback
+    with pytest.raises(TokenRefused):
+        await keys.key(away, None, "RS256")
+
+    found = await replace(doctor_of(house), issuers=Issuers(house.engines.registry, [there, away], keys)).look()
+
+    await keys.close()
+    ((wrong, text),) = found
+    assert wrong
+    assert text.startswith("Issuer away did not give its keys the last time it was asked (")
+    assert text.endswith("): its signed tokens are refused.")

@@ -57,6 +57,10 @@ class Issuers:
         """Return all issuers and how it stands with their keys."""
         return [self._listed(each) for each in await self.all()]
 
+    async def away(self) -> Sequence[Listed]:
+        """Return those that did not give their keys the last time they were asked."""
+        return [self._listed(each) for each in await self.all() if self._keys.away(each)]
+
     async def show(self, name: IssuerName) -> Listed:
         """Return an issuer; raise `NotFound` when there is none of this name."""
         return self._listed(await self._named(name))

@@ -1,7 +1,7 @@
 """What is wrong with the service itself, and what to do about it, in plain English.
 
-What cannot be reached, what is kept less safely than promised, what does not fit together (`ams.misfits`), and what was
-lost. Nothing is repaired: who reads this decides.
+What cannot be reached, what is kept less safely than promised, what does not fit together (`ams.misfits`), issuers of
+tokens that are away, and what was lost. Nothing is repaired: who reads this decides.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from ams.cursors.base import Cursors
 from ams.doctor import Finding
 from ams.errors import TopicGone, Unavailable
+from ams.issuers import Issuers, Listed
 from ams.log.base import Log
 from ams.losses import LossTotal
 from ams.misfits import Held, Misfits, misfits
@@ -71,6 +72,7 @@ class ServiceDoctor:
     away: Mapping[str, Callable[[], str | None]] = field(default_factory=dict)
     """Why the `registry` or the `cursors` cannot be asked now, as `Log.away` says it of the log."""
     again_after: float = AGAIN_AFTER
+    issuers: Issuers | None = None
 
     async def look(self) -> Sequence[Finding]:
         """Return what is known, what is wrong first; an engine that does not answer is told, and the rest besides.
@@ -86,6 +88,7 @@ class ServiceDoctor:
             *await self._of_weak_topics(asking),
             *await self._of_logs(asking, found),
             *await self._of_cursors(asking, found),
+            *await self._of_issuers(asking),
             *_of_losses(self.losses.messages),
         ]
         return sorted([*self._of_engines(asking.silent), *findings], key=lambda finding: not finding.wrong)
@@ -118,6 +121,10 @@ class ServiceDoctor:
         told = [f"{name} is kept less safely than promised, so it is closed to publishers: {weak[topic]}."
                 for topic, name in names.items()]  # fmt: skip
         return _listed(told, len(weak), "topics kept less safely than promised")
+
+    async def _of_issuers(self, asking: "_Asking") -> Iterator[Finding]:
+        away = (await asking.ask("registry", self.issuers.away()) if self.issuers else None) or ()
+        return _listed([_of_issuer(each) for each in away[:NAMED]], len(away), "issuers that do not give their keys")
 
     async def _of_logs(self, asking: "_Asking", found: Misfits) -> Sequence[Finding]:
         gone, orphans = found.topics_without_log, found.logs_without_topic
@@ -187,6 +194,14 @@ class _Asking:
             with contextlib.suppress(TopicGone):
                 names.append(await self.ask("log", self._log.name_of(topic)))
         return [name for name in names if name]
+
+
+def _of_issuer(found: Listed) -> str:
+    name, keys = found.issuer.name, found.keys
+    text = f"Issuer {name} did not give its keys the last time it was asked ({keys.failure}): "
+    if keys.fetched_on is None:
+        return f"{text}its signed tokens are refused."
+    return f"{text}those that are used are good for 24 hours since it last gave them."
 
 
 def _few(found: Collection[K]) -> list[K]:

@@ -24,6 +24,12 @@ from ams.wiring.engines import open_engines
 _EVERY_SECONDS = 5.0
 """How often progress is told."""
 
+_IN_CLEAR = "Every token stands in it in clear: guard it, and remove it afterwards."
+_LEFT_OUT = (
+    "Named tokens are not in it and have to be made anew; an import gives users new tokens. Secrets of issuers, and those "
+    "that push signs with, have to be set again."
+)
+
 Config = Annotated[
     str | None, typer.Option(metavar="FILE", help="TOML file with the settings of the service (or AMS_CONFIG).")
 ]
@@ -34,7 +40,8 @@ def export_command(
     data: DataFolder = DATA_FOLDER,
     config: Config = None,
     without_secrets: Annotated[
-        bool, typer.Option("--without-secrets", help="Leave out tokens and the secrets of push.")
+        bool,
+        typer.Option("--without-secrets", help="Leave out tokens, named ones too, and secrets of push and issuers."),
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -46,8 +53,8 @@ def export_command(
     if settings.log == "embedded" and not is_ours(settings.data):
         raise Unusable(f"{settings.data} is not a data folder")
     counts = asyncio.run(_export(settings, file, with_secrets=not without_secrets))
-    warning = "" if without_secrets else " Every token stands in it in clear: guard it, and remove it afterwards."
-    _tell(counts, output, f"{file} is whole.{warning}", is_note=file == STANDARD)
+    remark = _LEFT_OUT if without_secrets else _IN_CLEAR
+    _tell(counts, output, f"{file} is whole. {remark}", is_note=file == STANDARD)
 
 
 def import_command(

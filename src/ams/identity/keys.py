@@ -129,6 +129,10 @@ class Keys:
             return KeysState(None, (), failure)
         return KeysState(known.fetched_on, tuple(key.kid for key in known.keys if key.kid), failure)
 
+    def away(self, issuer: Issuer) -> str:
+        """Return why the issuer did not give its keys the last time it was asked; empty when it did, or was not."""
+        return self._of(issuer).failure
+
     def forget(self, issuer: Issuer) -> None:
         """Forget the keys of an issuer that was changed or deleted, also those that are kept in the file."""
         for source in [each for each in self._known if each[0] == issuer.name]:

@@ -171,7 +171,13 @@ def _table(
         retention=retention,
         doctor=Doctor(registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock, watcher),
         service_doctor=ServiceDoctor(
-            registry, log, cursors, losses, _remedies(settings, engines), {"registry": lambda: registry.away}
+            registry,
+            log,
+            cursors,
+            losses,
+            _remedies(settings, engines),
+            {"registry": lambda: registry.away},
+            issuers=identity.issuers,
         ),
         metrics=Metrics(registry, counting, Losses(registry, log, cursors), clock),
         usage=Usage(registry, counting, admission, clock),

@@ -16,7 +16,7 @@ ANY = "*"
 MOST = 100
 """Rights of one token."""
 
-PUBLISH = ("topics:publish",)
+PUBLISH = ("topics:publish", "topics:show")
 CONSUME = (
     "subscriptions:pull",
     "subscriptions:acknowledge",
@@ -24,7 +24,7 @@ CONSUME = (
     "subscriptions:show",
     "subscriptions:offsets",
 )
-"""What a client of a topic, and of a subscription, asks for."""
+"""What a client of a topic, and of a subscription, asks for; the official library looks first whether it is there."""
 
 _KINDS = {"topics": "topic", "subscriptions": "subscription", "schemas": "schema", "members": "user"}
 """Parts of a resource's path, and the variables of routes they stand for."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ams.cli import rights
 from ams.cli.exits import Usage
 from ams.client import wire
-from ams.rights import CONSUME, checked
+from ams.rights import CONSUME, PUBLISH, checked
 
 NAMES = st.text("abcXYZ019_-", min_size=1, max_size=5)
 ENTITLEMENTS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
@@ -20,12 +20,15 @@ RULES = st.builds(
 
 
 def test_a_topic_is_of_the_project_in_use_or_says_its_own() -> None:
-    [of_project] = rights.shorthands(["readings"], [], "garden")
-    [elsewhere] = rights.shorthands(["projects/field/topics/readings"], [], "garden")
+    of_project = rights.shorthands(["readings"], [], "garden")
+    elsewhere = rights.shorthands(["projects/field/topics/readings"], [], "garden")
 
-    assert rights.right_text(of_project) == "topics:publish=projects/garden/topics/readings"
-    assert elsewhere.resource == "projects/field/topics/readings"
-    assert rights.shorthands(["/projects/field/topics/readings"], [], None) == [elsewhere]
+    assert [rights.right_text(each) for each in of_project] == [
+        "topics:publish=projects/garden/topics/readings",
+        "topics:show=projects/garden/topics/readings",
+    ]
+    assert {each.resource for each in elsewhere} == {"projects/field/topics/readings"}
+    assert rights.shorthands(["/projects/field/topics/readings"], [], None) == elsewhere
 
 
 def test_a_consumer_gets_what_consuming_asks_for() -> None:
@@ -38,7 +41,7 @@ def test_a_consumer_gets_what_consuming_asks_for() -> None:
 def test_the_service_takes_the_shorthands() -> None:
     found = rights.shorthands(["t"], ["s"], "p")
 
-    assert checked([(each.action, each.resource) for each in found], ["topics:publish", *CONSUME])
+    assert checked([(each.action, each.resource) for each in found], [*PUBLISH, *CONSUME])
 
 
 @pytest.mark.parametrize(

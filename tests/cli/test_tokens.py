@@ -4,6 +4,7 @@ import json
 import stat
 from pathlib import Path
 
+from ams.rights import PUBLISH
 from tests.cli.conftest import Ams
 
 LONG_AGO = "2001-01-01"
@@ -38,8 +39,9 @@ def test_a_token_is_good_for_what_was_named(ams: Ams, project: str) -> None:
     token = json.loads(publishing.stdout)["token"]
 
     assert json.loads(publishing.stdout)["rights"] == [
-        {"action": "topics:publish", "resource": f"projects/{project}/topics/readings"}
+        {"action": action, "resource": f"projects/{project}/topics/readings"} for action in PUBLISH
     ]
+    assert ams("topics", "show", "readings", AMS_TOKEN=token).returncode == 0
     assert ams("publish", "readings", "--data", "dry", AMS_TOKEN=token).returncode == 0
     assert ams("publish", "jobs", "--data", "dry", AMS_TOKEN=token).returncode == 3
     assert ams("pull", "watering", AMS_TOKEN=token).returncode == 3

@@ -43,7 +43,7 @@ def test_an_empty_file_has_none(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[[issuer]", "Expected"),
-        ("\udcff", "utf-8"),
+        ("\udcff", "no text in UTF-8"),
         ("issuer = 1", r"it has tables \[\[issuer\]\], and nothing else"),
         ("issuer = [1]", r"it has tables \[\[issuer\]\]"),
         ("[[issuers]]", r"it has tables \[\[issuer\]\]"),

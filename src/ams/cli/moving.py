@@ -26,8 +26,8 @@ _EVERY_SECONDS = 5.0
 
 _IN_CLEAR = "Every token stands in it in clear: guard it, and remove it afterwards."
 _LEFT_OUT = (
-    "Named tokens are not in it and have to be made anew; an import gives users new tokens. Secrets of issuers, and those "
-    "that push signs with, have to be set again."
+    "Named tokens are not in it and have to be made anew; an import gives users new tokens. Secrets of issuers, and"
+    " those that push signs with, have to be set again."
 )
 
 Config = Annotated[

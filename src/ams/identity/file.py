@@ -26,7 +26,11 @@ def read_issuers(path: str) -> tuple[Issuer, ...]:
     try:
         with open(path, "rb") as file:
             table = tomllib.load(file)
-    except (OSError, ValueError, RecursionError) as error:  # what is no TOML or no UTF-8 is a ValueError
+    except OSError as error:
+        raise BadSettings(f"issuers_file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadSettings(f"issuers_file {path}: it is no text in UTF-8") from error
+    except (ValueError, RecursionError) as error:  # what is no TOML is a ValueError
         raise BadSettings(f"issuers_file {path}: {error}") from error
     issuers = tuple(_issuer(path, number, each) for number, each in enumerate(_tables(path, table), 1))
     try:

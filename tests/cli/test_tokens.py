@@ -95,3 +95,15 @@ def test_what_cannot_be_is_said_before_anything_is_made(ams: Ams, project: str) 
     assert ams("token", "create", name, "--expires-on", LONG_AGO).returncode == 1
     assert ams("token", "create", name, "--right", "no:thing=*").returncode == 1
     assert ams("token", "show", name).returncode == 4
+
+
+def test_a_token_that_is_not_shown_is_said_with_the_way_out(ams: Ams, project: str) -> None:
+    user = f"{project}-hidden"
+    ams("users", "create", user)
+    reduced = ams("token", "create", f"{project}-reader", "--right", "users:show=*").stdout.strip()
+
+    shown = ams("admin", "tokens", "show", user, AMS_TOKEN=reduced)
+
+    assert shown.returncode == 0
+    assert "\ntoken " not in shown.stdout
+    assert shown.stderr.endswith(f"for a new one: ams admin tokens refresh {user}\n")

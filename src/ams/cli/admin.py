@@ -6,7 +6,7 @@ import typer
 
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, UserName
 from ams.cli.command import Session, with_session
-from ams.cli.output import Format, document, emit
+from ams.cli.output import Format, document, emit, note
 from ams.cli.users import show_user
 from ams.client import wire
 from ams.settings import environment
@@ -15,12 +15,17 @@ app = typer.Typer(help="Tokens of users, and the key they are stored under.", no
 tokens = typer.Typer(help="Tokens of users.", no_args_is_help=True)
 app.add_typer(tokens, name="tokens")
 
+_NEW_ONE = "for a new one: ams admin tokens refresh"
+
 
 @tokens.command()
 @with_session
 def show(session: Session, user: UserName) -> None:
     """Show a user with the token."""
-    show_user(session, session.call(wire.get_user(user)), token=True)
+    found = session.call(wire.get_user(user))
+    show_user(session, found, token=True)
+    if not found.token:
+        note(f"the service does not show the token (to you, or since show_tokens is off); {_NEW_ONE} {user}")
 
 
 @tokens.command()

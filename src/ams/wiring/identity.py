@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import structlog
+
 from ams.audit.trail import Trail
 from ams.context import SCOPE
 from ams.database.cache import Cache
@@ -24,6 +26,8 @@ from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard, Network, networks, trust
 from ams.settings import Settings
 from ams.wiring.engines import Engines
+
+logger = structlog.get_logger("ams.identity")
 
 TOKENS = 50_000
 """Tokens that are remembered as verified."""
@@ -49,8 +53,11 @@ class Identity:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Say which issuers do not count, and let go of what is asked of others when the block ends."""
+        """Say which issuers count and which do not, and let go of what is asked of others when the block ends."""
         with contextlib.suppress(AmsError):  # a registry that does not answer now has others say so
+            believed = {each.issuer.name: each.source for each in await self.issuers.list()}
+            if believed:
+                await logger.ainfo("issuers", believed=believed)
             await self.issuers.warn_of_shadowed()
         try:
             yield

@@ -255,8 +255,8 @@ def test_tokens_whose_files_are_not_there_are_named(tmp_path: Path) -> None:
 
     assert list(lost_tokens(said, [Step(Change.ADD, TOKEN, {})])) == []
     assert list(lost_tokens(said, [])) == [
-        f"token sensor/field was made before, and {tmp_path}/field.token is not here: "
-        "if it is lost, revoke it and apply again"
+        f"token sensor/field was made before, and {tmp_path}/field.token is not here; "
+        "if it is lost: ams token revoke field --user sensor, and apply again"
     ]
     (tmp_path / "field.token").write_text("t0ken\n")
     assert list(lost_tokens(said, [])) == []

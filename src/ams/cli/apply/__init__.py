@@ -116,7 +116,8 @@ def lost_tokens(declared: Declared, steps: Sequence[Step]) -> Iterator[str]:
     for key, fields in declared.fields.items():
         if key.kind is Kind.TOKEN and key not in made and not os.path.exists(fields[TOKEN_FILE]):
             path = fields[TOKEN_FILE]
-            yield f"{key} was made before, and {path} is not here: if it is lost, revoke it and apply again"
+            remedy = f"ams token revoke {key.name} --user {key.project}, and apply again"
+            yield f"{key} was made before, and {path} is not here; if it is lost: {remedy}"
 
 
 def _short(value: Any) -> str:

@@ -135,3 +135,15 @@ def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, t
             root.plain()
     except BadDocument:
         pass
+
+
+def test_texts_are_said_in_any_order_and_a_choice_as_it_is(tmp_path: Path) -> None:
+    said = tree(tmp_path, "many: [b, a, b]\nnone: ~\none: linear\n").mapping()
+
+    assert (said["many"].texts(), said["none"].texts(), said["one"].one_of("linear", "none")) == (
+        ("a", "b"),
+        (),
+        "linear",
+    )
+    with pytest.raises(BadDocument, match=r"file\.yaml:3: 'linear' is none of slow, fast"):
+        said["one"].one_of("slow", "fast")

@@ -92,6 +92,17 @@ class Value:
             raise bad(self.place, f"text is expected here, not {_what(self.node)}")
         return str(self.node.value)
 
+    def one_of(self, *choices: str) -> str:
+        """Return a text that is one of some."""
+        text = self.text()
+        if text not in choices:
+            raise bad(self.place, f"{text!r} is none of {', '.join(choices)}")
+        return text
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the texts of a list, sorted, each once; nothing is none."""
+        return tuple(sorted({each.text() for each in self.values()}))
+
     def number(self, lowest: int, highest: int) -> int:
         """Return a whole number within bounds."""
         value = self.plain()

@@ -39,11 +39,11 @@ def service_type_fields(value: Value) -> Fields:
     said = value.mapping(_TYPE)
     if "hosts" not in said or not said["hosts"].values():
         raise bad(value.place, "a service type names its hosts")
-    fields: dict[str, Any] = {"hosts": _names(said["hosts"])}
+    fields: dict[str, Any] = {"hosts": said["hosts"].texts()}
     if "auth_types" in said:
-        fields["auth_types"] = _names(said["auth_types"])
+        fields["auth_types"] = said["auth_types"].texts()
     if "auth_method" in said:
-        fields["auth_method"] = _one_of(said["auth_method"], *_METHODS)
+        fields["auth_method"] = said["auth_method"].one_of(*_METHODS)
     if "type" in said:
         fields["type"] = said["type"].text()
     if "verify_client_host" in said:
@@ -54,7 +54,7 @@ def service_type_fields(value: Value) -> Fields:
 def auth_methods(service_type: str, value: Value, folder: str) -> Iterator[tuple[Key, Value, Fields]]:
     """Yield the auth methods of a service type; names of files in them are relative to `folder`."""
     said = value.mapping(_TYPE)
-    hosts = _names(said["hosts"])
+    hosts = said["hosts"].texts()
     methods = said["auth_methods"].mapping() if "auth_methods" in said else {}
     for host, each in methods.items():
         if host not in hosts:
@@ -136,14 +136,3 @@ def _subject(value: Value) -> str:
         return normalised(value.text())
     except ValueError as error:
         raise bad(value.place, str(error)) from None
-
-
-def _names(value: Value) -> tuple[str, ...]:
-    return tuple(sorted({each.text() for each in value.values()}))
-
-
-def _one_of(value: Value, *choices: str) -> str:
-    text = value.text()
-    if text not in choices:
-        raise bad(value.place, f"{text!r} is none of {', '.join(choices)}")
-    return text

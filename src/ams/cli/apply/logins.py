@@ -38,9 +38,9 @@ def issuer_fields(value: Value, folder: str) -> Fields:
     if "url" not in said:
         raise bad(value.place, "an issuer says its url")
     fields: dict[str, Any] = {name: _text_or_none(said[name]) for name in _TEXTS if name in said}
-    fields |= {name: _texts(said[name]) for name in _LISTS if name in said}
+    fields |= {name: said[name].texts() for name in _LISTS if name in said}
     if "introspect" in said:
-        fields["introspect"] = _one_of(said["introspect"], *_INTROSPECT)
+        fields["introspect"] = said["introspect"].one_of(*_INTROSPECT)
     if CLIENT_SECRET in said:
         fields[CLIENT_SECRET] = where(said[CLIENT_SECRET], folder)
     if "create_users" in said:
@@ -159,14 +159,3 @@ def _time(value: Value) -> str:
 
 def _text_or_none(value: Value) -> str:
     return "" if value.is_null else value.text()
-
-
-def _texts(value: Value) -> tuple[str, ...]:
-    return tuple(sorted({each.text() for each in value.values()}))
-
-
-def _one_of(value: Value, *choices: str) -> str:
-    text = value.text()
-    if text not in choices:
-        raise bad(value.place, f"{text!r} is none of {', '.join(choices)}")
-    return text

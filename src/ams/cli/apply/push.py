@@ -50,23 +50,16 @@ def _holds(existing: object, declared: object) -> bool:
 
 def _header(value: Value) -> Fields:
     said = value.mapping(("type",))
-    return {name: _one_of(each, "autogen", "disabled") for name, each in said.items()}
+    return {name: each.one_of("autogen", "disabled") for name, each in said.items()}
 
 
 def _retry_policy(value: Value) -> Fields:
     said = value.mapping(("type", "period"))
-    policy = _one_of(said["type"], "linear", "slowstart", "exponential") if "type" in said else "linear"
+    policy = said["type"].one_of("linear", "slowstart", "exponential") if "type" in said else "linear"
     if policy == "slowstart" and "period" in said:
         raise bad(said["period"].place, "slowstart has no period")
     period = {"period": said["period"].number(1, MAX_NUMBER)} if "period" in said else {}
     return {"type": policy, **period}
-
-
-def _one_of(value: Value, *choices: str) -> str:
-    text = value.text()
-    if text not in choices:
-        raise bad(value.place, f"{text!r} is none of {', '.join(choices)}")
-    return text
 
 
 def _endpoint(value: Value) -> str:

@@ -229,7 +229,7 @@ class Keys:
             fetched_on=fetched_on,
             good_until=now + good_for,
             refresh_at=now + REFRESH,
-            again_at=before.again_at if not before.failure else now,
+            again_at=before.again_at,
             oddities=found.oddities,
         )
 

@@ -90,6 +90,15 @@ async def test_a_description_that_cannot_be_is_not_believed(
         await discovery.jwks_url(issuer)
 
 
+async def test_a_description_that_does_not_say_whose_it_is_is_not_believed(
+    discovery: Discovery, example: ExampleIssuer, issuer: Issuer
+) -> None:
+    example.instead[DISCOVERY] = Answer(200, json.dumps({"jwks_uri": f"{example.url}/jwks"}).encode())
+
+    with pytest.raises(IssuerFailed, match="its description is of another issuer: None"):
+        await discovery.jwks_url(issuer)
+
+
 async def test_an_issuer_that_names_no_place_to_ask_about_tokens_says_so(
     discovery: Discovery, example: ExampleIssuer, issuer: Issuer
 ) -> None:

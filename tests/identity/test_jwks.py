@@ -77,6 +77,7 @@ def test_keys_for_something_else_are_left_out_without_a_word(other: dict[str, An
     ("odd", "said"),
     [
         ({"kty": "oct", "kid": "o", "k": "c2VjcmV0"}, "key o is left out: it is symmetric"),
+        ({**GOOD, "kid": "o", "k": "c2VjcmV0"}, "key o is left out: it is symmetric"),
         ({**GOOD, "kid": "o", "d": "AQAB"}, "key o is left out: it is private"),
         ({**GOOD, "kid": "o", "alg": "HS256"}, "key o is left out: it is for HS256"),
         ({**GOOD, "kid": "o", "alg": "none"}, "key o is left out: it is for none"),

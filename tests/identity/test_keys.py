@@ -390,6 +390,7 @@ async def test_what_is_forgotten_is_neither_in_memory_nor_in_the_file(
         assert keys.generation(issuer) == NO_GENERATION
         assert not list(tmp_path.iterdir())
         assert await accepts(keys, issuer, example.token())
+        assert example.requests == {DISCOVERY: 2, JWKS: 2}
         assert keys.generation(issuer) not in (generation, NO_GENERATION)
 
 

@@ -145,7 +145,7 @@ def test_a_token_that_says_what_does_not_do_is_refused(change: dict[str, object]
 
 
 @pytest.mark.parametrize(
-    "change", [{"exp": NOW - 29}, {"exp": NOW + 0.5}, {"nbf": NOW + 30}, {"iat": NOW + 29.9}, {"aud": ["x", "ams"]}]
+    "change", [{"exp": NOW - 29}, {"exp": NOW + 0.5}, {"nbf": NOW + 30}, {"iat": NOW + 30}, {"aud": ["x", "ams"]}]
 )
 def test_clocks_may_differ_by_the_leeway_and_times_have_fractions(change: dict[str, object]) -> None:
     said = {**SAID, **change}
@@ -309,3 +309,12 @@ def test_whatever_an_issuer_signs_is_believed_or_refused(change: dict[str, Any],
 
 def test_bytes_of_any_kind_are_read_or_refused() -> None:
     assert refusal(signed_bytes(b"\x00\xff")) == "The token is no JWT: its payload is no JSON object"
+
+
+def test_a_part_is_written_in_one_way_only() -> None:
+    """Bits that stand for nothing: whoever changes them has another text, and another hash, of the same token."""
+    token = signed(SAID, "RS256")
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    other = token[:-1] + letters[letters.index(token[-1]) + 1]
+
+    assert refusal(other, key=public_key("RS256")) == "The token is no JWT: its signature is not base64url"

@@ -197,6 +197,17 @@ async def test_a_token_that_is_not_active_is_asked_about_twice_a_minute(house: H
     assert (await house.verifier.verify("opaque")).subject == "alice"
 
 
+async def test_a_token_that_was_not_active_is_asked_about_anew_once_issuers_changed(house: House) -> None:
+    house.issuers = [ASKED]
+    house.answers["opaque"] = None
+    await house.refusal("opaque")
+
+    house.answers["opaque"] = {"sub": "alice", "aud": "ams"}
+    house.verifier.forget()
+
+    assert (await house.verifier.verify("opaque")).subject == "alice"
+
+
 async def test_only_so_many_refused_tokens_are_remembered(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MOST_REFUSED", 2)
     house.issuers = [ASKED]

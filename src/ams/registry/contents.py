@@ -28,7 +28,7 @@ from ams.export_format import (
 from ams.names import SubscriptionId
 from ams.push_config import PushConfig
 from ams.registry import push
-from ams.registry.issuers import secret_of
+from ams.registry.issuers import fields_of, secret_of
 from ams.registry.named_tokens import hash_of, rights_read
 from ams.registry.tables import (
     bindings,
@@ -147,9 +147,8 @@ class Contents:
 
     def _issuer(self, row: Row[Any]) -> Issuer:
         secret = secret_of(row, self._secrets) if self._secrets else ""
-        said = {**json.loads(row.rest), "name": row.name, "url": row.url, "client_secret": secret}
         made = {"id": row.id, "created_on": row.created_on, "modified_on": row.modified_on, "created_by": row.maker}
-        return msgspec.convert({**said, **made}, Issuer)
+        return msgspec.convert({**fields_of(row, secret), **made}, Issuer)
 
     def _push(self, config: PushConfig | None) -> PushConfig | None:
         if config is None or self._secrets:

@@ -64,8 +64,8 @@ class IssuerRecords:
             if identity is None:
                 return False
             change = update(issuers).where(issuers.c.id == identity)
-            connection.execute(change.values(modified_on=now, **columns(self._secrets, issuer, identity)))
-            return True
+            change = change.values(modified_on=now, **columns(self._secrets, issuer, identity))
+            return connection.execute(change).rowcount > 0  # another node may have removed it meanwhile
 
         return await self._database.write(work, _CHANGED)
 
@@ -78,7 +78,7 @@ class IssuerRecords:
         return tuple(self._issuer(row) for row in connection.execute(select(issuers).order_by(issuers.c.number)))
 
     def _issuer(self, row: Row[Any]) -> Issuer:
-        return issuer_of(row, self._secret(row))
+        return msgspec.convert(fields_of(row, self._secret(row)), Issuer)
 
     def _secret(self, row: Row[Any]) -> str:
         """Return the secret; none when it is damaged, which must not take the other issuers away."""
@@ -97,10 +97,9 @@ def columns(secrets: Secrets, issuer: Issuer, identity: str) -> dict[str, Any]:
     return {"name": issuer.name, "url": issuer.url, "rest": text, "secret": secret}
 
 
-def issuer_of(row: Row[Any], secret: str) -> Issuer:
-    """Return the issuer that a row holds, with the secret that it is given."""
-    said = {**msgspec.json.decode(row.rest), "name": row.name, "url": row.url, "client_secret": secret}
-    return msgspec.convert(said, Issuer)
+def fields_of(row: Row[Any], secret: str) -> dict[str, Any]:
+    """Return the fields of the issuer that a row holds, with the secret that it is given."""
+    return {**msgspec.json.decode(row.rest), "name": row.name, "url": row.url, "client_secret": secret}
 
 
 def issuer_on(line: export_format.Issuer) -> Issuer:

@@ -68,9 +68,8 @@ class Logins:
         verified = await self._verifier.verify(token)
         found = await self._registry.bindings.principal(verified.url, verified.subject)
         # The verifier remembers what it made of a token, so the same object is the same token: no need to look again.
+        # What was seen holds the object, so that no other has its id meanwhile.
         seen = self._seen.get(id(verified))
-        if seen is not None and seen.verified is not verified:
-            seen = None
         if found is None:
             return self._noted(verified, await self._at_first_login(verified))
         bound, by_login = found

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from ams.clock import ManualClock
 from ams.errors import TokenRefused
 from ams.identity.discovery import Discovery
-from ams.identity.introspection import MOST_AT_ONCE, Introspection
+from ams.identity.introspection import LOGGED_AGAIN, MOST_AT_ONCE, Introspection
 from ams.identity.issuer import Issuer
 from ams.outgoing.fetching import Fetcher
 from demo.issuer import INTROSPECT, Answer, ExampleIssuer
@@ -91,6 +92,21 @@ async def test_all_who_ask_about_a_token_wait_for_one_answer(
 
     assert len({str(answer) for answer in answers}) == 1
     assert example.requests[INTROSPECT] == 1
+
+
+async def test_that_an_issuer_cannot_be_asked_is_logged_twice_a_minute_and_no_more(
+    introspection: Introspection, example: ExampleIssuer, issuer: Issuer, clock: ManualClock
+) -> None:
+    example.instead[INTROSPECT] = Answer(500, b"")
+
+    async def logged() -> int:
+        with capture_logs() as lines, pytest.raises(TokenRefused, match="cannot be asked"):
+            await introspection.ask(issuer, "opaque")
+        return len(lines)
+
+    assert (await logged(), await logged()) == (1, 0)
+    clock.advance(LOGGED_AGAIN)
+    assert (await logged(), await logged()) == (1, 0)
 
 
 async def test_an_issuer_is_not_asked_about_any_number_of_tokens_at_once(

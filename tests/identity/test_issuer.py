@@ -174,6 +174,10 @@ def test_whatever_is_said_of_an_issuer_is_one_or_told(change: dict[str, object])
         (replace(OPAQUE, url="https://b"), "Two issuers are named egi"),
         (replace(OPAQUE, name=IssuerName("b")), f"Two issuers have the url {ISSUER.url}"),
         (replace(OPAQUE, name=IssuerName("b"), url="https://b"), "Two issuers would be asked about opaque tokens: egi"),
+        (
+            replace(OPAQUE, name=IssuerName("b"), url="https://b", introspect="always"),
+            "Two issuers would be asked about opaque tokens: egi",
+        ),
     ],
 )
 def test_issuers_are_told_apart_by_name_and_url_and_one_takes_opaque_tokens(other: Issuer, message: str) -> None:

@@ -83,6 +83,21 @@ async def test_a_change_replaces_all_but_a_secret_that_is_kept(issuers: Issuers,
             await call
 
 
+async def test_keys_of_one_that_was_changed_or_removed_are_kept_no_more(
+    issuers: Issuers, caller: Caller, tmp_path: Path
+) -> None:
+    kept = tmp_path / "issuers" / "site.json"
+    kept.parent.mkdir()
+    await issuers.create(caller, SITE)
+
+    kept.touch()
+    await issuers.update(caller, SITE)
+    assert not kept.exists()
+    kept.touch()
+    await issuers.delete(caller, SITE.name)
+    assert not kept.exists()
+
+
 async def test_one_issuer_takes_tokens_that_say_nothing(issuers: Issuers, caller: Caller) -> None:
     assert await issuers.of_opaque() is None
     await issuers.create(caller, OPAQUE)

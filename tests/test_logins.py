@@ -125,6 +125,17 @@ async def test_a_token_that_was_seen_before_stands_for_the_very_same_principal(h
     assert await house.logins.principal(shown) is await house.logins.principal(shown)
 
 
+async def test_only_so_many_tokens_are_known_to_have_been_looked_at(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.logins.REMEMBERED", 2)
+    await house.bind(await make_user(house.registry, "alice"))
+    for jti in "abc":
+        await house.login(jti=jti)
+
+    assert len(house.logins._seen) == 2
+
+
 async def test_an_identity_that_is_bound_to_nobody_is_refused_with_the_issuers_name(house: House) -> None:
     await house.bind(await make_user(house.registry, "alice"), subject="bert")
 

@@ -25,8 +25,10 @@ from ams.registry.registry import Registry
 SERVICE = "ams"
 MADE, ROLES = "logins:create", "logins:roles"
 """Actions in the audit log: a user was made at the first login; a login changed its user's roles."""
-REMEMBERED = 10_000
-"""Tokens that are known to have been looked at; one that is not is looked at again, which changes nothing."""
+REMEMBERED = 50_000
+"""Tokens that are known to have been looked at, as many as are remembered as verified. One that is not is looked at
+again: that asks the registry, and undoes what an administrator changed of its user's roles meanwhile.
+"""
 
 Roles = dict[ProjectId, tuple[str, ...]]
 

@@ -106,6 +106,10 @@ async def test_nobody_becomes_a_service_admin_by_a_binding_who_is_none(
         await bindings.delete(lesser, boss.name, WORK)
 
 
+async def test_a_subject_may_be_as_long_as_the_standard_lets_it(bindings: Bindings, caller: Caller) -> None:
+    assert (await bindings.create(caller, ALICE, WORK, URL, "4" * 255)).subject == "4" * 255
+
+
 async def test_users_that_are_not_there_have_none(bindings: Bindings, caller: Caller) -> None:
     nobody = UserName("nobody")
 

@@ -1,7 +1,7 @@
 """When named tokens were last used."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,17 @@ class Away:
     """A registry that is away until it is told otherwise."""
 
     def __init__(self) -> None:
-        self.away = True
+        self.away: Exception | None = RegistryUnavailable()
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called while a writing that fails is under way."""
         self.written: list[dict[TokenId, Milliseconds]] = []
         self.came = asyncio.Event()
 
     async def note_uses(self, uses: Mapping[TokenId, Milliseconds]) -> None:
         self.came.set()
         if self.away:
-            raise RegistryUnavailable
+            self.meanwhile()
+            raise self.away
         self.written.append(dict(uses))
 
 
@@ -73,7 +76,7 @@ async def test_what_cannot_be_written_now_is_written_later(monkeypatch: pytest.M
     await tokens.came.wait()
     uses.note(T, Milliseconds(2))
 
-    tokens.away = False
+    tokens.away = None
     await uses.close()
 
     assert [each for each in tokens.written if each] == [{T: 2, "other": 1}]
@@ -82,12 +85,25 @@ async def test_what_cannot_be_written_now_is_written_later(monkeypatch: pytest.M
 async def test_a_newer_use_is_not_lost_while_an_older_one_cannot_be_written() -> None:
     tokens: Any = Away()
     uses = TokenUses(tokens)
+    tokens.meanwhile = lambda: uses.note(T, Milliseconds(5))
     uses.note(T, Milliseconds(1))
     with pytest.raises(RegistryUnavailable):
         await uses.flush()
-    uses.note(T, Milliseconds(5))
-    tokens.away = False
+    tokens.away = None
 
     await uses.flush()
 
     assert tokens.written == [{T: 5}]
+
+
+async def test_a_defect_does_not_end_the_noting() -> None:
+    tokens: Any = Away()
+    tokens.away = ZeroDivisionError("a defect")
+    uses = TokenUses(tokens)
+    uses.note(T, Milliseconds(1))
+    await uses.close()
+
+    tokens.away = None
+    await uses.close()
+
+    assert tokens.written == [{T: 1}]

@@ -94,6 +94,14 @@ async def test_who_is_no_administrator_manages_no_token_of_one(tokens: Tokens, r
     assert (await tokens.create(caller, UserName("helper"), CI))[0].user == "helper"
 
 
+async def test_a_token_may_last_until_the_last_second_that_can_be_written(
+    tokens: Tokens, registry: Registry, anna: User
+) -> None:
+    made, _ = await tokens.create(await administrator(registry), ANNA, CI, expires_on=LATEST)
+
+    assert made.expires_on == LATEST
+
+
 async def test_who_was_renamed_manages_no_token_of_whoever_has_the_name_now(
     tokens: Tokens, registry: Registry, clock: ManualClock, anna: User
 ) -> None:

@@ -65,13 +65,20 @@ class Logins:
         self._seen: dict[int, _Seen] = {}
         self._first_logins: Shared[tuple[str, str], Principal] = Shared()
 
+    def known(self, token: str) -> Principal | None:
+        """Return what `principal` would return, if all that it takes is in memory; None says nothing."""
+        verified = self._verifier.known(token)
+        if verified is None:
+            return None
+        bound = self._registry.bindings.known_principal(verified.url, verified.subject)
+        seen = self._seen_of(verified)
+        return seen.login if seen is not None and seen.bound is bound else None
+
     async def principal(self, token: str) -> Principal:
         """Return whom a token stands for; raise `TokenRefused` when it is not to be believed, or stands for nobody."""
         verified = await self._verifier.verify(token)
         found = await self._registry.bindings.principal(verified.url, verified.subject)
-        # The verifier remembers what it made of a token, so the same object is the same token: no need to look again.
-        # What was seen holds the object, so that no other has its id meanwhile.
-        seen = self._seen.get(id(verified))
+        seen = self._seen_of(verified)
         if found is None:
             return self._noted(verified, await self._at_first_login(verified))
         bound, by_login = found
@@ -84,6 +91,11 @@ class Logins:
     async def close(self) -> None:
         """Begin nothing more."""
         await self._first_logins.close()
+
+    def _seen_of(self, verified: Verified) -> _Seen | None:
+        # The verifier remembers what it made of a token, so the same object is the same token: no need to look again.
+        # What was seen holds the object, so that no other has its id meanwhile.
+        return self._seen.get(id(verified))
 
     def _noted(self, verified: Verified, bound: Principal) -> Principal:
         login = Login(verified.issuer, None, verified.expires_on)

@@ -164,11 +164,13 @@ class Admission:
         """
         if not token:
             raise NotAuthenticated
-        place = await self._place(project) if project is not None and action != "projects:create" else None
+        place = None
+        if project is not None and action != "projects:create":
+            place = self._registry.projects.known(project) or await self._place(project)
         if self._is_service_token(token):
             roles = frozenset({SERVICE_ADMIN})
             return Caller(None, None, roles, True, place, self._access_lists, None, self._show_tokens)
-        principal = await self._principal(token)
+        principal = self._known(token) or await self._principal(token)
         roles, allowed = _roles(principal, place), self._permissions[action]
         if SELF in allowed:
             roles = roles | {SELF} if names.get("user") == principal.name else roles - {SELF}
@@ -218,6 +220,13 @@ class Admission:
         return Caller(
             principal.id, principal.name, roles, full_view, place, self._access_lists, login, self._show_tokens
         )
+
+    def _known(self, token: str) -> Principal | None:
+        """Return what `_principal` would return, if it is in memory; None says nothing. Raises `TokenRefused` as it."""
+        if isinstance(token, Bearer) and token.is_jwt:
+            return None if self._logins is None else self._logins.known(token)
+        principal = self._registry.users.known_principal(token)
+        return None if principal is None else self._still(principal)
 
     async def _principal(self, token: str) -> Principal:
         """Return whom a token stands for now; raise `UnknownToken`."""

@@ -27,6 +27,10 @@ class Bearer(str):
 class Logins(Protocol):
     """Tells whom an issuer's token stands for."""
 
+    def known(self, token: str) -> Principal | None:
+        """Return what `principal` would return, if that takes no waiting; None says nothing."""
+        ...
+
     async def principal(self, token: str) -> Principal:
         """Return whom a token stands for; raise `TokenRefused`, which says why it does not do."""
         ...

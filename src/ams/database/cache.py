@@ -25,6 +25,10 @@ class Trust:
     def __init__(self, until: float = FOREVER) -> None:
         self.until = until
 
+    def holds(self) -> bool:
+        """Whether entries may be believed now."""
+        return self.until == FOREVER or time.monotonic() < self.until
+
 
 class Cache(Generic[K, V]):
     """Entries of at most `size` together; the one not used for longest goes first. What is not there is not remembered.
@@ -43,15 +47,25 @@ class Cache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def find(self, key: K, fill: Callable[[], Awaitable[V | None]]) -> V | None:
-        """Return the entry, without suspending when it is there and to be believed; else ask `fill`."""
-        until = self._trust.until
-        if until < FOREVER and time.monotonic() >= until:
-            return await fill()
+    def known(self, key: K) -> V | None:
+        """Return the entry if it is there and to be believed, None if it has to be looked for: see `find`.
+
+        For the hot paths, which a coroutine for each thing they need would cost more than the things.
+        """
+        if not self._trust.holds():
+            return None
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)
+        return value
+
+    async def find(self, key: K, fill: Callable[[], Awaitable[V | None]]) -> V | None:
+        """Return the entry, without suspending when it is there and to be believed; else ask `fill`."""
+        value = self.known(key)
+        if value is not None:
             return value
+        if not self._trust.holds():
+            return await fill()
         forgotten = self._forgotten
         value = await fill()
         if value is not None and forgotten == self._forgotten:

@@ -6,7 +6,6 @@ holds is believed only while the node surely hears of every change: that is its 
 """
 
 import math
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self
 
@@ -93,4 +92,4 @@ class Invalidations:
     @property
     def trusted(self) -> bool:
         """Whether the caches are believed now."""
-        return time.monotonic() < self._trust.until
+        return self._trust.holds()

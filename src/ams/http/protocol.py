@@ -17,6 +17,8 @@ from ams.http.errors import Refusal, refusal
 GOODBYE_SECONDS = 0.5
 """How long a peer has to close its side at a stop."""
 # An offer to speak another protocol is hidden, as a server may pass it by (RFC 9110, 7.8): the parser would stop at it.
+_MAY_OFFER = re.compile(rb"\n[uU][pP]")
+"""Almost no head has it, and looking for it copies none."""
 _UPGRADE = re.compile(rb"(?<=\n)upgrade[ \t]*:", re.IGNORECASE)
 _UPGRADE_BEGUN = re.compile(rb"(?<=\n)u(?:p(?:g(?:r(?:a(?:d(?:e[ \t]*)?)?)?)?)?)?\Z", re.IGNORECASE)
 """A line at the end of a packet that may become an offer."""
@@ -74,6 +76,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _without_offers(self, data: bytes) -> bytes:
         """Hide an offer in the head that begins or goes on with `data`, also one that comes in two packets."""
+        end_of_head = data.find(b"\r\n\r\n")
+        is_whole = end_of_head >= 0 and not self._held and not self._line_begins
+        if is_whole and _MAY_OFFER.search(data, 0, end_of_head) is None:
+            return data
         lead = b"\n" if self._line_begins else b""
         data, self._held = self._held + data, b""
         head, end, body = data.partition(b"\r\n\r\n")

@@ -115,10 +115,11 @@ class Keys:
         as long as nothing was awaited since `key` returned it. Called within a running event loop: keys that are due
         are fetched again in the background.
         """
-        known = self._of(issuer)
-        if self._is_too_old(known):
+        known, now = self._of(issuer), self._clock.monotonic()
+        if now >= known.good_until:
             return NO_GENERATION
-        self._refresh_if_due(issuer, known)
+        if now >= known.refresh_at:
+            self._refresh(issuer)
         return known.generation
 
     def state(self, issuer: Issuer) -> KeysState:
@@ -161,7 +162,10 @@ class Keys:
 
     def _refresh_if_due(self, issuer: Issuer, known: _Known) -> None:
         if self._clock.monotonic() >= known.refresh_at:
-            self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
+            self._refresh(issuer)
+
+    def _refresh(self, issuer: Issuer) -> None:
+        self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
 
     async def _have(self, issuer: Issuer) -> None:
         """Fetch keys where there are none yet, or too old ones."""

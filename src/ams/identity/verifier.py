@@ -101,6 +101,13 @@ class Verifier:
         self._cache = cache
         self._refused = _Refused()
 
+    def known(self, token: str) -> Verified | None:
+        """Return what `verify` would return, if that is remembered and still good; None says nothing."""
+        remembered = self._cache.known(_digest(token))
+        if remembered is None or not self._is_good(remembered):
+            return None
+        return remembered.verified
+
     async def verify(self, token: str) -> Verified:
         """Return what a token says that is to be believed; raise `TokenRefused`, which says why not.
 
@@ -108,7 +115,7 @@ class Verifier:
         """
         if len(token) > tokens.LONGEST:
             raise TokenRefused(f"The token is longer than {tokens.LONGEST} characters")
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        digest = _digest(token)
         remembered = await self._cache.find(digest, lambda: self._look_at(token, digest))
         if remembered is None or not self._is_good(remembered):
             self._cache.discard(digest)
@@ -194,6 +201,10 @@ class _Refused:
 
     def forget(self) -> None:
         self._until.clear()
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def _not_active() -> TokenRefused:

@@ -37,6 +37,11 @@ class BindingRecords:
         self._principals: Cache[_Identity, tuple[Principal, bool]] = database.invalidations.new_cache(cache_size)
         database.invalidations.on(PRINCIPAL, self._forget)
 
+    def known_principal(self, issuer: str, subject: str) -> Principal | None:
+        """Return who is bound to an identity if that is in memory; None says nothing: `principal` does."""
+        bound = self._principals.known((issuer, subject))
+        return None if bound is None else bound[0]
+
     async def principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
         """Return who is bound to an identity, and whether its binding was made at the first login.
 

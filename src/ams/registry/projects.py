@@ -30,6 +30,10 @@ class ProjectRecords:
         self._by_name: Cache[str, Project] = database.invalidations.new_cache(cache_size)
         database.invalidations.on(PROJECT, self._forget)
 
+    def known(self, name: str) -> Project | None:
+        """Return a project that is in memory; None says nothing: `find` does."""
+        return self._by_name.known(name)
+
     async def find(self, name: str) -> Project | None:
         """Return a project, None when there is none; cached."""
         return await self._by_name.find(

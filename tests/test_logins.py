@@ -11,13 +11,14 @@ import pytest
 
 from ams.audit.event import AuditEvent
 from ams.clock import ManualClock
-from ams.database.cache import Cache
+from ams.database.cache import FOREVER, Cache
+from ams.database.invalidation import ISSUERS, Forget
 from ams.errors import TokenRefused
 from ams.identity.issuer import Issuer, RoleRule
-from ams.identity.verifier import Verifier
+from ams.identity.verifier import Remembered, Verifier
 from ams.logins import Logins
 from ams.names import BindingName, ProjectId, ProjectName, UserName
-from ams.registry.records import Principal, Project, User
+from ams.registry.records import Principal, Project, User, UserDetails
 from ams.registry.registry import Registry
 from tests.identity.signing import ISSUER, NOW, SAID, public_key, signed
 from tests.support.administration import make_project, make_user, open_registry
@@ -41,8 +42,13 @@ class House:
     clock: ManualClock = field(default_factory=ManualClock)
     events: list[AuditEvent] = field(default_factory=list)
 
+    keys: int = 1
+    """The generation of the issuer's keys."""
+
     def __post_init__(self) -> None:
-        verifier = Verifier(self, self, self, self.clock, 30, Cache(100))
+        remembered: Cache[bytes, Remembered] = self.registry.invalidations.new_cache(100)
+        verifier = Verifier(self, self, self, self.clock, 30, remembered)
+        self.registry.invalidations.on(ISSUERS, verifier.forget)
         self.logins = Logins(self.registry, self, verifier, self, self.clock, lambda: "192.0.2.1")
 
     async def by_url(self, url: str) -> Issuer | None:
@@ -55,7 +61,7 @@ class House:
         return public_key()
 
     def generation(self, issuer: Issuer) -> int:
-        return 1
+        return self.keys
 
     async def ask(self, issuer: Issuer, token: str) -> Mapping[str, Any] | None:
         raise AssertionError
@@ -134,6 +140,47 @@ async def test_only_so_many_tokens_are_known_to_have_been_looked_at(
         await house.login(jti=jti)
 
     assert len(house.logins._seen) == 2
+
+
+async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on_is_so(house: House) -> None:
+    alice = await make_user(house.registry, "alice")
+    await house.bind(alice)
+    shown, logins = token(), house.logins
+
+    async def is_known_again() -> bool:
+        """Whether it was not known, and is once it was looked at."""
+        assert logins.known(shown) is None
+        return await logins.principal(shown) is logins.known(shown)
+
+    assert await is_known_again()
+    house.keys += 1
+    assert await is_known_again()
+    await house.registry.users.update(alice.id, UserDetails(service_roles=("metrics_viewer",)), None)
+    assert await is_known_again()
+    house.registry.invalidations.apply([Forget(ISSUERS, ())])
+    assert await is_known_again()
+
+    house.registry.invalidations.distrust()
+    assert logins.known(shown) is None
+    await logins.principal(shown)
+    assert logins.known(shown) is None
+    house.registry.invalidations.forget_all()  # as whoever begins to hear of changes does
+    house.registry.invalidations.trust(FOREVER)
+    assert await is_known_again()
+
+    assert await house.registry.bindings.delete(alice.id, BindingName("work"))
+    assert logins.known(shown) is None
+
+
+async def test_a_token_that_is_known_is_not_from_the_moment_it_expires(house: House) -> None:
+    await house.bind(await make_user(house.registry, "alice"))
+    shown = token(exp=NOW + 60)
+    principal = await house.logins.principal(shown)
+
+    house.clock.advance(89_999)  # with the leeway
+    assert house.logins.known(shown) is principal
+    house.clock.advance(1)
+    assert house.logins.known(shown) is None
 
 
 async def test_an_identity_that_is_bound_to_nobody_is_refused_with_the_issuers_name(house: House) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.database.cache import Cache
+from ams.database.cache import Cache, Trust
 
 
 def answer(value: str | None) -> Callable[[], Awaitable[str | None]]:
@@ -45,6 +45,20 @@ async def test_an_entry_that_had_its_time_goes_and_fills_under_way_stay() -> Non
 
     assert await cache.find("a", answer("new")) == "new"
     assert await cache.find("b", no_fill) == "B"
+
+
+async def test_what_is_known_is_what_a_hit_would_be() -> None:
+    trust = Trust()
+    cache: Cache[str, str] = Cache(2, trust=trust)
+    assert cache.known("a") is None
+    for key in ("a", "b"):
+        await cache.find(key, answer(key.upper()))
+
+    assert cache.known("a") == "A"
+    await cache.find("c", answer("C"))
+    assert (cache.known("a"), cache.known("b")) == ("A", None)  # the use counted
+    trust.until = 0.0
+    assert cache.known("a") is None
 
 
 async def test_a_hit_neither_fills_nor_suspends() -> None:

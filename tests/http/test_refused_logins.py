@@ -30,6 +30,9 @@ class Issuers:
     later: bool = False
     asked: list[str] = field(default_factory=list)
 
+    def known(self, token: str) -> Principal | None:
+        return None
+
     async def principal(self, token: str) -> Principal:
         self.asked.append(token)
         raise TokenRefused("The audience is another", later=self.later)
@@ -68,7 +71,7 @@ def house(*, rates: bool = False, later: bool = False, per_minute: int = 0) -> H
         async def record(self, event: AuditEvent) -> None:
             events.append(event)
 
-    registry: Any = SimpleNamespace(users=SimpleNamespace(principal=nobody))
+    registry: Any = SimpleNamespace(users=SimpleNamespace(known_principal=lambda _: None, principal=nobody))
     admission = Admission(registry, logins=issuers)
 
     async def profile(call: Call) -> bytes:

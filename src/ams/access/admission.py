@@ -223,7 +223,7 @@ class Admission:
 
     def _known(self, token: str) -> Principal | None:
         """Return what `_principal` would return, if it is in memory; None says nothing. Raises `TokenRefused` as it."""
-        if isinstance(token, Bearer) and token.is_jwt:
+        if isinstance(token, Bearer) and self._is_of_issuer(token):
             return None if self._logins is None else self._logins.known(token)
         principal = self._registry.users.known_principal(token)
         return None if principal is None else self._still(principal)
@@ -238,7 +238,7 @@ class Admission:
         return self._still(principal)
 
     async def _of_bearer(self, token: Bearer) -> Principal:
-        if token.is_jwt or token in self._issued:
+        if self._is_of_issuer(token):
             return await self._of_issuer(token)
         principal = await self._registry.users.principal(token)
         if principal is not None:
@@ -250,6 +250,9 @@ class Admission:
             self._issued.clear()
         self._issued.add(token)
         return principal
+
+    def _is_of_issuer(self, token: Bearer) -> bool:
+        return token.is_jwt or token in self._issued
 
     async def _of_issuer(self, token: Bearer) -> Principal:
         if self._logins is None:

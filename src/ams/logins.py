@@ -70,9 +70,11 @@ class Logins:
         verified = self._verifier.known(token)
         if verified is None:
             return None
+        seen = self._seen.get(id(verified))
+        if seen is None or seen.verified is not verified:
+            return None
         bound = self._registry.bindings.known_principal(verified.url, verified.subject)
-        seen = self._seen_of(verified)
-        return seen.login if seen is not None and seen.bound is bound else None
+        return seen.login if seen.bound is bound else None
 
     async def principal(self, token: str) -> Principal:
         """Return whom a token stands for; raise `TokenRefused` when it is not to be believed, or stands for nobody."""

@@ -115,7 +115,8 @@ class Keys:
         as long as nothing was awaited since `key` returned it. Called within a running event loop: keys that are due
         are fetched again in the background.
         """
-        known, now = self._of(issuer), self._clock.monotonic()
+        known = self._known.get((issuer.name, issuer.url, issuer.jwks_url), _NOTHING)
+        now = self._clock.monotonic()
         if now >= known.good_until:
             return NO_GENERATION
         if now >= known.refresh_at:

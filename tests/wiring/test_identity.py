@@ -87,4 +87,5 @@ async def test_the_log_says_at_the_start_which_issuers_do_not_count(tmp_path: Pa
             async with running(registry, tmp_path, issuers_file=str(tmp_path / "issuers.toml")):
                 pass
 
-    assert [(line["event"], line["issuer"]) for line in lines] == [("issuer.shadowed", "egi")]
+    assert [line["issuer"] for line in lines if line["event"] == "issuer.shadowed"] == ["egi"]
+    assert [line["believed"] for line in lines if line["event"] == "issuers"] == [{"egi": "settings"}]

@@ -1,7 +1,6 @@
 """The command line of the demo, and the order of its steps."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from demo import pushing, report, service, usage
 from demo.job import Job
 from demo.message import Message
 from demo.pushing import Receiver
-from demo.service import Service
+from demo.service import Service, trust_of_library
 from demo.traffic import Wire, untouched
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
@@ -50,7 +49,7 @@ def _run(job: Job, running: Service, receiver: Receiver) -> int:
     print(
         f"The administrator's token is in {running.token_file}, the certificate to trust in {running.ca}.\n", flush=True
     )
-    _trust(running.ca)
+    trust_of_library(running.ca)
     progress = report.Progress()
     admin_token = running.token_file.read_text().strip()
     pushing.subscribe(running, admin_token, receiver)
@@ -75,14 +74,6 @@ def _keep_serving(running: Service) -> None:
     print(report.what_next(running), flush=True)
     running.output.show()
     print("The service ended by itself.", file=sys.stderr)
-
-
-def _trust(ca: Path) -> None:
-    """Make the official library trust the service's own CA and reach it directly, past any proxy."""
-    os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
-    for name in ("no_proxy", "NO_PROXY"):
-        others = os.environ.get(name)
-        os.environ[name] = ",".join(filter(None, [others, "localhost", "127.0.0.1"]))
 
 
 def _alteration(place: str | None) -> Wire:

@@ -98,6 +98,13 @@ def stop_by_any_interruption() -> None:
         signal.signal(each, interrupt)
 
 
+def trust_of_library(ca: Path) -> None:
+    """Make the official library trust services of a CA of their own, and reach them directly, past any proxy."""
+    os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "localhost", "127.0.0.1"]))
+
+
 @contextmanager
 def running(data: Path, port: int, *more: str) -> Iterator[Service]:
     """Start the service on this folder and port, and stop it when the block is left, however it is left.

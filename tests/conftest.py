@@ -1,14 +1,18 @@
-"""Fixtures every test may ask for: the real parts of the cluster shape, started when first asked for.
+"""Fixtures every test may ask for: the real parts of the cluster shape and a server of files, started when first asked.
 
 What they stand on is imported then as well, so that tests which need none of them pay nothing.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.support import shape
+
+if TYPE_CHECKING:
+    from tests.support.publishing import Publishing
 
 settings.register_profile("house", deadline=None)  # no test asserts a time: the machines are shared
 settings.load_profile("house")
@@ -62,3 +66,18 @@ def postgres_url() -> Iterator[str]:
 
     with scratch_database() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def running_publishing() -> "Iterator[Publishing]":
+    from tests.support.publishing import published
+
+    with published() as publishing:
+        yield publishing
+
+
+@pytest.fixture
+def publishing(running_publishing: "Publishing") -> "Publishing":
+    """A server of files, shared by tests, that has nothing yet."""
+    running_publishing.forget()
+    return running_publishing

@@ -1,7 +1,6 @@
 """The command line of the certificates demo, and the order of its steps."""
 
 import argparse
-import os
 import socket
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from demo.certificates import tenancy, working
 from demo.certificates.authority import Authority, Credentials
 from demo.certificates.tenancy import Administrator
 from demo.certificates.working import HTTPS, Ports
-from demo.service import Service
+from demo.service import Service, trust_of_library
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 CONSUMER = "collector"
@@ -58,7 +57,7 @@ def _run(ams: Service, folder: Path, sites: list[str], each: int) -> int:
     with service.started("authn serve", folder / "authn-data", 0, *flags) as authn:
         print(f"AMS is ready at {ams.url}, the certificate service at {authn.url}.")
         _bind(ams, authn, certificates, uuids)
-        _trust(ams.ca)
+        trust_of_library(ams.ca)
         ports = Ports(_port(ams), _port(authn))
         published = _publish(ports, certificates, sites, each)
         received = working.collect(working.log_in(ports, certificates[CONSUMER]))
@@ -131,13 +130,6 @@ def _ams_port() -> int:
 
 def _port(running: Service) -> int:
     return int(running.url.rpartition(":")[2])
-
-
-def _trust(ca: Path) -> None:
-    """Make the official library trust the services' own CA and reach them directly, past any proxy."""
-    os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
-    for name in ("no_proxy", "NO_PROXY"):
-        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "localhost", "127.0.0.1"]))
 
 
 def _options() -> argparse.Namespace:

@@ -1,7 +1,6 @@
 """The command line of the identity demo, and the order of its steps."""
 
 import argparse
-import os
 import shutil
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from demo.identity import tenancy, working
 from demo.identity.tenancy import CAROL, ENTITLEMENT, SENSOR, SHORT_LIVED, Tokens
 from demo.identity.trying import TRIES, is_refused
 from demo.issuer import ExampleIssuer
-from demo.service import Service
+from demo.service import Service, trust_of_library
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 LOOPBACK = "127.0.0.0/8"
@@ -55,7 +54,7 @@ def _serve_and_run(folder: Path, each: int) -> int:
 def _run(ams: Service, issuer: ExampleIssuer, each: int) -> int:
     began = perf_counter()
     print(f"AMS is ready at {ams.url}, the issuer at {issuer.url}.\n", flush=True)
-    _trust(ams.ca)
+    trust_of_library(ams.ca)
     with tenancy.administrator(ams) as admin:
         tokens = tenancy.prepare(admin, issuer)
         expires = time.monotonic() + SHORT_LIVED
@@ -90,13 +89,6 @@ def _publish(ams: Service, issuer: ExampleIssuer, tokens: Tokens, each: int) -> 
 
 def _alice(issuer: ExampleIssuer) -> str:
     return issuer.token("alice", audience=tenancy.AUDIENCE, claims={"entitlements": [ENTITLEMENT]})
-
-
-def _trust(ca: Path) -> None:
-    """Make the official library trust the service's own CA and reach it directly, past any proxy."""
-    os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
-    for name in ("no_proxy", "NO_PROXY"):
-        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "localhost", "127.0.0.1"]))
 
 
 def _options() -> argparse.Namespace:

@@ -1,7 +1,7 @@
 """A CA with one below it, a folder that trusts it, and a server with its lists, for all tests of the room."""
 
 import ipaddress
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from ams.authn.values import Presented
 from ams.clock import ManualClock
 from ams.outgoing.guard import Guard
 from tests.support.authorities import NOW, Authority, Credentials
-from tests.support.publishing import Publishing, published
+from tests.support.publishing import Publishing
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 
@@ -61,19 +61,6 @@ class Site:
 
 def presented(leaf: Credentials | x509.Certificate, *chain: x509.Certificate) -> Presented:
     return Presented(leaf.certificate if isinstance(leaf, Credentials) else leaf, chain)
-
-
-@pytest.fixture(scope="session")
-def running_publishing() -> Iterator[Publishing]:
-    with published() as publishing:
-        yield publishing
-
-
-@pytest.fixture
-def publishing(running_publishing: Publishing) -> Publishing:
-    """A server of lists, shared by tests, that has nothing yet."""
-    running_publishing.forget()
-    return running_publishing
 
 
 @pytest.fixture(scope="session")

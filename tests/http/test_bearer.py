@@ -408,6 +408,7 @@ def test_no_token_is_written_anywhere(house: House) -> None:
     assert house.own.encode() not in written
 
 
+@pytest.mark.embedded
 def test_a_start_needs_no_issuer_that_was_there_before(tmp_path: Path) -> None:
     clock = [ManualClock()]
     with issuer(clock) as egi:

@@ -1,10 +1,14 @@
 """Where the token of a request is read (contract 3.1)."""
 
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ams.access.bearer import Bearer
+from ams.http.asgi import query_value
 from ams.http.gate import Gate
 
 NOBODY: Any = None
@@ -54,3 +58,12 @@ def test_only_a_bearer_token_may_be_an_issuers() -> None:
     assert isinstance(gate.token(BEARER, b""), Bearer)
     assert not isinstance(gate.token(HEADER, b""), Bearer)
     assert not isinstance(gate.token([], b"key=q"), Bearer)
+
+
+@given(
+    st.lists(st.sampled_from([b"key", b"k%65y", b"=", b"&", b"a", b"+", b"%41", b"%ff", b"\xfc", b"%"])).map(b"".join)
+)
+def test_a_value_of_a_query_is_found_as_the_standard_library_finds_it(query: bytes) -> None:
+    fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="replace")
+
+    assert query_value(query, "key") == next((value for name, value in fields if name == "key"), None)

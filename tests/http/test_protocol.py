@@ -139,11 +139,18 @@ def offered(name: str) -> bytes:
     return OFFERED.replace(b"NAME", name.encode()).replace(b"KEY", SERVICE_TOKEN.encode())
 
 
-@pytest.mark.parametrize("spelling", [b"Upgrade: h2c", b"UPGRADE: h2c", b"upgrade :h2c", b"uPgRaDe:h2c"])
+@pytest.mark.parametrize("spelling", [b"Upgrade: h2c", b"UPGRADE: h2c", b"uPgRaDe:h2c"])
 def test_an_offer_to_upgrade_is_passed_by_however_it_is_spelt(strict: Served, spelling: bytes) -> None:
     with connect(strict) as client:
         client.sendall(offered(f"spelt-{spelling[:8].hex()}").replace(b"Upgrade: h2c", spelling))
         assert b'"description":"kept"' in client.recv(4000)
+
+
+def test_a_blank_before_the_colon_of_a_header_is_refused(strict: Served) -> None:
+    """RFC 9112, 5.1: a proxy may take such a header for another one."""
+    said = offered("blank").replace(b"Upgrade: h2c", b"upgrade :h2c")
+
+    assert error_in(say(strict, said), 400) == "Invalid HTTP request"
 
 
 def test_an_offer_to_upgrade_may_come_in_two_packets(strict: Served) -> None:
@@ -171,6 +178,69 @@ def test_what_follows_a_request_that_offers_to_upgrade_is_never_taken_for_a_requ
                 client.recv(4000)
 
     assert ask(strict, "GET", "/v1/projects/SMUGGLED") == 404
+
+
+@pytest.mark.parametrize("before_the_end", [1, 2, 3])
+def test_lines_of_a_body_that_look_like_offers_move_no_byte_of_it(strict: Served, before_the_end: int) -> None:
+    """Behind a proxy that keeps connections, a request found in a body would be the next client's."""
+    inner = b"POST /v1/projects/FROMBODY HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\nContent-Length: 2\r\n\r\n{}"
+    body = b"\nUpgrade: a" * 80 + b"\r\n\r\n" + inner % SERVICE_TOKEN.encode()
+    head = b"POST /v1/projects/P HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with connect(strict) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.sendall(head[:-before_the_end])
+        time.sleep(0.02)
+        client.sendall(head[-before_the_end:] + body)
+        client.shutdown(socket.SHUT_WR)
+        assert everything(client).count(b"HTTP/1.1 ") == 1
+
+    assert ask(strict, "GET", "/v1/projects/FROMBODY") == 404
+
+
+def test_an_error_waits_for_the_answers_to_the_requests_before_it(strict: Served) -> None:
+    pull = b"POST /v1/projects/P/subscriptions/BEFORE:pull HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\n"
+    pull = pull % SERVICE_TOKEN.encode() + b"Content-Length: 2\r\n\r\n{}"
+    assert ask(strict, "PUT", "/v1/projects/P/subscriptions/BEFORE", b'{"topic": "projects/P/topics/T"}') == 200
+
+    answers = say(strict, pull + b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n" + b"nonsense\r\n\r\n")
+
+    first, second, third = answers.split(b"HTTP/1.1 ")[1:]
+    assert b"receivedMessages" in first
+    assert b"compiler" in second
+    assert b"Invalid HTTP request" in third
+
+
+def test_a_request_that_offers_to_upgrade_may_stand_between_others(strict: Served) -> None:
+    version = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    answers = say(strict, version + offered("between") + version.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+
+    assert [each[:3] for each in answers.split(b"HTTP/1.1 ")[1:]] == [b"200"] * 3
+    assert b'"description":"kept"' in answers
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (b"GET /v1/version?" + b"a&" * 100 + b" HTTP/1.1\r\n\r\n", "Query has too many fields: at most 100"),
+        (b"GET /v1/version HTTP/1.1\r\n" + b"x: y\r\n" * 101 + b"\r\n", "Request header is too large"),
+    ],
+)
+def test_what_is_slow_to_parse_is_refused(strict: Served, head: bytes, reason: str) -> None:
+    assert error_in(say(strict, head), 400) == reason
+
+
+def test_as_many_headers_and_fields_of_a_query_are_taken_as_the_limits_say(strict: Served) -> None:
+    said = b"GET /v1/version?" + b"a&" * 99 + b" HTTP/1.1\r\n" + b"x: y\r\n" * 99 + b"connection: close\r\n\r\n"
+
+    assert say(strict, said).startswith(b"HTTP/1.1 200")
+
+
+def test_a_long_query_is_refused(tmp_path: Path) -> None:
+    with served(tmp_path / "ams-data") as service:
+        said = b"GET /v1/version?key=" + b"x" * 8190 + b" HTTP/1.1\r\n\r\n"
+
+        assert error_in(say(service, said), 400) == "Query is too long: at most 8192 bytes"
 
 
 def test_a_body_announced_too_large_is_refused_with_its_first_piece(strict: Served) -> None:

@@ -1,25 +1,15 @@
 """The gate every request passes: names, token, project, roles, in the order of contract 1.5, then its rate."""
 
 from collections.abc import Mapping
-from urllib.parse import parse_qsl
 
 from ams.access.admission import Admission, Caller
 from ams.access.bearer import bearer_of
 from ams.access.rates import Rates
+from ams.http.asgi import query_value
 from ams.names import ProjectName, checked_name
 
 CREATE_PROJECT = "projects:create"
 """The one action whose project need not exist."""
-
-
-def query_value(query: bytes, name: str) -> str | None:
-    """Return the first value of a query parameter; parameter names are case-sensitive (contract 1)."""
-    if not query:
-        return None
-    for key, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="replace"):
-        if key == name:
-            return value
-    return None
 
 
 class Gate:

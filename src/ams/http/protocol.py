@@ -2,26 +2,26 @@
 
 Without them a client could send headers for ever, or open connections and say nothing, and a request that is no HTTP
 would be answered in plain text, which the official library cannot read (clients.md A2).
+
+Where a head or a body ends is decided by the parser alone: no byte is searched for, and none is changed, before it.
 """
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from ams.errors import BadRequest, Overloaded
+from ams.errors import AmsError, BadRequest, Overloaded
 from ams.http.errors import Refusal, refusal
 
 GOODBYE_SECONDS = 0.5
 """How long a peer has to close its side at a stop."""
-# An offer to speak another protocol is hidden, as a server may pass it by (RFC 9110, 7.8): the parser would stop at it.
-_MAY_OFFER = re.compile(rb"\n[uU][pP]")
-"""Almost no head has it, and looking for it copies none."""
-_UPGRADE = re.compile(rb"(?<=\n)upgrade[ \t]*:", re.IGNORECASE)
-_UPGRADE_BEGUN = re.compile(rb"(?<=\n)u(?:p(?:g(?:r(?:a(?:d(?:e[ \t]*)?)?)?)?)?)?\Z", re.IGNORECASE)
-"""A line at the end of a packet that may become an offer."""
+MAX_HEADER_FIELDS = 100
+"""In a request; what common servers take."""
+MAX_QUERY_BYTES = 8 * 1024
+MAX_QUERY_FIELDS = 100
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -33,13 +33,24 @@ class LimitedProtocol(HttpToolsProtocol):
     refusal: Callable[[Exception], Refusal] = staticmethod(refusal)
     """What is answered before there is a request that an application could answer."""
 
+    _in_request = False
+    """Whether a request has begun to arrive that is not complete."""
+    _in_head = False
+    """Whether its head is not complete either."""
     _head_bytes = 0
-    """Received of a head whose request is not complete yet."""
-    _head_complete = False
-    _held = b""
-    """The end of a packet that may be the beginning of an offer to upgrade."""
-    _line_begins = False
-    """Whether the packet before ended with a line of a head."""
+    """Received of that head in earlier packets."""
+    _packet_bytes = 0
+    """In the packet that the parser reads now."""
+    _heads_begun = 0
+    """In that packet."""
+    _wrong: AmsError | None = None
+    """Why a callback of the parser stopped it."""
+    _body_after_offer = b""
+    """The header field that says how long the body is, of a request that offers to upgrade."""
+    _last_answer: Refusal | None = None
+    """What the connection ends with, once the requests before are answered."""
+    _running: RequestResponseCycle | None = None
+    """The request that is worked on; those behind it wait in `pipeline`."""
     _patience: asyncio.TimerHandle | None = None
     _reader: asyncio.TimerHandle | None = None
 
@@ -47,7 +58,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Take the connection, or refuse it when there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self.max_connections:
-            self._end(self.refusal(Overloaded("Too many connections")))
+            self._refuse(Overloaded("Too many connections"))
             return
         self._be_patient()
 
@@ -57,68 +68,121 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._reader is not None:
             self._reader.cancel()
             self._reader = None
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True  # uvicorn says so to the last request only, which may wait in the queue
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, counting what belongs to a head."""
-        if self.transport.is_closing():
+        if self._last_answer is not None or self.transport.is_closing():
             return
-        if not self._head_complete:
-            self._head_bytes += len(data)
-            data = self._without_offers(data)
-        super().data_received(data)
-        if self.parser is None or not self._head_bytes:
+        self._unset_keepalive_if_required()
+        was_in_request, was_in_head = self._in_request, self._in_head
+        self._packet_bytes, self._heads_begun = len(data), 0
+        self._feed(data)
+        if not self._in_request or self._last_answer is not None or self.transport.is_closing():
             return
-        if not self._head_complete and self._head_bytes > self.max_header_bytes:
-            self._end(self.refusal(BadRequest("Request header is too large")))
-        elif self._patience is None:
+        if self._in_head:
+            is_all_head = was_in_head or (not was_in_request and self._heads_begun == 1)
+            self._head_bytes += len(data) if is_all_head else self._size_of_head()
+            if self._head_bytes > self.max_header_bytes:
+                self._refuse(_too_large())
+                return
+        if self._patience is None:
             self._be_patient()
 
-    def _without_offers(self, data: bytes) -> bytes:
-        """Hide an offer in the head that begins or goes on with `data`, also one that comes in two packets."""
-        end_of_head = data.find(b"\r\n\r\n")
-        is_whole = end_of_head >= 0 and not self._held and not self._line_begins
-        if is_whole and _MAY_OFFER.search(data, 0, end_of_head) is None:
-            return data
-        lead = b"\n" if self._line_begins else b""
-        data, self._held = self._held + data, b""
-        head, end, body = data.partition(b"\r\n\r\n")
-        if not end:
-            begun = _UPGRADE_BEGUN.search(lead + head)
-            if begun is not None:
-                head, self._held = head[: begun.start() - len(lead)], head[begun.start() - len(lead) :]
-            self._line_begins = head.endswith(b"\n") or (not head and bool(lead))
-        if b"upgrade" in head.lower():
-            head = _UPGRADE.sub(b"x-upgrade:", lead + head).removeprefix(lead)
-        return head + end + body
+    def _feed(self, data: bytes) -> None:
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                except httptools.HttpParserUpgrade as offer:
+                    data = data[offer.args[0] :]
+                    if self._body_after_offer:
+                        self._read_body_after_offer()
+                else:
+                    return
+        except httptools.HttpParserError:
+            self._refuse(self._wrong or BadRequest("Invalid HTTP request"))
+
+    def _read_body_after_offer(self) -> None:
+        """Let another parser read the body of a request that offers to speak another protocol.
+
+        A server may pass such an offer by (RFC 9110, 7.8), but the parser takes what follows it for the other protocol.
+        It has said exactly where the head ends; the other parser gets a head that says how long the body is.
+        """
+        known = _KnownHead(self)
+        self.parser = httptools.HttpRequestParser(known)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % self._body_after_offer)
+        self._body_after_offer = b""
+
+    def on_message_begin(self) -> None:
+        """Begin to read a head."""
+        self._in_request = self._in_head = True
+        self._head_bytes = 0
+        self._heads_begun += 1
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header field, as uvicorn does, but not any number of them."""
+        if len(self.headers) >= MAX_HEADER_FIELDS:
+            raise self._stop(_too_large())
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Start the request."""
-        self._head_complete = True
-        self._line_begins = False
-        self._stop_waiting()
+        if self._head_bytes + self._packet_bytes > self.max_header_bytes < self._size_of_head():
+            raise self._stop(_too_large())
+        _, _, query = self.url.partition(b"?")
+        if query:
+            self._check_query(query)
         if self.parser.should_upgrade():
-            # An offer that came in an odd way. The parser takes what follows for another protocol, so that a body would
-            # be lost, or be read as a request.
-            self._refuse_upgrade()
-            return
+            self._body_after_offer = self._body_of_offer()
+        self._stop_waiting()
         super().on_headers_complete()
-        if self.cycle is not None:
-            # Uvicorn names the class of its cycles itself; a wrapper around one would be garbage that only the
-            # collector finds, thousands a second.
-            self.cycle.__class__ = _OneWriteCycle
+        self._in_head = False
+        # Uvicorn names the class of its cycles itself; a wrapper around one would be garbage that only the collector
+        # finds, thousands a second.
+        self.cycle.__class__ = _OneWriteCycle
 
-    def _refuse_upgrade(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()  # an answer now would be taken for that of the request before
-        else:
-            self._end(self.refusal(BadRequest("Another protocol is not spoken here: leave out Upgrade")))
+    def _size_of_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _check_query(self, query: bytes) -> None:
+        if len(query) > MAX_QUERY_BYTES:
+            raise self._stop(BadRequest(f"Query is too long: at most {MAX_QUERY_BYTES} bytes"))
+        if query.count(b"&") >= MAX_QUERY_FIELDS:
+            raise self._stop(BadRequest(f"Query has too many fields: at most {MAX_QUERY_FIELDS}"))
+
+    def _body_of_offer(self) -> bytes:
+        """Return the header field by which the body of a request that offers to upgrade is found; empty without one."""
+        if self.parser.get_method() == b"CONNECT":
+            raise self._stop(BadRequest("CONNECT is not served here"))
+        found = [each for each in self.headers if each[0] in (b"content-length", b"transfer-encoding")]
+        if not found:
+            return b""
+        name, value = found[0]
+        is_plain = value.isdigit() if name == b"content-length" else value.lower() == b"chunked"
+        if len(found) > 1 or not is_plain:
+            raise self._stop(BadRequest("Invalid HTTP request"))
+        return b"" if name == b"content-length" and not int(value) else name + b": " + value
+
+    def _stop(self, error: AmsError) -> AmsError:
+        """Return an error for a callback to raise, which stops the parser."""
+        self._wrong = error
+        return error
 
     def on_message_complete(self) -> None:
         """Be ready for the next head."""
+        if self._body_after_offer:  # the parser gave up at the offer, and the body is still to come
+            return
         self._stop_waiting()
-        self._head_complete = False
-        self._head_bytes = 0
+        self._in_request = False
         super().on_message_complete()
 
     def pause_writing(self) -> None:
@@ -138,11 +202,21 @@ class LimitedProtocol(HttpToolsProtocol):
         super().shutdown()
         self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
         """Be ready for the next request, or close as `shutdown` does."""
         super().on_response_complete()
         if self.transport.is_closing():
             self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
+        elif self._last_answer is not None and self._is_idle():
+            self._write_last_answer(self._last_answer)
+
+    def _is_idle(self) -> bool:
+        """Whether every request is answered that was taken."""
+        return not self.pipeline and (self._running is None or self._running.response_complete)
 
     def _abort_if_closing(self) -> None:
         if self.transport.is_closing() and not self.transport.get_write_buffer_size():
@@ -159,10 +233,6 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self._watch_reader(unread)
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP."""
-        self._end(self.refusal(BadRequest("Invalid HTTP request")))
-
     def _be_patient(self) -> None:
         self._patience = self.loop.call_later(self.request_seconds, self._give_up)
 
@@ -176,24 +246,75 @@ class LimitedProtocol(HttpToolsProtocol):
         self._patience = None
         if self.transport.is_closing():
             return
-        is_answered = self._head_complete and self.cycle is not None and self.cycle.response_started
-        if self._head_bytes and not is_answered:
-            self._end(self.refusal(BadRequest("Request took too long to arrive")))
+        if self._in_request:
+            self._refuse(BadRequest("Request took too long to arrive"))
         else:
             self.transport.close()
 
-    def _end(self, answer: Refusal) -> None:
+    def _refuse(self, error: Exception) -> None:
+        """Answer the request that arrives with an error and close, after the answers to those before it."""
+        if self._last_answer is not None:
+            return
         self._stop_waiting()
+        self._last_answer = self.refusal(error)
+        is_known = self._in_request and not self._in_head
+        if is_known and self.pipeline and self.pipeline[0][0] is self.cycle:
+            self.pipeline.popleft()  # it waited for those before; its body will not come
+        elif is_known and self.cycle.response_started:
+            self.transport.close()
+            return
+        elif is_known:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            self._write_last_answer(self._last_answer)
+            return
+        if self._is_idle():
+            self._write_last_answer(self._last_answer)
+
+    def _write_last_answer(self, last: Refusal) -> None:
         head = [
-            STATUS_LINE[answer.code],
+            STATUS_LINE[last.code],
             b"content-type: application/json; charset=utf-8\r\n",
-            b"content-length: %d\r\n" % len(answer.body),
+            b"content-length: %d\r\n" % len(last.body),
             b"connection: close\r\n",
         ]
-        if answer.retry_after is not None:
-            head.append(b"retry-after: %d\r\n" % answer.retry_after)
-        self.transport.write(b"".join(head) + b"\r\n" + answer.body)
+        if last.retry_after is not None:
+            head.append(b"retry-after: %d\r\n" % last.retry_after)
+        self.transport.write(b"".join(head) + b"\r\n" + last.body)
         self.transport.close()
+
+
+def _too_large() -> BadRequest:
+    return BadRequest("Request header is too large")
+
+
+class _KnownHead:
+    """Stands between a parser and a connection that has been told the first head already."""
+
+    def __init__(self, connection: LimitedProtocol) -> None:
+        self._connection = connection
+        self._is_known = True
+        self.on_body = connection.on_body
+
+    def on_message_begin(self) -> None:
+        if not self._is_known:
+            self._connection.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._is_known:
+            self._connection.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_known:
+            self._connection.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self._is_known:
+            self._connection.on_headers_complete()
+        self._is_known = False
+
+    def on_message_complete(self) -> None:
+        self._connection.on_message_complete()
 
 
 class _OneWriteCycle(RequestResponseCycle):

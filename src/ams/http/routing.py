@@ -10,8 +10,7 @@ import msgspec
 
 from ams.access.admission import Caller
 from ams.errors import InvalidInput
-from ams.http.asgi import Receive
-from ams.http.gate import query_value
+from ams.http.asgi import Receive, query_value
 from ams.http.limits import SMALL_BODY, ClientLeft, gone
 from ams.http.streaming import Streamed
 from ams.http.wire import Shape

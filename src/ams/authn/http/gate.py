@@ -8,13 +8,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
-from urllib.parse import parse_qsl
 
 from ams.attempts import Attempts
 from ams.authn.store import Store
 from ams.authn.values import READ
 from ams.client import AsyncClient, errors, wire
 from ams.errors import NotAuthenticated, RateLimited, ServiceFailed, ServiceTimeout
+from ams.http.asgi import query_value
 
 Header = tuple[bytes, bytes]
 
@@ -163,10 +163,7 @@ def key_of(headers: Sequence[Header], query: bytes) -> str:
 
 def parameter(query: bytes, name: str) -> str:
     """Return the first value of a query parameter, empty without one."""
-    for key, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="replace"):
-        if key == name:
-            return value
-    return ""
+    return query_value(query, name) or ""
 
 
 def _digest(key: str) -> bytes:

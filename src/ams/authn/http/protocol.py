@@ -128,12 +128,8 @@ class PeerProtocol(LimitedProtocol):
 
     def _rest_is_late(self) -> None:
         self._reading = None
-        if self.transport.is_closing():
-            return
-        if self.cycle is not None and self.cycle.response_started:
-            self.transport.close()
-        else:
-            self._end(self.refusal(BadRequest("Request took too long to arrive")))
+        if not self.transport.is_closing():
+            self._refuse(BadRequest("Request took too long to arrive"))
 
     def _stop_reading(self) -> None:
         if self._reading is not None:

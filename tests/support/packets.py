@@ -1,0 +1,66 @@
+"""Requests as bytes, for tests that cut them into packets wherever they can be cut, and put one behind the other."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+_INNER = b"DELETE /v1/projects/P/topics/T HTTP/1.1\r\nHost: x\r\n\r\n"
+"""A whole request, which stands in bodies and must never be taken for one."""
+_LINES = b"\nUpgrade: a\nUPGRADE : b\r\nupgrade\t: c" * 4 + b"\r\n\r\n" + _INNER
+_OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+def sized(target: bytes, body: bytes, headers: bytes = b"") -> bytes:
+    """Return a POST whose body has a length."""
+    return b"POST %b HTTP/1.1\r\nHost: x\r\n%bContent-Length: %d\r\n\r\n%b" % (target, headers, len(body), body)
+
+
+def chunked(target: bytes, body: bytes, headers: bytes = b"", *, size: int = 25, trailer: bytes = b"") -> bytes:
+    """Return a POST whose body comes in chunks."""
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    coded = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\n%bTransfer-Encoding: chunked\r\n\r\n" % (target, headers)
+    return head + coded + b"0\r\n" + trailer + b"\r\n"
+
+
+def table(target: bytes, body: bytes, headers: bytes = b"") -> Mapping[str, bytes]:
+    """Return requests by name; those with a body of their own post `body` to `target`."""
+    get = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n"
+    return {
+        "get": get + b"\r\n",
+        "get after an empty line": b"\r\n" + get + b"\r\n",
+        "get with an offer": get + _OFFER + b"\r\n",
+        "get with an offer and no body": get + _OFFER + b"Content-Length: 0\r\n\r\n",
+        "sized": sized(target, body, headers),
+        "sized with lines that look like offers": sized(target, _LINES, headers),
+        "sized with an offer": sized(target, body, headers + _OFFER),
+        "sized with an offer and such lines": sized(target, _LINES, headers + _OFFER),
+        "offer that is not in Connection": sized(target, body, headers + b"Upgrade: h2c\r\n"),
+        "chunked": chunked(target, body, headers),
+        "chunked with lines that look like offers": chunked(target, _LINES, headers, size=7),
+        "chunked with an offer": chunked(target, _LINES, headers + _OFFER, trailer=b"x-check: 1\r\n"),
+        "empty": sized(target, b"", headers),
+        "old": get.replace(b"1.1", b"1.0") + b"\r\n",
+        "last": get + b"Connection: close\r\n\r\n",
+        "bad line": b"nonsense\r\n\r\n",
+        "bad length": sized(target, body, headers + b"Content-Length: 3\r\n"),
+        "bad length with an offer": sized(target, body, headers + _OFFER + b"Content-Length: 3\r\n"),
+        "two framings": sized(target, body, headers + b"Transfer-Encoding: chunked\r\n"),
+        "two framings with an offer": sized(target, body, headers + _OFFER + b"Transfer-Encoding: chunked\r\n"),
+        "odd coding with an offer": chunked(target, body, headers + _OFFER).replace(b" chunked", b" gzip, chunked"),
+        "bad chunk": chunked(target, body, headers).replace(b"0\r\n\r\n", b"zz\r\n\r\n"),
+        "bad chunk with an offer": chunked(target, body, headers + _OFFER).replace(b"0\r\n\r\n", b"zz\r\n\r\n"),
+        "blank before a colon": get + b"upgrade : h2c\r\n\r\n",
+        "connect": b"CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\nContent-Length: 3\r\n\r\nabc",
+    }
+
+
+def cuts(said: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield all ways to cut bytes in two."""
+    for at in range(1, len(said)):
+        yield said[:at], said[at:]
+
+
+def in_a_row(requests: Mapping[str, bytes], most: int = 2) -> Iterator[tuple[str, ...]]:
+    """Yield the names of all ways to send up to `most` of them one behind the other, from two on."""
+    for count in range(2, most + 1):
+        yield from itertools.product(requests, repeat=count)

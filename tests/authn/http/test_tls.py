@@ -224,3 +224,21 @@ def test_a12_nobody_but_a_proxy_tells_clients(proxied: Served) -> None:
         assert proxied.front.refused_connections == 1
     finally:
         proxied.front.proxies = networks
+
+
+def test_no_line_of_a_body_is_taken_for_a_header(front: Served) -> None:
+    """However a request is cut into packets: what stands in its body is no request."""
+    body = b"\nUpgrade: a" * 80 + b"\r\n\r\n" + b"GET /v1/who HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    head = b"POST /v1/who HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
+    for cut in (1, 2, 3):
+        with front.connect() as client:
+            client.sendall(head[:-cut])
+            client.sendall(head[-cut:] + body)
+            client.settimeout(0.3)
+            answers = b""
+            try:
+                while piece := client.recv(65536):
+                    answers += piece
+            except TimeoutError:
+                pass
+            assert answers.count(b"HTTP/1.1 ") == 1

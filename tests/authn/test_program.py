@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from ams.audit.logins import EACH
@@ -26,13 +28,17 @@ from ams.authn.program import running
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
+from ams.clock import ManualClock
 from ams.database.database import sqlite_url
 from ams.errors import BadSettings, Unusable
 from ams.folder import Folder
 from ams.settings import Seconds
 from tests.audit.events import event
 from tests.authn.http.front import eventually
+from tests.support.authn_service import answers, user_service
+from tests.support.authorities import DAY, NOW, YEARS, Authority, Credentials
 
+MILLISECOND = datetime.timedelta(milliseconds=1)
 NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audit.jsonl": 0o600}
 
 
@@ -121,6 +127,86 @@ def test_told_to_it_reads_its_certificate_again_and_stops_and_its_log_has_no_sec
 
     assert started.process.wait(10) == 0
     assert key not in started.errors.read_text() + (started.data / "authn-audit.jsonl").read_text()
+
+
+async def offered(url: str, ca: str, port: int, subject: str) -> None:
+    """Make a service type, how its users are asked for, and a binding."""
+    secure = ssl.create_default_context(cafile=ca)
+    async with httpx.AsyncClient(
+        base_url=f"{url}/v1", verify=secure, headers={"x-api-key": "the-key"}, trust_env=False
+    ) as client:
+        body: dict[str, object] = {
+            "name": "ams", "hosts": ["localhost"], "auth_types": ["x509"], "auth_method": "headers", "type": "ams",
+        }  # fmt: skip
+        made = (await client.post("/service-types", json=body)).json()
+        body = {"host": "localhost", "port": port, "headers": {"x-api-key": "a-key-of-ams"}}
+        assert (await client.post("/service-types/ams/authm", json=body)).status_code == 201
+        body = {
+            "service_uuid": made["uuid"], "host": "localhost", "auth_identifier": subject, "unique_key": "u-1",
+            "auth_type": "x509",
+        }  # fmt: skip
+        assert (await client.post("/bindings/jane", json=body)).status_code == 201
+
+
+@dataclass(frozen=True)
+class Site:
+    """A client of a running service; each login is a connection of its own."""
+
+    url: str
+    ca: str
+    files: Path
+
+    async def login(self, shown: Credentials) -> tuple[int, str]:
+        """Return the status, and what is said of a refusal."""
+        secure = ssl.create_default_context(cafile=self.ca)
+        secure.load_cert_chain(*shown.write(self.files, "shown"))
+        async with httpx.AsyncClient(verify=secure, trust_env=False) as client:
+            answer = await client.get(f"{self.url}/v1/service-types/ams/hosts/localhost:authx509")
+        body = answer.json()
+        return answer.status_code, body["error"]["message"] if "error" in body else ""
+
+
+async def test_each_login_is_judged_at_its_own_time_and_by_the_folder_after_sighup(tmp_path: Path) -> None:
+    ending, lasting, added = (
+        Authority.make("Ending CA", not_after=NOW + DAY),
+        Authority.make(),
+        Authority.make("New CA"),
+    )
+    folder = tmp_path / "authorities"
+    folder.mkdir()
+
+    def trusts(authority: Authority, name: str) -> None:
+        (folder / f"{name}.pem").write_bytes(authority.pem)
+        (folder / f"{name}.r0").write_bytes(authority.crl(next_update=NOW + YEARS))
+
+    trusts(ending, "0")
+    trusts(lasting, "1")
+    early, late, other = ending.signs(), lasting.signs(not_before=NOW + DAY), added.signs()
+    clock = ManualClock(int(NOW.timestamp()) * 1000)
+    with user_service(tmp_path, answers('{"token": "t"}')) as users:
+        settings = AuthnSettings(
+            data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, client_ca=str(folder),
+            service_token="the-key", service_ca=users.ca, failed_logins_per_minute=0,
+        )  # fmt: skip
+        async with running(settings, clock=clock) as run:
+            site = Site(run.base_url, str(tmp_path / "data" / "authn-tls" / "ca.pem"), tmp_path)
+            await offered(site.url, site.ca, users.port, "CN=Jane")
+            assert await site.login(early) == (200, "")
+            assert await site.login(late) == (403, "Your certificate is not active yet")
+
+            clock.advance(2 * DAY // MILLISECOND)
+            assert await site.login(late) == (200, "")
+            ended = "Your certificate is of a CA whose own has expired: CN=Ending CA"
+            assert await site.login(early) == (403, ended)
+
+            trusts(added, "2")
+            assert (await site.login(other))[0] == 403  # the folder was looked at in this second
+            os.kill(os.getpid(), signal.SIGHUP)
+            async with asyncio.timeout(10):
+                while (await site.login(other))[0] != 200:
+                    await asyncio.sleep(0.01)
+            assert await site.login(early) == (403, ended)
+            assert await site.login(late) == (200, "")
 
 
 async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_path: Path) -> None:

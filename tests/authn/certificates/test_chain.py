@@ -1,21 +1,31 @@
 """Chains, dates, usage and proxy certificates: what is said of each certificate that is not believed."""
 
+import datetime
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from ams.authn.certificates.chain import verified_chain
+from ams.authn.certificates.reading import read_leaf
+from ams.authn.certificates.trust import Trust, TrustFolder
+from ams.clock import Milliseconds
 from ams.errors import CertificateRefused
 from tests.authn.certificates.conftest import Site, World
 from tests.support.authorities import (
     BOTH,
     CLIENT,
     DAY,
+    HOUR,
     NO_CA,
     NOW,
     SERVER,
+    YEARS,
     Authority,
     Credentials,
     key_usage,
@@ -75,6 +85,71 @@ async def test_an_expired_ca_is_named(site: Site, world: World) -> None:
 
     said = await refused(site, old.signs(), old.certificate)
     assert said == "Your certificate is of a CA whose own has expired: CN=Old CA"
+
+
+@dataclass(frozen=True)
+class Period:
+    """From when to when a certificate is good."""
+
+    start: datetime.datetime
+    end: datetime.datetime
+
+
+LEAF = Period(NOW - 2 * DAY, NOW + 2 * DAY)
+OLD = Period(NOW - YEARS, NOW)
+NEW = Period(NOW - HOUR, NOW + DAY)
+TIMES = st.integers(-12, 12).map(lambda quarters: NOW + quarters * DAY / 4 + HOUR / 2)
+"""Three days back and three ahead, never at the edge of a period."""
+
+
+@dataclass(frozen=True)
+class Renewed:
+    """A CA whose certificate was renewed with the same key, and a certificate that it has signed."""
+
+    certificates: dict[Period, x509.Certificate]
+    leaf: Credentials
+
+
+@pytest.fixture(scope="module")
+def renewed(world: World) -> Renewed:
+    key = ec.generate_private_key(ec.SECP256R1())
+    is_ca = (x509.BasicConstraints(ca=True, path_length=None), True)
+    found = {
+        each: world.root.signs(
+            "Renewed CA", key=key, not_before=each.start, not_after=each.end, extensions=[is_ca]
+        ).certificate
+        for each in (OLD, NEW)
+    }
+    leaf = Authority(found[OLD], key).signs(not_before=LEAF.start, not_after=LEAF.end)
+    return Renewed(found, leaf)
+
+
+@pytest.mark.parametrize("above", [[OLD], [NEW], [OLD, NEW], [NEW, OLD]])
+@pytest.mark.parametrize("is_in_folder", [False, True])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(times=st.lists(TIMES, min_size=2, max_size=8))
+def test_one_trust_judges_at_each_time_as_one_that_was_read_for_it(
+    site: Site, world: World, renewed: Renewed, is_in_folder: bool, above: list[Period], times: list[datetime.datetime]
+) -> None:
+    shown = [renewed.certificates[each] for each in above]
+    site.trusts(*(shown if is_in_folder else [world.root.certificate]))
+    trust = TrustFolder(str(site.folder), site.clock).trust
+
+    for time in times:
+        fresh = TrustFolder(str(site.folder), site.clock).trust
+        said = verdict(trust, renewed.leaf, shown, time)
+        assert said == verdict(fresh, renewed.leaf, shown, time)
+        is_good = any(each.start < time < each.end for each in above) and LEAF.start < time < LEAF.end
+        assert (said == "believed") == is_good
+
+
+def verdict(trust: Trust, leaf: Credentials, shown: list[x509.Certificate], time: datetime.datetime) -> str:
+    """Return what is said of a certificate at a time."""
+    try:
+        verified_chain(read_leaf(leaf.certificate), shown, trust, Milliseconds(int(time.timestamp() * 1000)))
+    except CertificateRefused as error:
+        return error.message
+    return "believed"
 
 
 def unknown(_: World) -> Credentials:

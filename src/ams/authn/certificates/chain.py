@@ -57,12 +57,12 @@ def verified_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust
         raise Refusal(refusals.UNREADABLE, "Your certificate cannot be read") from error
     presented = _readable(others[:MOST_PRESENTED])
     try:
-        found = _built(trust.whole, certificate, presented, now)
+        found = _built(_store(trust, now), certificate, presented)
     except crypto.X509StoreContextError as error:
         if error.errors[0] not in _NO_ISSUER:
             raise _refusal(error) from error
         try:
-            found = _built(trust.partial, certificate, presented, now)
+            found = _built(_store(trust, now, crypto.X509StoreFlags.PARTIAL_CHAIN), certificate, presented)
         except crypto.X509StoreContextError as other:
             raise _refusal(other) from other
     return [leaf, *(read(each.to_cryptography()) for each in found[1:])]
@@ -78,10 +78,22 @@ def _readable(others: Sequence[x509.Certificate]) -> list[crypto.X509]:
     return found
 
 
-def _built(
-    store: crypto.X509Store, leaf: crypto.X509, others: Sequence[crypto.X509], now: Milliseconds
-) -> Sequence[crypto.X509]:
+def _store(trust: Trust, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
+    """Return a store for one verification at one time, about half a microsecond for each authority.
+
+    A store keeps the first time it is given, whatever is set later (`X509_STORE_set1_param` overwrites nothing), and
+    pyOpenSSL cannot set the time of a store's context.
+    """
+    store = crypto.X509Store()
+    for each in trust.anchors:
+        store.add_cert(each)
+    if flags:
+        store.set_flags(flags)
     store.set_time(datetime.datetime.fromtimestamp(now // 1000, datetime.UTC))
+    return store
+
+
+def _built(store: crypto.X509Store, leaf: crypto.X509, others: Sequence[crypto.X509]) -> Sequence[crypto.X509]:
     return crypto.X509StoreContext(store, leaf, others).get_verified_chain()
 
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,10 +43,8 @@ class Trust:
     lists: Mapping[bytes, tuple[RevocationList, ...]] = field(default_factory=dict)
     """By the name of who signs them, encoded."""
     generation: int = 0
-    whole: crypto.X509Store = field(default_factory=crypto.X509Store)
-    """Believes chains that end with one who signs itself."""
-    partial: crypto.X509Store = field(default_factory=crypto.X509Store)
-    """Believes those also that end with any certificate of the folder."""
+    anchors: tuple[crypto.X509, ...] = ()
+    """The authorities as OpenSSL takes them. A verification makes a store of its own: a store keeps its first time."""
 
 
 class _Content(NamedTuple):
@@ -198,15 +196,5 @@ def _trust(contents: Mapping[str, _Content], generation: int) -> Trust:
         tuple(authorities.values()),
         {issuer: tuple(found) for issuer, found in lists.items()},
         generation,
-        _store(authorities.values()),
-        _store(authorities.values(), crypto.X509StoreFlags.PARTIAL_CHAIN),
+        tuple(crypto.X509.from_cryptography(each) for each in authorities.values()),
     )
-
-
-def _store(authorities: Iterable[x509.Certificate], flags: int = 0) -> crypto.X509Store:
-    store = crypto.X509Store()
-    for each in authorities:
-        store.add_cert(crypto.X509.from_cryptography(each))
-    if flags:
-        store.set_flags(flags)
-    return store

@@ -84,15 +84,6 @@ async def test_a_name_without_an_address_is_told(receiving: Receiving) -> None:
         await connected(receiving, resolve)
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "authority"),
-    [(("a.example", 443), "a.example"), (("a.example", 8443), "a.example:8443"), (("::1", 443), "[::1]"),
-     (("::1", 8443), "[::1]:8443")],
-)  # fmt: skip
-def test_the_host_header_names_the_port_only_if_it_is_another(endpoint: tuple[str, int], authority: str) -> None:
-    assert Endpoint(*endpoint).authority == authority
-
-
 def _wait(over: threading.Event) -> None:
     over.wait(20)
 

@@ -76,7 +76,6 @@ def test_every_delivery_says_what_it_is_and_which() -> None:
     made = headers(header_value="not a scheme word")
 
     assert made["Content-Type"] == "application/json"
-    assert made["User-Agent"].startswith("ams/")
     assert made["Authorization"] == "not a scheme word"
     assert made["webhook-id"] == "P.S.3-7"
     assert made["ams-delivery-attempt"] == "2"
@@ -93,7 +92,7 @@ def test_there_is_no_signature_without_a_secret_and_no_authorization_without_a_v
 def test_mattermost_gets_none_of_them() -> None:
     made = headers(new_secret(), type=MATTERMOST, mattermost_url="https://chat.example/hooks/x", header_value="value")
 
-    assert set(made) == {"Content-Type", "User-Agent"}
+    assert set(made) == {"Content-Type"}
 
 
 def test_messages_of_a_topic_that_was_made_anew_have_other_ids() -> None:

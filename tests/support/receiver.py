@@ -22,7 +22,7 @@ class Receiver:
     ca: str
     behaviour: Behaviour
     heads: list[bytes] = field(default_factory=list)
-    """The requests that came."""
+    """The heads of requests that came, byte by byte as they were sent."""
 
 
 @contextlib.contextmanager
@@ -52,12 +52,12 @@ def _accept(listener: socket.socket, context: ssl.SSLContext, running: Receiver)
 def _serve(connection: socket.socket, context: ssl.SSLContext, running: Receiver) -> None:
     with contextlib.suppress(OSError), connection, context.wrap_socket(connection, server_side=True) as secure:
         head = b""
-        while not head.endswith(b"\r\n\r\n"):
+        while b"\r\n\r\n" not in head:
             part = secure.recv(4096)
             if not part:
                 return
             head += part
-        running.heads.append(head)
+        running.heads.append(head[: head.index(b"\r\n\r\n") + 4])
         running.behaviour(secure)
 
 

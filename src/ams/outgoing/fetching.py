@@ -8,15 +8,15 @@ HTTP is fine is the caller's to say: it is for what is signed.
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import httpcore
 
-import ams
 from ams.outgoing.guard import Address, Guard, Refused, trust
+from ams.outgoing.requests import PORTS, Headers, new_request
 
 MOST_BYTES = 20 * 1024 * 1024
 """Of a file."""
@@ -24,7 +24,8 @@ SECONDS = 8.0
 """For all of one fetch; several who want the same file wait for one."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _PIECE = 64 * 1024
-_PORTS = {"http": 80, "https": 443}
+_PLAIN = (b"Accept-Encoding", b"identity")
+"""Bodies are read as they come."""
 
 
 class NotFetched(Exception):
@@ -61,7 +62,7 @@ class Fetcher:
         """Return the answer to a body, sent with these headers besides; raise `NotFetched`."""
         return await self._ask("POST", url, _encoded({"Content-Type": media_type, **headers}), body)
 
-    async def _ask(self, method: str, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
+    async def _ask(self, method: str, url: str, headers: Headers, body: bytes) -> bytes:
         self.fetches += 1
         try:
             async with asyncio.timeout(self._seconds):
@@ -76,14 +77,17 @@ class Fetcher:
             self.failures += 1
             raise NotFetched(str(error) or type(error).__name__) from error
 
-    async def _answer(self, method: str, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
+    async def _answer(self, method: str, url: str, headers: Headers, body: bytes) -> bytes:
         parts = urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
+        scheme = parts.scheme.encode()
+        if scheme not in PORTS or not parts.hostname:
             raise NotFetched("it is no http or https URL")
-        port = parts.port or _PORTS[parts.scheme]
+        port = parts.port or PORTS[scheme]
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        asked = httpcore.URL(scheme=scheme, host=parts.hostname.encode(), port=port, target=target.encode())
         stream = await self._connected(parts.hostname, port, is_secure=parts.scheme == "https")
         try:
-            return await self._heard(stream, _request(method, parts, port, headers, body))
+            return await self._heard(stream, new_request(method, asked, [_PLAIN, *headers], body, closes=True))
         finally:
             await stream.aclose()
 
@@ -116,25 +120,8 @@ class Fetcher:
         return _Stream(*await asyncio.open_connection(str(address), port, ssl=self._tls, server_hostname=tls_name))
 
 
-def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+def _encoded(headers: Mapping[str, str]) -> Headers:
     return [(name.encode(), value.encode()) for name, value in headers.items()]
-
-
-def _request(
-    method: str, parts: SplitResult, port: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
-) -> httpcore.Request:
-    host = parts.hostname or ""
-    shown = f"[{host}]" if ":" in host else host
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    url = httpcore.URL(scheme=parts.scheme.encode(), host=host.encode(), port=port, target=target.encode())
-    common = [
-        (b"Host", (shown if port == _PORTS[parts.scheme] else f"{shown}:{port}").encode()),
-        (b"User-Agent", f"ams/{ams.__version__}".encode()),
-        (b"Accept-Encoding", b"identity"),
-        (b"Connection", b"close"),
-    ]
-    length = [(b"Content-Length", b"%d" % len(body))] if body else []
-    return httpcore.Request(method, url, headers=[*common, *headers, *length], content=body)
 
 
 class _Stream(httpcore.AsyncNetworkStream):

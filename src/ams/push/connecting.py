@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import httpcore
 
-import ams
 from ams.outgoing.guard import Address, Guard
+from ams.outgoing.requests import Headers, new_request
 from ams.push.failing import Progress, Unreachable, of_http
 from ams.push.streams import Stream, connected, secured
 
@@ -43,18 +43,12 @@ class Endpoint(NamedTuple):
         """Return where connections to it go; others may be there too."""
         return self.host, self.port
 
-    @property
-    def authority(self) -> str:
-        """Return the value of the `Host` header."""
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return shown if self.port == 443 else f"{shown}:{self.port}"
-
 
 class Reply(NamedTuple):
     """What an endpoint said."""
 
     status: int
-    headers: Sequence[tuple[bytes, bytes]]
+    headers: Headers
     body: bytes
     """The beginning, as much as was to be kept."""
     cut: str
@@ -71,25 +65,24 @@ class Connection:
         self._stream = stream
         self._origin = httpcore.Origin(b"https", endpoint.host.encode(), endpoint.port)
         self._http = httpcore.AsyncHTTP11Connection(self._origin, stream)
-        self._common = [
-            (b"Host", endpoint.authority.encode()),
-            (b"User-Agent", f"ams/{ams.__version__}".encode()),
-        ]
 
     async def ask(
         self,
         method: str,
         target: str,
-        headers: Sequence[tuple[bytes, bytes]],
+        headers: Headers,
         body: bytes,
         *,
         keep: int,
         progress: Progress,
+        closes: bool = False,
     ) -> Reply:
-        """Send a request and return the answer with the first `keep` bytes of its body; raise `Unreachable`."""
+        """Send a request and return the answer with the first `keep` bytes of its body; raise `Unreachable`.
+
+        `closes` says that there will be no other one.
+        """
         url = httpcore.URL(scheme=b"https", host=self._origin.host, port=self._origin.port, target=target.encode())
-        length = [(b"Content-Length", b"%d" % len(body))] if body else []
-        request = httpcore.Request(method, url, headers=[*self._common, *headers, *length], content=body)
+        request = new_request(method, url, headers, body, closes=closes)
         self._stream.begin(MAX_HEAD, progress)
         try:
             answer = await self._http.handle_async_request(request)

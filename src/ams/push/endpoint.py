@@ -69,8 +69,7 @@ class EndpointCheck:
         until = asyncio.get_running_loop().time() + self._seconds
         connection = await self._connector.connect(endpoint, progress, until)
         try:
-            headers = [(b"Connection", b"close")]
-            return await connection.ask("GET", HASH_PATH, headers, b"", keep=keep, progress=progress)
+            return await connection.ask("GET", HASH_PATH, [], b"", keep=keep, progress=progress, closes=True)
         finally:
             await connection.abort()
 

@@ -1,18 +1,18 @@
 """Headers of deliveries: who is allowed to send them, what they are, and who signed them (P20).
 
     Content-Type            application/json
-    User-Agent              ams/<version>
     Authorization           the configuration's value as it is, when there is one
     webhook-id              which messages these are, the same at each retry: P.S.TOPIC.<first>-<last>, their offsets
     webhook-timestamp       seconds since the epoch, of this attempt
     webhook-signature       when there are secrets (`ams.push.signing`)
     ams-delivery-attempt    from 1: how often a delivery that begins with the same message was sent
 
-Mattermost gets the first two only (push contract 11): it knows none of the others. The ids of messages are in the body,
-and the first and last offset in `webhook-id`; a header with all of them could grow without bound.
+What every request has, as `Host` and `User-Agent`, is added where requests are made (`ams.outgoing.requests`).
+Mattermost gets the first of them only (push contract 11): it knows none of the others. What every request has, as
+`Host` and `User-Agent`, is added where requests are made (`ams.outgoing.requests`). The ids of messages are in the
+body, and the first and last offset in `webhook-id`; a header with all of them could grow without bound.
 """
 
-import ams
 from ams.push.sending import Headers
 from ams.push.signing import key, signatures
 from ams.push.target import Target
@@ -29,7 +29,7 @@ class DeliveryHeaders:
     def __init__(self, target: Target) -> None:
         config = target.config
         self._plain = config.type == MATTERMOST
-        self._fixed = [("Content-Type", "application/json"), ("User-Agent", f"ams/{ams.__version__}")]
+        self._fixed = [("Content-Type", "application/json")]
         if config.header_value and not self._plain:
             self._fixed.append(_authorization(config.header_value))
         self._keys = [key(each) for each in target.secrets]

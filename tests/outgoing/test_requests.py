@@ -1,0 +1,147 @@
+"""Requests to others: each of their headers goes out once, seen in the bytes that were sent."""
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+
+import httpcore
+import pytest
+
+from ams.authn.certificates.revocation import responders
+from ams.clock import ManualClock
+from ams.errors import TokenRefused
+from ams.identity.answers import new_fetcher
+from ams.identity.discovery import Discovery
+from ams.identity.introspection import Introspection
+from ams.identity.issuer import Issuer
+from ams.identity.keys import Keys
+from ams.names import IssuerName
+from ams.outgoing import guard
+from ams.outgoing.fetching import Fetcher
+from ams.outgoing.guard import Guard, networks
+from ams.outgoing.requests import authority, new_request
+from ams.push.delivery import Deliveries
+from ams.push.endpoint import EndpointCheck
+from ams.push.sender import HttpSender
+from ams.push.signing import new_secret
+from ams.push.target import Target
+from ams.push_config import MATTERMOST
+from tests.push.keepers import pulled, target
+from tests.support.receiver import Receiver, answers, receiver
+
+trust = functools.cache(guard.trust)
+LOOPBACK = Guard(networks("127.0.0.0/8,::1/128", "push_allow"))
+HASH = "ab" * 32
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    with receiver(tmp_path_factory.mktemp("ca"), answers("")) as running:
+        yield running
+
+
+async def delivered(other: Receiver, target: Target) -> None:
+    deliveries = Deliveries(target)
+    delivery = deliveries.delivery([pulled(1)], attempt=1, now=1)
+    sender = HttpSender(LOOPBACK, trust(other.ca))
+    await sender.send(deliveries.url, delivery.headers, delivery.body, seconds=5)
+    await sender.close()
+
+
+async def one_message(other: Receiver, url: str) -> None:
+    await delivered(other, target(endpoint=url, max_messages=1))
+
+
+async def a_signed_list(other: Receiver, url: str) -> None:
+    secrets = [new_secret(), new_secret()]
+    await delivered(other, target(endpoint=url, max_messages=5, secrets=secrets, header_value="a value"))
+
+
+async def a_post_to_mattermost(other: Receiver, url: str) -> None:
+    await delivered(other, target(type=MATTERMOST, mattermost_url=url, header_value="a value"))
+
+
+async def an_ownership_check(other: Receiver, _: str) -> None:
+    other.behaviour = answers(HASH)
+    await EndpointCheck(LOOPBACK, trust(other.ca)).check("localhost", other.port, HASH)
+
+
+async def a_file(other: Receiver, url: str) -> None:
+    await Fetcher(LOOPBACK, tls=trust(other.ca)).get(url)
+
+
+async def a_question_about_a_certificate(other: Receiver, url: str) -> None:
+    await Fetcher(LOOPBACK, tls=trust(other.ca)).post(url, b"question", responders._TYPE)
+
+
+async def the_keys_of_an_issuer(other: Receiver, url: str) -> None:
+    other.behaviour = answers(json.dumps({"issuer": url, "jwks_uri": url, "keys": []}))
+    fetcher = new_fetcher(LOOPBACK, trust(other.ca))
+    keys = Keys(fetcher, "", ManualClock())
+    with pytest.raises(TokenRefused):
+        await keys.key(Issuer(name=IssuerName("i"), url=url, audiences=("a",)), "kid", "ES256")
+    await keys.close()
+
+
+async def a_question_about_a_token(other: Receiver, url: str) -> None:
+    said = {"issuer": url, "jwks_uri": url, "introspection_endpoint": url, "active": False}
+    other.behaviour = answers(json.dumps(said))
+    fetcher, clock = new_fetcher(LOOPBACK, trust(other.ca)), ManualClock()
+    discovery = Discovery(fetcher, clock)
+    issuer = Issuer(name=IssuerName("i"), url=url, audiences=("a",), client_id="ams", client_secret="secret")
+    assert await Introspection(fetcher, discovery, clock).ask(issuer, "token") is None
+    await discovery.close()
+
+
+KINDS: list[Callable[[Receiver, str], Awaitable[None]]] = [
+    one_message, a_signed_list, a_post_to_mattermost, an_ownership_check, a_file, a_question_about_a_certificate,
+    the_keys_of_an_issuer, a_question_about_a_token,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_each_header_of_a_request_goes_out_once(
+    other: Receiver, kind: Callable[[Receiver, str], Awaitable[None]]
+) -> None:
+    other.heads.clear()
+    other.behaviour = answers("ok")
+
+    await kind(other, f"https://localhost:{other.port}/path?query")
+
+    assert other.heads
+    for head in other.heads:
+        first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+        names = Counter(line.partition(b":")[0].lower() for line in lines)
+        assert set(names.values()) == {1}, f"{first!r} has {names}"
+        assert {b"host", b"user-agent"} <= set(names)
+        assert (b"content-length" in names) is first.startswith(b"POST ")
+
+
+def test_what_every_request_has_cannot_be_sent_again_in_other_letters() -> None:
+    url = httpcore.URL(scheme=b"https", host=b"a.example", port=8443, target=b"/")
+    again = [(each, b"other") for each in (b"host", b"USER-AGENT", b"content-Length", b"connection", b"X-A", b"x-a")]
+
+    made = new_request("POST", url, [(b"x-A", b"1"), *again], b"body", closes=True)
+
+    assert [name for name, _ in made.headers] == [b"Host", b"User-Agent", b"Content-Length", b"Connection", b"x-A"]
+    assert b"other" not in dict(made.headers).values()
+
+
+def test_a_post_without_a_body_says_so() -> None:
+    url = httpcore.URL(scheme=b"https", host=b"a.example", port=443, target=b"/")
+
+    assert (b"Content-Length", b"0") in new_request("POST", url, [], b"").headers
+    assert b"Content-Length" not in dict(new_request("GET", url, [], b"").headers)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "port", "shown"),
+    [(b"https", b"a.example", 443, b"a.example"), (b"https", b"a.example", 80, b"a.example:80"),
+     (b"http", b"a.example", 80, b"a.example"), (b"https", b"::1", 443, b"[::1]"),
+     (b"https", b"::1", 8443, b"[::1]:8443")],
+)  # fmt: skip
+def test_the_host_header_names_the_port_only_if_it_is_another(
+    scheme: bytes, host: bytes, port: int, shown: bytes
+) -> None:
+    assert authority(scheme, host, port) == shown

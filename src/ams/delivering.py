@@ -13,7 +13,7 @@ from ams.access.roles import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.clock import Milliseconds
 from ams.counts import Counts
 from ams.cursors.base import NO_DEADLINE, Cursors, Position
-from ams.errors import Conflict, InvalidInput, NotAllowed, TopicGone
+from ams.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Log
 from ams.losses import follow
@@ -57,14 +57,16 @@ class Deliverer:
         wait: bool,
         seconds: float | None = None,
         max_bytes: int | None = None,
+        room: Callable[[], int] | None = None,
         gone: Callable[[], Gone] | None = None,
         again: Callable[[], Awaitable[Subscription]] | None = None,
     ) -> Sequence[Stored]:
         """Return up to `max_messages` from the cursor on; with `wait`, as soon as there is one, else after a while.
 
-        `seconds` and `max_bytes` take the place of the service's own limits, for who asks from inside. `gone` starts
-        watching for the client to leave; it is called only when there is something to wait for. `again` is asked after
-        a wait whether the caller may still have what came, and raises if not.
+        `seconds` and `max_bytes` take the place of the service's own limits, for who asks from inside. `room` says how
+        many bytes there is memory for now: the messages are fewer then, and `Overloaded` is raised when it is too
+        little for the first. `gone` starts watching for the client to leave; it is called only when there is something
+        to wait for. `again` is asked after a wait whether the caller may still have what came, and raises if not.
         """
         loop = asyncio.get_running_loop()
         patience = self.wait_seconds if seconds is None else seconds
@@ -74,7 +76,7 @@ class Deliverer:
             topic = await topic_of(self.registry, subscription)
             with no_topic_is_a_conflict():
                 messages, end = await self._take(
-                    subscription, topic.id, min(max_messages, self.max_messages), max_bytes or self.max_bytes
+                    subscription, topic.id, min(max_messages, self.max_messages), max_bytes or self.max_bytes, room
                 )
             left_seconds = give_up - loop.time()
             if messages or left_seconds <= 0 or self._stopping:
@@ -182,12 +184,20 @@ class Deliverer:
         return subscription
 
     async def _take(
-        self, subscription: Subscription, topic: TopicId, max_messages: int, max_bytes: int
+        self,
+        subscription: Subscription,
+        topic: TopicId,
+        max_messages: int,
+        max_bytes: int,
+        room: Callable[[], int] | None,
     ) -> tuple[Sequence[Stored], Offset]:
         """Read from the cursor and record the hand-out; again when somebody moved the cursor in between."""
         while True:
             position = await self.cursors.position(subscription.id, topic)
-            messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=max_bytes)
+            most = max_bytes if room is None else max(min(max_bytes, room()), 1)
+            messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=most)
+            if room is not None and messages and room() < max_bytes:
+                messages = _within(messages, room())  # others may have taken what there was meanwhile
             if not messages:
                 end = await self._end(subscription, topic, position)
                 if end is not None:
@@ -232,6 +242,17 @@ class Deliverer:
     async def _grown(self, topic: TopicId, end: Offset, seconds: float) -> None:
         with no_topic_is_a_conflict():
             await self.log.wait(topic, end, seconds)
+
+
+def _within(messages: Sequence[Stored], room: int) -> Sequence[Stored]:
+    """Return as many of the first messages as there is memory for; raise `Overloaded` when it is none."""
+    for count, message in enumerate(messages):
+        room -= len(message.fragment)
+        if room < 0:
+            if count == 0:
+                raise Overloaded("Too many answers wait to be read by their clients")
+            return messages[:count]
+    return messages
 
 
 def _is_ready(wait: "asyncio.Task[None]") -> bool:

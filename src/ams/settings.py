@@ -145,6 +145,10 @@ class Settings:
     max_body_bytes: Bytes = _setting(Bytes(16 * 2**20), "Largest request body; beyond it 413.")
     max_message_bytes: Bytes = _setting(Bytes(1_500_000), "Largest stored message; beyond it 413.")
     max_buffered_bytes: Bytes = _setting(Bytes(256 * 2**20), "Memory for bodies being received; beyond it 503.")
+    max_unread_bytes: Bytes = _setting(
+        Bytes(256 * 2**20),
+        "Memory for answers that clients have not read yet; pulls are smaller then, and beyond it 503.",
+    )
     max_header_bytes: Bytes = _setting(Bytes(64 * 2**10), "Largest request head; beyond it 400.")
     max_connections: int = _setting(20_000, "Open connections; beyond them 503.")
     request_seconds: Seconds = _setting(Seconds(30.0), "Time a client has to send a request.")
@@ -374,6 +378,8 @@ def _check(settings: Settings) -> None:
         raise BadSettings("pull_wait must not be over 8s: clients give up at 10s")
     if settings.max_buffered_bytes < settings.max_body_bytes:
         raise BadSettings("max_buffered_bytes must not be under max_body_bytes")
+    if settings.max_unread_bytes < 4 * settings.max_message_bytes:
+        raise BadSettings("max_unread_bytes must not be under four times max_message_bytes")
     least = settings.reserve_bytes + 4 * settings.segment_bytes
     if settings.max_data_bytes and settings.max_data_bytes < least:
         raise BadSettings(f"max_data_bytes must be 0 or at least {_size_text(least)}: the reserve and four segments")

@@ -1,5 +1,6 @@
-"""The memory of bodies: one budget for those arriving and those held until they are stored."""
+"""The memory of bodies that arrive or wait to be stored, and of answers that are not read: shared, and bounded."""
 
+import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from ams.errors import Overloaded, TooLarge
 from ams.http.asgi import Receive
-from ams.http.limits import SMALL_BODY, SMALL_PIECE, Bodies
+from ams.http.limits import SMALL_BODY, SMALL_PIECE, Bodies, Unread, affordable
 
 BIG = 2 * SMALL_PIECE
 
@@ -24,11 +25,8 @@ def pieces(*sizes: int) -> Receive:
 
 async def test_what_is_held_until_it_is_stored_counts_against_what_arrives() -> None:
     bodies = Bodies(max_body=10 * BIG, max_buffered=3 * BIG, seconds=5)
-    weight = bodies.hold(b"x" * (2 * BIG))
-
-    with pytest.raises(Overloaded):
+    with bodies.held(b"x" * (2 * BIG)), pytest.raises(Overloaded):
         await bodies.read([], pieces(BIG, BIG))
-    bodies.release(weight)
 
     assert len(await bodies.read([], pieces(BIG, BIG))) == 2 * BIG
 
@@ -49,3 +47,81 @@ async def test_routes_other_than_publish_take_small_bodies_only() -> None:
     with pytest.raises(TooLarge):
         await bodies.read([], pieces(SMALL_BODY, 1), SMALL_BODY)
     assert len(await bodies.read([], pieces(SMALL_BODY, 1))) == SMALL_BODY + 1
+
+
+def half_sent(*sizes: int) -> Receive:
+    """Send pieces, and then nothing for a long time."""
+    left = list(sizes)
+
+    async def receive() -> MutableMapping[str, Any]:
+        if not left:
+            await asyncio.sleep(60)
+        return {"type": "http.request", "body": b"x" * left.pop(0), "more_body": True}
+
+    return receive
+
+
+async def test_the_largest_holder_is_ended_first_when_another_needs_memory() -> None:
+    bodies = Bodies(max_body=10 * BIG, max_buffered=6 * BIG, seconds=5)
+    greedy = [asyncio.create_task(bodies.read([], half_sent(BIG, size), None, ("A", "a"))) for size in (BIG, 3 * BIG)]
+    await asyncio.sleep(0.01)
+
+    body = await bodies.read([], pieces(BIG, BIG), None, ("B", "b"))
+
+    assert len(body) == 2 * BIG
+    with pytest.raises(Overloaded):
+        await greedy[1]
+    assert not greedy[0].done()
+    greedy[0].cancel()
+
+
+async def test_a_user_who_asks_in_many_projects_is_one_holder() -> None:
+    bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=5)
+    greedy = [
+        asyncio.create_task(bodies.read([], half_sent(BIG, SMALL_PIECE), None, (project, "a"))) for project in "ABCD"
+    ]
+    await asyncio.sleep(0.01)
+    assert [type(each.exception()) for each in greedy if each.done()] == [Overloaded, Overloaded]
+
+    assert len(await bodies.read([], pieces(BIG, BIG // 2), None, ("E", "b"))) == 3 * BIG // 2
+    for each in greedy:
+        each.cancel()
+
+
+async def test_the_largest_holder_itself_is_refused() -> None:
+    bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=5)
+    small = asyncio.create_task(bodies.read([], half_sent(BIG, SMALL_PIECE), None, ("B", "b")))
+    await asyncio.sleep(0.01)
+
+    with pytest.raises(Overloaded):
+        await bodies.read([], pieces(BIG, 3 * BIG), None, ("A", "a"))
+    await asyncio.sleep(0)
+
+    assert not small.done()
+    small.cancel()
+
+
+async def test_small_bodies_need_no_part_of_the_budget() -> None:
+    bodies = Bodies(max_body=BIG, max_buffered=BIG, seconds=5)
+    with bodies.held(b"x" * BIG, ("A", "a")):
+        assert len(await bodies.read([], pieces(SMALL_PIECE - 1, 1), None, ("B", "b"))) == SMALL_PIECE
+
+
+def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_room_for() -> None:
+    unread = Unread(12 * BIG)
+    assert unread.room("A") == 12 * BIG
+    with unread.held("A", 6 * BIG):
+        assert (unread.room("A"), unread.room("B")) == (0, 6 * BIG)
+        with pytest.raises(Overloaded):
+            unread.check("A", BIG)
+        unread.check("A", SMALL_PIECE)
+        with unread.held("B", 3 * BIG):
+            assert (unread.room("B"), unread.room("C")) == (0, 3 * BIG)
+    assert unread.room("A") == 12 * BIG
+
+
+def test_a_budget_is_a_part_of_the_memory_that_the_process_may_take() -> None:
+    assert affordable(1000) == 1000
+    assert affordable(1000, most=80) == 10
+    assert affordable(1000, most=-5) == 0
+    assert affordable(1000, most=2**40) == 1000

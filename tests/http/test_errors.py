@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 
 from ams import errors
 from ams.errors import AmsError
-from ams.http.errors import refusal, status_of
+from ams.http.errors import RETRY_AFTER_SECONDS, refusal, status_of
 
 
 def family(kind: type[AmsError]) -> Iterator[type[AmsError]]:
@@ -108,3 +108,9 @@ def test_an_error_has_its_code_and_word_on_the_wire(name: str, wire: tuple[int, 
 )
 def test_an_error_has_the_text_clients_know(kind: type[AmsError], text: str) -> None:
     assert kind().message == text
+
+
+def test_a_request_that_memory_is_too_short_for_may_come_again() -> None:
+    refused = refusal(MemoryError())
+
+    assert (refused.code, refused.retry_after) == (503, RETRY_AFTER_SECONDS)

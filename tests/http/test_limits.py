@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ams.errors import BadRequest, Overloaded, TooLarge
-from ams.http.limits import Bodies, ClientLeft
+from ams.http.limits import SMALL_PIECE, Bodies, ClientLeft
 
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
@@ -69,13 +69,14 @@ async def test_a_client_that_leaves_ends_the_reading(events: list[Event]) -> Non
 
 
 async def test_all_bodies_together_stay_in_one_budget_which_comes_back() -> None:
-    bodies = Bodies(10, 15, 1)
-    first = asyncio.create_task(bodies.read([], sending(more(b"0123456789"))))
+    big = b"x" * (SMALL_PIECE + 1)
+    bodies = Bodies(10 * SMALL_PIECE, 3 * SMALL_PIECE, 1)
+    first = asyncio.create_task(bodies.read([], sending(more(b""), more(big), more(big))))
     await asyncio.sleep(0)
 
     with pytest.raises(Overloaded):
-        await bodies.read([], sending(more(b"01234"), more(b"5")))
+        await bodies.read([], sending(more(big), last(big)))
 
     first.cancel()
     await asyncio.wait([first])
-    assert await bodies.read([], sending(more(b"01234"), last(b"56789"))) == b"0123456789"
+    assert await bodies.read([], sending(more(big), last(big))) == 2 * big

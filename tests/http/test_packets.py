@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
-from ams.http.protocol import LimitedProtocol, limited
+from ams.http.protocol import LEAST_READ_RATE, LimitedProtocol, limited
 from ams.http.server import server
 from tests.support.packets import cuts, in_a_row, table
 
@@ -25,6 +25,7 @@ class Line(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.written = b""
         self.is_paused = self.is_closed = False
+        self.unread = 0
 
     def write(self, data: Any) -> None:
         if not self.is_closed:
@@ -45,7 +46,7 @@ class Line(asyncio.Transport):
         self.is_paused = False
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unread
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -65,13 +66,18 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 SPEAKS = limited(4096, 100, 30.0)
 
 
+def connected(line: Line, state: ServerState, speaks: type[LimitedProtocol] = SPEAKS) -> LimitedProtocol:
+    config = server(echo, http=speaks).config
+    config.load()
+    connection = speaks(config, state, {}, asyncio.get_running_loop())
+    connection.connection_made(line)
+    return connection
+
+
 async def conversation(packets: Iterable[bytes]) -> tuple[bytes, bool]:
     """Return what the service writes, and whether it closes, when these packets come one after the other."""
-    config = server(echo, http=SPEAKS).config
-    config.load()
     line, state = Line(), ServerState()
-    connection = SPEAKS(config, state, {}, asyncio.get_running_loop())  # type: ignore[call-arg]  # as uvicorn does
-    connection.connection_made(line)
+    connection = connected(line, state)
     for packet in packets:
         for _ in range(TURNS):
             if not line.is_paused:
@@ -132,3 +138,16 @@ async def test_a_body_arrives_as_it_was_sent() -> None:
         _, _, said = written.partition(b"\r\n\r\n")
         assert json.loads(said)[3].count("\nUpgrade: a\nUPGRADE : b\r\nupgrade\t: c") == 4
         assert "\r\n\r\nDELETE /v1/projects/P/topics/T HTTP/1.1\r\n" in json.loads(said)[3]
+
+
+@pytest.mark.parametrize(("read", "stays"), [(0, False), (1, False), (LEAST_READ_RATE * 30, True)])
+async def test_a_client_must_read_its_answer_at_a_least_rate(read: int, stays: bool) -> None:
+    line = Line()
+    connection = connected(line, ServerState())
+    line.unread = 1_000_000
+    connection.pause_writing()
+    line.unread -= read
+    connection._check_reader(1_000_000)  # as the timer does, every 30 s here
+
+    assert line.is_closed is not stays
+    connection.connection_lost(None)

@@ -6,7 +6,7 @@ import itertools
 import posixpath
 import re
 import secrets
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -23,10 +23,10 @@ from ams.http.auditing import Auditor
 from ams.http.errors import refusal
 from ams.http.fast import OPERATIONS, FastRoutes
 from ams.http.gate import Gate
-from ams.http.limits import Bodies, ClientLeft
+from ams.http.limits import Bodies, ClientLeft, Unread
 from ams.http.openapi import encoded
 from ams.http.routing import Call, Row
-from ams.http.streaming import Streamed, StreamedResponse
+from ams.http.streaming import STREAMED_BYTES, Streamed, StreamedResponse
 from ams.http.tracing import log_change, shown_path
 
 REQUEST_ID = b"x-request-id"
@@ -39,10 +39,13 @@ logger = structlog.get_logger("ams.http")
 class App:
     """API v1 over ASGI."""
 
-    def __init__(self, gate: Gate, bodies: Bodies, fast: FastRoutes, rows: Iterable[Row], auditor: Auditor) -> None:
+    def __init__(
+        self, gate: Gate, bodies: Bodies, unread: Unread, fast: FastRoutes, rows: Iterable[Row], auditor: Auditor
+    ) -> None:
         self._gate = gate
         self._auditor = auditor
         self._bodies = bodies
+        self._unread = unread
         self._fast = fast
         rows = list(rows)
         self._description = functools.cache(lambda: encoded([*OPERATIONS, *(row.operation for row in rows)]))
@@ -65,9 +68,10 @@ class App:
             if coming is not None:
                 body = await coming
                 self.answered[2] += 1
-                await answer(send, 200, body, [JSON, (REQUEST_ID, request_id)])
+                with self._unread.held(_project(scope), len(body)):
+                    await answer(send, 200, body, [JSON, (REQUEST_ID, request_id)])
             else:
-                await self._answer(scope, receive, self._stamped(send, request_id))
+                await self._answer(scope, receive, self._stamped(send, request_id, _project(scope)))
         except ClientLeft:
             return
         except asyncio.CancelledError:
@@ -118,8 +122,11 @@ class App:
                 raise
             await self._auditor.changed(row.method, row.action, caller, request.scope)
             await log_change(row.method, row.action, caller, request.scope["path"])
+            project = _project(request.scope)
             if isinstance(made, Streamed):
+                self._unread.check(project, STREAMED_BYTES)
                 return StreamedResponse(made)
+            self._unread.check(project, len(made))
             return Response(made, media_type=JSON_TYPE)
 
         async def answered(request: Request, caller: Caller | None) -> bytes | Streamed:
@@ -134,7 +141,8 @@ class App:
                     await self._gate.admit_again(row.action, names, headers, query)
 
             def body() -> Awaitable[bytes]:
-                return self._bodies.read_with(headers, request.receive, row.most, again)
+                holders = (_project(request.scope), caller.user if caller is not None else request.client)
+                return self._bodies.read_with(headers, request.receive, row.most, again, holders)
 
             call = Call(names, query, caller, token, body, headers, request.receive)
             return await row.handler(call)
@@ -150,12 +158,15 @@ class App:
         headers, query = request.scope["headers"], request.scope["query_string"]
         return await self._gate.admit(row.action, request.path_params, headers, query)
 
-    def _stamped(self, send: Send, request_id: bytes) -> Send:
+    def _stamped(self, send: Send, request_id: bytes, project: str) -> Send:
         async def stamped(event: Event) -> None:
             if event["type"] == "http.response.start":
                 self.answered[event["status"] // 100] += 1
                 event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
-            await send(event)
+                await send(event)
+                return
+            with self._unread.held(project, len(event.get("body", b""))):
+                await send(event)
 
         return stamped
 
@@ -164,6 +175,12 @@ class App:
             if name == REQUEST_ID and _GOOD_ID.fullmatch(value):
                 return value
         return f"{self._prefix}-{next(self._count):x}".encode()
+
+
+def _project(scope: MutableMapping[str, Any]) -> str:
+    """Return the project that a path names; empty without one."""
+    parts = scope["path"].split("/", 4)
+    return parts[3] if len(parts) > 3 and parts[2] == "projects" else ""
 
 
 def _clean(path: str) -> str:

@@ -79,6 +79,8 @@ def refusal(error: Exception) -> Refusal:
         return Refusal(status.code, envelope(status, error.message), _retry_after(error), _challenge(status, error))
     if isinstance(error, HTTPException):
         return _of_router(error)
+    if isinstance(error, MemoryError):
+        return refusal(errors.Overloaded("Too little memory for this request now"))
     return Refusal(INTERNAL.code, envelope(INTERNAL, "Internal error"))
 
 

@@ -13,7 +13,7 @@ from ams.delivering import Deliverer
 from ams.http import messages
 from ams.http.asgi import Receive
 from ams.http.gate import Gate
-from ams.http.limits import SMALL_BODY, Bodies, gone
+from ams.http.limits import SMALL_BODY, Bodies, Unread, gone
 from ams.http.routes.answers import Nothing
 from ams.http.routing import Operation
 from ams.names import SubscriptionName, TopicName, ack_prefix
@@ -72,10 +72,11 @@ class FastRoutes:
     """Answers the three hot routes."""
 
     def __init__(
-        self, gate: Gate, bodies: Bodies, publisher: Publisher, deliverer: Deliverer, *, lenient: bool
+        self, gate: Gate, bodies: Bodies, unread: Unread, publisher: Publisher, deliverer: Deliverer, *, lenient: bool
     ) -> None:
         self._gate = gate
         self._bodies = bodies
+        self._unread = unread
         self._publisher = publisher
         self._deliverer = deliverer
         self._messages = messages.MessageReader(lenient)
@@ -121,13 +122,11 @@ class FastRoutes:
             nonlocal topic
             topic = await self._publisher.topic(await call.admit_again(), TopicName(call.name))
 
-        body = await self._bodies.read_with(call.headers, call.receive, None, look_again)
-        weight = self._bodies.hold(body)
-        try:
+        holders = (call.project, call.caller.user)
+        body = await self._bodies.read_with(call.headers, call.receive, None, look_again, holders)
+        with self._bodies.held(body, holders):
             received = await self._messages.read(body, lenient=topic.schema is not None)
             appended = await self._publisher.publish(topic, received, key=key)
-        finally:
-            self._bodies.release(weight)
         return messages.published(appended.first, appended.count)
 
     async def _pull(self, call: Call) -> bytes:
@@ -141,18 +140,21 @@ class FastRoutes:
         body = await self._bodies.read_with(call.headers, call.receive, SMALL_BODY, look_again)
         wanted, wait = messages.pull_request(body)
         stored = await self._deliverer.pull(
-            subscription, wanted, wait=wait, gone=lambda: gone(call.receive), again=look_again
+            subscription,
+            wanted,
+            wait=wait,
+            room=lambda: self._unread.room(call.project),
+            gone=lambda: gone(call.receive),
+            again=look_again,
         )
         return messages.pulled(ack_prefix(call.project, call.name), stored)
 
     async def _acknowledge(self, call: Call) -> bytes:
-        body = await self._bodies.read_with(call.headers, call.receive, None, call.admit_again)
+        holders = (call.project, call.caller.user)
+        body = await self._bodies.read_with(call.headers, call.receive, None, call.admit_again, holders)
         prefix = ack_prefix(call.project, call.name)
-        weight = self._bodies.hold(body)
-        try:
+        with self._bodies.held(body, holders):
             ids = await self._messages.ack_ids(prefix, body)
-        finally:
-            self._bodies.release(weight)
         await self._deliverer.acknowledge(
             call.caller, SubscriptionName(call.name), lambda: messages.ack_numbers(prefix, ids)
         )

@@ -1,26 +1,55 @@
-"""What a client may cost: bodies are read with a limit, in time, and within one budget of memory."""
+"""What a client may cost: bodies are read with a limit and in time, bodies and answers within budgets of memory.
+
+One project or user cannot use up a budget for the others. Of bodies that arrive, the largest holder's are ended first;
+of answers that are not read, a project may hold as much as it leaves free.
+"""
 
 import asyncio
+import contextlib
+import resource
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 
 from ams.errors import BadRequest, Overloaded, TooLarge
 from ams.http.asgi import Receive
 
 Headers = Iterable[tuple[bytes, bytes]]
+Holders = Sequence[Hashable]
+"""Whose memory it is: a project and a user; each of them is counted."""
 
 SMALL_BODY = 2**20
 """Limit for every body but those that hold messages, or their numbers."""
 SMALL_PIECE = 2**16
-"""Bodies up to this size are not counted: connections are."""
-
-
+"""Bodies and answers up to this size are not counted: connections are."""
 LATE_SECONDS = 0.05
 """A body that took longer than this to come may be another's: who asks is looked at again."""
+_NOT_COUNTED = contextlib.nullcontext()
+UNREAD = "Too many answers wait to be read by their clients"
+
+
+SHARE_OF_MEMORY = 8
+"""A budget is at most this part of the memory that the process may still take: a body is held in several forms."""
 
 
 class ClientLeft(Exception):
     """The client closed the connection before its request was complete."""
+
+
+class _Arriving:
+    """A body that is being received."""
+
+    def __init__(self, holders: Holders, timeout: asyncio.Timeout) -> None:
+        self.holders = holders
+        self.size = 0
+        """Bytes counted of it."""
+        self.is_ended = False
+        """Whether it made room for another's."""
+        self._timeout = timeout
+
+    def end(self) -> None:
+        self.is_ended = True
+        self._timeout.reschedule(asyncio.get_running_loop().time())
 
 
 class Bodies:
@@ -31,12 +60,16 @@ class Bodies:
         self._max_buffered = max_buffered
         self._seconds = seconds
         self._buffered = 0
+        self._by_holder: Counter[Hashable] = Counter()
+        self._arriving: set[_Arriving] = set()
 
-    async def read(self, headers: Headers, receive: Receive, limit: int | None = None) -> bytes:
+    async def read(
+        self, headers: Headers, receive: Receive, limit: int | None = None, holders: Holders = ("",)
+    ) -> bytes:
         """Return the whole body, of at most `limit` bytes (absent: the most any request may have).
 
-        Raises `TooLarge` over the limit, `Overloaded` when all bodies together need too much memory, `BadRequest`
-        when it takes too long, `ClientLeft` when nobody is there any more.
+        Raises `TooLarge` over the limit, `Overloaded` when all bodies together need too much memory and no other holder
+        has more of it, `BadRequest` when it takes too long, `ClientLeft` when the client has left.
         """
         limit = self._max_body if limit is None else min(limit, self._max_body)
         event = await receive()
@@ -49,38 +82,49 @@ class Bodies:
             return body
         if _announced(headers) > limit:
             raise TooLarge
+        arriving: _Arriving | None = None
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._read_on(body, receive, limit)
+            async with asyncio.timeout(self._seconds) as timeout:
+                arriving = _Arriving(holders, timeout)
+                return await self._read_on(body, receive, limit, arriving)
         except TimeoutError:
+            if arriving is not None and arriving.is_ended:
+                raise _too_many() from None
             raise BadRequest("Request took too long to arrive") from None
 
     async def read_with(
-        self, headers: Headers, receive: Receive, limit: int | None, when_late: Callable[[], Awaitable[object]]
+        self,
+        headers: Headers,
+        receive: Receive,
+        limit: int | None,
+        when_late: Callable[[], Awaitable[object]],
+        holders: Holders = ("",),
     ) -> bytes:
         """Return the whole body as `read` does; ask `when_late` when it took a while to come.
 
         A client can send its head, have its token revoked, and send its body half a minute later.
         """
         began = time.monotonic()
-        body = await self.read(headers, receive, limit)
+        body = await self.read(headers, receive, limit, holders)
         if time.monotonic() - began > LATE_SECONDS:
             await when_late()
         return body
 
-    def hold(self, body: bytes) -> int:
-        """Count a body while it is worked on: what waits to be stored takes memory too. Returns what to `release`."""
-        weight = len(body) if len(body) > SMALL_PIECE else 0
-        self._buffered += weight
-        return weight
+    def held(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
+        """Count a body while it is worked on: what waits to be stored takes memory too."""
+        return self._holding(len(body), holders) if len(body) > SMALL_PIECE else _NOT_COUNTED
 
-    def release(self, weight: int) -> None:
-        """Stop counting."""
-        self._buffered -= weight
+    @contextlib.contextmanager
+    def _holding(self, size: int, holders: Holders) -> Iterator[None]:
+        self._count(holders, size)
+        try:
+            yield
+        finally:
+            self._count(holders, -size)
 
-    async def _read_on(self, first: bytes, receive: Receive, limit: int) -> bytes:
+    async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: _Arriving) -> bytes:
         chunks, size, more = [first], len(first), True
-        self._buffered += size
+        self._arriving.add(arriving)
         try:
             while more:
                 event = await receive()
@@ -90,14 +134,102 @@ class Bodies:
                 more = event.get("more_body", False)
                 chunks.append(chunk)
                 size += len(chunk)
-                self._buffered += len(chunk)
                 if size > limit:
                     raise TooLarge
-                if self._buffered > self._max_buffered:
-                    raise Overloaded("Too many large requests at once")
+                if size > SMALL_PIECE and not arriving.is_ended:
+                    self._count(arriving.holders, size - arriving.size)
+                    arriving.size = size
+                    self._make_room(arriving)
             return b"".join(chunks)
         finally:
-            self._buffered -= size
+            self._arriving.discard(arriving)
+            self._uncount(arriving)
+
+    def _make_room(self, arriving: _Arriving) -> None:
+        """While there is too little memory, end the largest body of the largest holder.
+
+        Raises `Overloaded` when that is the body that arrives now, or when what the holder has is being stored already.
+        """
+        while self._buffered > self._max_buffered:
+            largest = max(self._by_holder, key=self._by_holder.__getitem__)
+            of_largest = [each for each in self._arriving if largest in each.holders and each.size]
+            ended = max(of_largest, key=lambda each: (each.size, each is arriving), default=arriving)
+            if ended is arriving:
+                raise _too_many()
+            ended.end()
+            self._uncount(ended)
+
+    def _uncount(self, arriving: _Arriving) -> None:
+        self._count(arriving.holders, -arriving.size)
+        arriving.size = 0
+
+    def _count(self, holders: Holders, size: int) -> None:
+        if not size:
+            return
+        self._buffered += size
+        for holder in set(holders):
+            self._by_holder[holder] += size
+            if not self._by_holder[holder]:
+                del self._by_holder[holder]
+
+
+def _too_many() -> Overloaded:
+    return Overloaded("Too many large requests at once")
+
+
+class Unread:
+    """The memory of answers that are not read by their clients yet, the small ones aside.
+
+    A project may hold as much as it leaves free of the whole: one alone half of it, each of two a third, and so on.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+        self._by_project: Counter[str] = Counter()
+
+    def room(self, project: str) -> int:
+        """Return how large an answer may be now."""
+        return max(self._most - self._held - self._by_project[project], 0)
+
+    def check(self, project: str, size: int) -> None:
+        """Raise `Overloaded` for an answer that is too large now."""
+        if size > SMALL_PIECE and size > self.room(project):
+            raise Overloaded(UNREAD)
+
+    def held(self, project: str, size: int) -> contextlib.AbstractContextManager[None]:
+        """Count an answer until it is sent."""
+        return self._holding(project, size) if size > SMALL_PIECE else _NOT_COUNTED
+
+    @contextlib.contextmanager
+    def _holding(self, project: str, size: int) -> Iterator[None]:
+        self._held += size
+        self._by_project[project] += size
+        try:
+            yield
+        finally:
+            self._held -= size
+            self._by_project[project] -= size
+            if not self._by_project[project]:
+                del self._by_project[project]
+
+
+def affordable(budget: int, most: int | None = None) -> int:
+    """Return a budget that fits the limit on the process's address space (`ulimit -v`), where there is one.
+
+    Beyond that limit allocations fail inside native code, which may end the process instead of the request. `most` is
+    what the process may still take, in bytes; absent: what the system says.
+    """
+    left = _memory_left() if most is None else most
+    return budget if left is None else min(budget, max(left, 0) // SHARE_OF_MEMORY)
+
+
+def _memory_left() -> int | None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    with open("/proc/self/statm", "rb") as file:
+        return limit - int(file.read().split()[0]) * resource.getpagesize()
 
 
 def gone(receive: Receive) -> asyncio.Future[None]:

@@ -18,6 +18,8 @@ from ams.http.errors import Refusal, refusal
 
 GOODBYE_SECONDS = 0.5
 """How long a peer has to close its side at a stop."""
+LEAST_READ_RATE = 4096
+"""Bytes a second that a client must read of an answer that waits for it."""
 MAX_HEADER_FIELDS = 100
 """In a request; what common servers take."""
 MAX_QUERY_BYTES = 8 * 1024
@@ -226,9 +228,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._reader = self.loop.call_later(self.request_seconds, self._check_reader, unread)
 
     def _check_reader(self, before: int) -> None:
-        """Drop a client that read nothing of its answer for a while: what it does not read takes memory."""
+        """Drop a client that reads its answer too slowly: what it does not read takes memory."""
         unread = self.transport.get_write_buffer_size()
-        if unread >= before:
+        if before - unread < LEAST_READ_RATE * self.request_seconds:
             self.transport.abort()
         else:
             self._watch_reader(unread)
@@ -318,26 +320,31 @@ class _KnownHead:
 
 
 class _OneWriteCycle(RequestResponseCycle):
-    """Sends the head of an answer together with its body.
+    """Sends the head of an answer together with its body, and is complete when the client has read most of it.
 
-    Uvicorn writes them apart, which is two system calls and often two packets: a fifth of all work on a hot route.
-    Whatever is not one whole answer on a connection that stays goes uvicorn's way.
+    Uvicorn writes head and body apart, which is two system calls and often two packets: a fifth of all work on a hot
+    route. Whatever is not one whole answer on a connection that stays goes uvicorn's way.
     """
 
     _start: Any = None
 
     async def send(self, message: Any) -> None:
-        """Take an ASGI event; the head waits for the body."""
+        """Take an ASGI event; the head waits for the body. Returns when little of the answer is left to be read."""
         if message["type"] == "http.response.start" and not self.response_started:
             self._start = message
             return
         start, self._start = self._start, None
         if start is not None and self._is_plain(message):
             self._write(start, message["body"])
+            if self.flow.write_paused:
+                await self.flow.drain()
+            self._complete()
             return
         if start is not None:
             await super().send(start)
         await super().send(message)
+        if self.response_complete and self.flow.write_paused:
+            await self.flow.drain()
 
     def _is_plain(self, message: Any) -> bool:
         goes_on = self.keep_alive and not self.disconnected and not self.flow.write_paused
@@ -348,10 +355,15 @@ class _OneWriteCycle(RequestResponseCycle):
         for name, value in (*self.default_headers, *start["headers"]):
             parts += (name, b": ", value, b"\r\n")
         parts += (b"\r\n", body)
-        self.response_started = self.response_complete = True
+        self.response_started = True
         self.waiting_for_100_continue = False
         self.transport.write(b"".join(parts))
+
+    def _complete(self) -> None:
+        self.response_complete = True
         self.message_event.set()
+        if not self.keep_alive:  # a stop began while the client read
+            self.transport.close()
         self.on_response()
 
 

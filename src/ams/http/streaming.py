@@ -15,6 +15,9 @@ logger = structlog.get_logger("ams.http")
 
 T = TypeVar("T")
 
+STREAMED_BYTES = 2**20
+"""What an answer in pieces may hold: one piece that is on its way, and the next one."""
+
 
 async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[T], bytes]) -> AsyncIterator[bytes]:
     """Yield what is made of each piece.

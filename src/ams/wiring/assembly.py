@@ -22,7 +22,7 @@ from ams.http.auditing import SERVICE, Auditor
 from ams.http.cors import CrossOrigin
 from ams.http.fast import FastRoutes
 from ams.http.gate import Gate
-from ams.http.limits import Bodies
+from ams.http.limits import Bodies, Unread, affordable
 from ams.http.routes import rows
 from ams.http.routing import Row
 from ams.http.tracing import Traced
@@ -114,14 +114,15 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
         push_enabled=settings.push_enabled, counts=counts,
     )  # fmt: skip
     gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
-    bodies = Bodies(settings.max_body_bytes, settings.max_buffered_bytes, settings.request_seconds)
-    fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
+    bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
+    unread = Unread(affordable(settings.max_unread_bytes))
+    fast = FastRoutes(gate, bodies, unread, publisher, deliverer, lenient=settings.lenient_data)
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
     push = push_of(settings, engines, deliverer, counts, reach)
     table = _table(settings, engines, admission, roles, counting, deliverer, schemas, losses, push, identity)
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
-    api = App(gate, bodies, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
+    api = App(gate, bodies, unread, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
     app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,

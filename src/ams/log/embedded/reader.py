@@ -4,6 +4,7 @@ Neighbouring records are read in one go when little lies between them. A damaged
 it is returned first; a read that begins in it begins after it, and the damage is counted and told once.
 """
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import structlog
 
 from ams.errors import Damaged, LogUnavailable
 from ams.log.embedded.findings import Damage
+from ams.log.embedded.pages import THREADS
 from ams.log.embedded.places import Place, Places, Segment
 from ams.log.embedded.record import Header, stored_of
 from ams.log.embedded.scan import read_record
@@ -78,10 +80,20 @@ class Reader:
         self._places = places
         self._book = book
         self._look_up = look_up
+        self._turns = asyncio.Semaphore(THREADS)
+        """Of large reads: what many of them have found would wait in memory, however few threads there are."""
 
     async def read(self, topic: TopicState, start: Offset, max_messages: int, max_bytes: int) -> list[Stored]:
         """Return messages from `start` on, as `Log.read` promises; `start` is not below the oldest kept."""
         batch = _Batch(start, max_messages, max_bytes)
+        try:
+            await self._fill(batch, topic)
+        finally:
+            if batch.has_turn:
+                self._turns.release()
+        return batch.messages
+
+    async def _fill(self, batch: "_Batch", topic: TopicState) -> None:
         end = topic.end
         while batch.offset < end and batch.wants_more():
             place = await self._look_up(lambda: self._places.find(topic, batch.offset))
@@ -92,17 +104,16 @@ class Reader:
                 if batch.wants_more():
                     await self._take(span, topic, batch)
             batch.offset = max(batch.offset, stop)
-        return batch.messages
 
     async def _take(self, span: Span, topic: TopicState, batch: "_Batch") -> None:
-        for checked in await self._records(span, topic.id):
+        for checked in await self._records(span, topic.id, batch):
             if isinstance(checked, Damage):
                 self._book.note(checked)
                 batch.stop_at_gap()
             else:
                 batch.take(*checked)
 
-    async def _records(self, span: Span, topic: TopicId) -> list[Checked]:
+    async def _records(self, span: Span, topic: TopicId, batch: "_Batch") -> list[Checked]:
         """Return the records of a span; none when retention took the segment meanwhile."""
         pages, path = self._places.pages, span.segment.path
         try:
@@ -111,6 +122,9 @@ class Reader:
             raise LogUnavailable from error
         if data is not None:
             return _check(span, topic, data)
+        if not batch.has_turn:
+            await self._turns.acquire()
+            batch.has_turn = True
         try:
             return await pages.on_thread(lambda: _check(span, topic, pages.open.read(path, span.size, span.position)))
         except LogUnavailable:
@@ -126,6 +140,8 @@ class _Batch:
         self.offset = start
         """What is wanted next."""
         self.messages: list[Stored] = []
+        self.has_turn = False
+        """Whether it has a turn of large reads, which it keeps to its end."""
         self._full = max_messages < 1
         self.room = max_messages
         self.bytes_left = max_bytes

@@ -12,7 +12,7 @@ from ams.finding import find_subscription
 from ams.leasing import Leasing
 from ams.log.base import Log
 from ams.names import SubscriptionName, subscription_path
-from ams.push.state import Failure, WorkerState, text
+from ams.push.state import Attempt, Failure, WorkerState, text
 from ams.pushing import UNREACHABLE, Pushing
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
@@ -88,8 +88,18 @@ def _state(subscription: Subscription, worker: WorkerState | None, told: str) ->
 
 def _without_details(worker: WorkerState) -> WorkerState:
     return msgspec.structs.replace(
-        worker, failure=_without_detail(worker.failure), last_failure=_without_detail(worker.last_failure)
+        worker,
+        failure=_without_detail(worker.failure),
+        last_failure=_without_detail(worker.last_failure),
+        attempts=[_without_answer(each) for each in worker.attempts],
     )
+
+
+def _without_answer(attempt: Attempt) -> Attempt:
+    """Return an attempt without what the endpoint said; where it said nothing, its error is our own text."""
+    if not (attempt.status and attempt.error):
+        return attempt
+    return msgspec.structs.replace(attempt, error=f"HTTP {attempt.status}")
 
 
 def _without_detail(failure: Failure | None) -> Failure | None:

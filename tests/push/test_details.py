@@ -1,15 +1,16 @@
 """What is said of failures: short, on one line, and never a secret."""
 
+import base64
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.push.details import MAX_BYTES, Details
+from ams.push.details import MAX_BYTES, Details, repeats
 from ams.push.signing import new_secret
 from ams.push_config import MATTERMOST
-from tests.push.keepers import target
+from tests.push.keepers import pulled, target
 
 HEADER = "5f2d7c0a9b1e4d3f8a6c"
 SECRET = new_secret()
@@ -30,7 +31,7 @@ def test_a_text_that_was_cut_within_a_secret_does_not_show_its_beginning(length:
 
 
 @given(st.text(max_size=5000))
-def test_a_detail_is_one_line_of_two_kibibytes_at_most(text: str) -> None:
+def test_a_detail_is_one_short_line(text: str) -> None:
     """P19."""
     shown = DETAILS.detail(text * 10)
 
@@ -57,7 +58,7 @@ def test_mattermost_is_quoted_as_the_contract_says(answer: dict[str, object], sh
     assert CHAT.answer(json.dumps(answer)) == shown
 
 
-@pytest.mark.parametrize("text", ["<html>", "[]", '{"message": 1}', "\ud800", ""])
+@pytest.mark.parametrize("text", ["[]", '{"message": 1}', "\ud800", ""])
 def test_another_answer_of_mattermost_is_quoted_as_it_is(text: str) -> None:
     assert CHAT.answer(text) == text.replace("\ud800", "")
 
@@ -76,3 +77,60 @@ def test_the_identity_of_a_hook_is_hidden_wherever_it_stands_in_its_url(after: s
 
 def test_other_endpoints_answers_are_not_read_as_mattermosts() -> None:
     assert DETAILS.answer('{"message": "m"}') == '{"message": "m"}'
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("<!doctype html>\n<html lang=en>\n<title>400 Bad Request</title>\n<h1>Bad Request</h1>\n<p>no such bed</p>",
+         "400 Bad Request no such bed"),
+        ("<html><title>400: no such bed</title><body>400: no such bed</body></html>", "400: no such bed"),
+        ("<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad Gateway</h1></center>"
+         "\r\n<hr><center>nginx</center></body></html>", "502 Bad Gateway nginx"),
+        ("<!DOCTYPE html><html><head><style>p {color: red}</style><script>if (1<2) no()</script></head><!-- a -->"
+         "<body>a &lt; b &amp; c</body>", "a < b & c"),
+        ("  <html><title>Error</title><style>" + "p {color: red}" * 500, "Error"),
+        ("<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Not here</Message></Error>",
+         "AccessDenied Not here"),
+        ("<html>", ""), ("<![x[ <", ""), ("2 < 3", "2 < 3"), ("say <b>hi</b>", "say <b>hi</b>"),
+    ],
+)  # fmt: skip
+def test_of_a_page_its_title_and_text_are_shown(page: str, shown: str) -> None:
+    assert DETAILS.answer(page) == shown
+
+
+@given(st.text(alphabet="<>!-?/abtiles &;", max_size=2000))
+def test_of_any_page_one_short_line_is_shown(text: str) -> None:
+    shown = DETAILS.answer("<" + text)
+
+    assert len(shown.encode()) <= MAX_BYTES
+    assert len(shown.splitlines()) <= 1
+
+
+def test_a_secret_within_a_page_is_hidden() -> None:
+    assert DETAILS.answer(f"<html><title>Error</title>who is <b>{HEADER}</b>?") == "Error who is *** ?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot read SGVsbG8sIHdvcmxkIG9mIGJlZHM=", "cannot read: Hello, world of beds", "got 'world of beds'",
+        "Hello,  'WORLD' of", "no bed named roses 7",
+    ],
+)  # fmt: skip
+def test_a_text_that_repeats_a_message_is_noticed(text: str) -> None:
+    message = pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"})
+
+    assert repeats(text, [pulled(0, ""), message])
+
+
+@given(st.text("abcdefghij", min_size=11, max_size=40), st.text(), st.text("abcdefghij", max_size=8))
+def test_eleven_characters_of_a_message_in_a_row_are_noticed(data: str, before: str, after: str) -> None:
+    sent = base64.b64encode(f"{after}{data}{before}".encode()).decode()
+
+    assert repeats(before + data[:11] + after, [pulled(1, sent)])
+
+
+@pytest.mark.parametrize("text", ["", "no such bed", "Duplicate 'User-Agent' header found.", "unknown subscription"])
+def test_a_text_of_its_own_repeats_nothing(text: str) -> None:
+    assert not repeats(text, [pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"}), pulled(2, "not base64!")])

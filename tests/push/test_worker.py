@@ -339,8 +339,51 @@ async def test_an_endpoint_that_repeats_what_it_was_sent_does_not_give_it_away()
     assert value not in repr(state)
 
 
-async def test_a_state_fits_into_a_beat_whatever_endpoints_say() -> None:
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(400, "Duplicate 'User-Agent' header found."), "HTTP 400: Duplicate 'User-Agent' header found."),
+        (Answer(500, "<html><title>Oops</title>"), "HTTP 500: Oops"),
+        (Answer(503, ""), "HTTP 503"),
+        (SendFailed("The connection was refused"), "The connection was refused"),
+        (SendFailed("TLS: certificate has expired"), "TLS: certificate has expired"),
+    ],
+)
+async def test_what_was_refused_is_in_the_attempts_and_in_the_log_with_its_reason(
+    answer: Answer | SendFailed, said: str
+) -> None:
+    def answers(_: Sent) -> Answer:
+        if isinstance(answer, SendFailed):
+            raise answer
+        return answer
+
+    with capture_logs() as logs:
+        async with working(MemoryUpstream(1), ScriptedSender(then=answers)) as bench:
+            await until(lambda: bench.naps.taken)
+            state = bench.worker.state()
+
+    assert {each.error for each in state.attempts} == {said}
+    assert [each["reason"] for each in logs if each["event"] == "push.failing"] == [said]
+
+
+async def test_what_an_endpoint_repeats_of_a_message_is_in_no_log() -> None:
+    upstream = MemoryUpstream()
+    upstream.messages[PATH] = [pulled(0, "dGhlIHBpbiBpcyA0NzEx")]
+    refusing = ScriptedSender(then=lambda _: Answer(400, "cannot read: the pin is 4711"))
+    with capture_logs() as logs:
+        async with working(upstream, refusing) as bench:
+            await until(lambda: bench.naps.taken)
+            state = bench.worker.state()
+
+    assert state.attempts[0].error == "HTTP 400: cannot read: the pin is 4711"
+    assert [each["reason"] for each in logs if each["event"] == "push.failing"] == ["HTTP 400"]
+
+
+@pytest.mark.parametrize("answer", [Answer(400, '"' * 2048), Answer(400, "\U0001f33c" * 600), None])
+async def test_a_state_fits_into_a_beat_whatever_endpoints_say(answer: Answer | None) -> None:
     def fails(_: Sent) -> Answer:
+        if answer is not None:
+            return answer
         raise SendFailed("\\" * 5000)
 
     async with working(MemoryUpstream(1), ScriptedSender(then=fails)) as bench:

@@ -9,7 +9,7 @@ import structlog
 from ams.clock import Clock
 from ams.push import flow, refusals, retry
 from ams.push.delivery import Deliveries, seconds
-from ams.push.details import Details
+from ams.push.details import Details, cut, repeats
 from ams.push.report import UNOBSERVED, Observer, Report
 from ams.push.sending import Answer, CircuitOpen, Sender, SendFailed
 from ams.push.state import ACKNOWLEDGE, CONSUME, SEND, Attempt, Failure
@@ -23,7 +23,7 @@ ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its pu
 QUIET_SECONDS = 10.0
 """While something is wrong, a pull that waited so long counts as empty, so that the state does not stay as it was."""
 MAX_ERROR = 200
-"""Characters of an attempt's error: a hundred of them are told in one beat (`ams.http.routes.push_lease`)."""
+"""Bytes of an attempt's error: a hundred of them are told in one beat (`ams.http.routes.push_lease`)."""
 _LEAST_WAIT = 100
 """Milliseconds, for an endpoint whose circuit is open."""
 
@@ -132,11 +132,11 @@ class Cycle:
         except SendFailed as failed:
             error = self._details.detail(str(failed)) or "no answer"
         else:
-            error = "" if answer.status in self._accepted else f"HTTP {answer.status}"
+            error = "" if answer.status in self._accepted else self._refusal(answer)
         took = means.clock.monotonic() - began
         self._first, self._tries = first, attempt
         status = answer.status if answer else 0
-        self._report.attempted(Attempt(now, len(messages), status, took, len(delivery.body), error[:MAX_ERROR]))
+        self._report.attempted(Attempt(now, len(messages), status, took, len(delivery.body), cut(error, MAX_ERROR)))
         if error:
             return await self._not_accepted(messages, answer, error)
         await self._acknowledge(messages, delivery.undecodable)
@@ -163,7 +163,9 @@ class Cycle:
             self._report.stopped(self._failure(ENDED, answer.status))
             return None
         said = self._details.answer(answer.text) or error
-        self._report.failed(self._failure(said, answer.status))
+        # An endpoint may repeat what it was sent, which belongs into no log.
+        reason = f"HTTP {answer.status}" if repeats(said, messages) else error
+        self._report.failed(self._failure(said, answer.status), reason)
         if attempts := self._refusals.refused(messages, answer.status):
             await self._bury(messages[0], Verdict(said, attempts, answer.status))
             return None
@@ -175,6 +177,10 @@ class Cycle:
         self._refusals.buried()
         self._backoff = retry.succeeded(self._policy, self._backoff)
         self._report.buried()
+
+    def _refusal(self, answer: Answer) -> str:
+        said = self._details.answer(answer.text)
+        return f"HTTP {answer.status}: {said}" if said else f"HTTP {answer.status}"
 
     def _left_alone(self, circuit: CircuitOpen) -> int:
         """Wait until the endpoint may be asked; what it last failed with says more than that it is left alone."""

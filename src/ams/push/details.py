@@ -1,14 +1,18 @@
 """Details: what is said of a failure. One line, short, and without the secrets of the target, whoever repeats them."""
 
+import html
 import re
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from ams.messages import decoded_data, parse
 from ams.push.signing import PREFIX
 from ams.push.target import Target
+from ams.push.upstream import Pulled
 from ams.push_config import MATTERMOST
 
-MAX_BYTES = 2048
+MAX_BYTES = 300
 """Of a detail, as UTF-8."""
 HIDDEN = "***"
 _LEAST_PART = 8
@@ -29,8 +33,9 @@ class Details:
         self._is_mattermost = target.config.type == MATTERMOST
 
     def answer(self, text: str) -> str:
-        """Return what an endpoint answered as it may be shown."""
-        return self.detail(_of_mattermost(text) if self._is_mattermost else text)
+        """Return what an endpoint answered as it may be shown; of a page its title and text."""
+        said = _of_mattermost(text) if self._is_mattermost else text
+        return self.detail(_of_page(said) if said.lstrip().startswith("<") else said)
 
     def detail(self, text: str) -> str:
         """Return a text as it may be shown."""
@@ -39,7 +44,60 @@ class Details:
             line = line.replace(secret, HIDDEN)
         for secret in self._secrets:
             line = _without_beginning(line, secret)
-        return line.encode()[:MAX_BYTES].decode("utf-8", "ignore")
+        return cut(line, MAX_BYTES)
+
+
+def cut(text: str, most: int) -> str:
+    """Return the beginning of a text, at most so many bytes of UTF-8."""
+    return text.encode()[:most].decode("utf-8", "ignore")
+
+
+def repeats(text: str, messages: Sequence[Pulled]) -> bool:
+    """Tell whether a text has anything in it of what these messages carry, so that no log may have it.
+
+    That is eleven letters and digits in a row of a message's data, as sent or decoded, or of a value of its attributes;
+    of a shorter one all of it. What stands between letters, as spaces and quotes, counts for nothing.
+    """
+    said = _letters(text)
+    pieces = [said[at : at + _PIECE] for at in range(0, len(said) - _PIECE + 1, _STEP)]
+    return any(
+        value in said if len(value) < _PIECE + _STEP else any(piece in value for piece in pieces)
+        for value in map(_letters, _carried(messages))
+        if value
+    )
+
+
+_PIECE, _STEP = 8, 4
+"""Characters that are looked for, and from one of them to the next: of eleven in a row there are always eight."""
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text)).lower()
+
+
+def _carried(messages: Sequence[Pulled]) -> Iterator[str]:
+    for each in messages:
+        message = parse(each.fragment)
+        yield message.data
+        yield from (message.attributes or {}).values()
+        try:
+            yield decoded_data(message.data).decode(errors="ignore")
+        except ValueError:  # it is no base64
+            continue
+
+
+_UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile(r"<title\b[^>]*>([^<]*)", re.IGNORECASE)
+_TAG = re.compile(r"<[^>]*>?")
+
+
+def _of_page(text: str) -> str:
+    """Return what people see of a page of HTML, or of its beginning; what its title says already is said once."""
+    seen = _UNSEEN.sub("<>", text)
+    found = _TITLE.search(seen)
+    title = found[1].strip() if found else ""
+    rest = [each.strip() for each in _TAG.split(_TITLE.sub("", seen))]
+    return html.unescape(" ".join(each for each in (title, *(each for each in rest if each not in title)) if each))
 
 
 class _MattermostError(msgspec.Struct):

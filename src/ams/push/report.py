@@ -107,10 +107,16 @@ class Report:
         self._observer.late(self._path)
         self.failed(failure)
 
-    def failed(self, failure: Failure) -> None:
-        """Note what is wrong; its detail is not logged, as an endpoint may repeat there what it was sent."""
+    def failed(self, failure: Failure, reason: str = "") -> None:
+        """Note what is wrong; `reason` is what the log says of it when it is not the detail."""
         if self._failure is None:
-            logger.warning("push.failing", subscription=self._path, what=failure.what, status=failure.status)
+            logger.warning(
+                "push.failing",
+                subscription=self._path,
+                what=failure.what,
+                status=failure.status,
+                reason=reason or failure.detail,
+            )
         self._failure = self._last_failure = failure
         self.changed = True
 

@@ -31,7 +31,7 @@ class Attempt(msgspec.Struct, frozen=True):
     bytes: int
     """Size of the body that was sent."""
     error: str = ""
-    """Why it failed, without the answer's body; empty: it succeeded."""
+    """Why it failed, on one short line: `HTTP` with the status and what the endpoint said; empty: it succeeded."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Failure(msgspec.Struct, frozen=True):
     what: str
     """`consume`, `send` or `acknowledge`."""
     detail: str
-    """For people, at most 2 KiB: the endpoint's or the service's own words, or what happened to the connection."""
+    """For people, at most 300 bytes: the endpoint's or the service's own words, or what happened to the connection."""
     status: int = 0
     """Of the endpoint's answer; 0: there was none."""
 

@@ -169,6 +169,7 @@ def test_who_only_consumes_is_not_told_what_the_endpoint_said(house: House) -> N
 
     assert status.push_status == "2024-03-05T10:20:30 - Could not send message, "
     assert status.error == wire.PushError(time="2024-03-05T10:20:30.007Z", what="send", status=503)
+    assert [each.error for each in status.attempts] == ["HTTP 503"]
     assert status.state == "retrying"
 
 

@@ -1,0 +1,217 @@
+"""Receivers that people run: one row for each, and the means to start it with a certificate of the tests' CA.
+
+Each is a small program of its kind in `receivers/`. It shows the text of FOLDER/hash at `/ams_verification_hash`, and
+writes each delivery to a file in FOLDER: path, port of the other side, headers, and after an empty line the body. To
+`/refuse` it answers 400 and `REASON`, to `/close` the end of the connection, where it can, to all else success.
+"""
+
+import contextlib
+import shutil
+import string
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+
+from cluster.ports import free_port, listening
+from cluster.processes import Process
+
+PROGRAMS = Path(__file__).parent / "receivers"
+REASON = "no such bed"
+SECONDS = 20.0
+"""To start, or to have another delivery; far more than either takes."""
+_LOOK = 0.01
+
+
+class Place(NamedTuple):
+    """Where a receiver runs."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    @property
+    def port(self) -> int:
+        return int(self.environment["PORT"])
+
+
+class Delivery(NamedTuple):
+    """One that came."""
+
+    path: str
+    port: str
+    """Of the other side: it tells connections apart."""
+    headers: Sequence[tuple[str, str]]
+    body: str
+
+
+class Running(NamedTuple):
+    """A receiver that runs."""
+
+    place: Place
+
+    def url(self, path: str) -> str:
+        return f"https://127.0.0.1:{self.place.port}{path}"
+
+    def show(self, text: str) -> None:
+        """Have it show this hash."""
+        (self.place.folder / "hash").write_text(text)
+
+    def came(self, path: str) -> list[Delivery]:
+        """Return what came to a path, oldest first."""
+        found = map(_read, sorted(self.place.folder.glob("*.delivery")))
+        return [each for each in found if each.path == path]
+
+    def wait(self, path: str, enough: Callable[[list[Delivery]], bool]) -> list[Delivery]:
+        """Return what came to a path once it is enough."""
+        give_up = time.monotonic() + SECONDS
+        while not enough(came := self.came(path)):
+            assert time.monotonic() < give_up, f"only {came} came"
+            time.sleep(_LOOK)
+        return came
+
+
+class Peer(NamedTuple):
+    """A receiver that people run."""
+
+    name: str
+    command: Callable[[Place], Sequence[str]]
+    needs: str = ""
+    """The program without which it cannot run; empty: what tests have anyhow."""
+    keeps: bool = True
+    """Whether it keeps connections."""
+    closes: bool = True
+    """Whether it closes a connection whose answer says so."""
+    behind: bool = False
+    """Whether it is a proxy before another receiver."""
+    marks: Sequence[pytest.MarkDecorator] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _python(program: str) -> Callable[[Place], Sequence[str]]:
+    return lambda _: [sys.executable, str(PROGRAMS / program)]
+
+
+def _uvicorn(place: Place) -> Sequence[str]:
+    tls = ["--ssl-certfile", place.environment["CERTIFICATE"], "--ssl-keyfile", place.environment["KEY"]]
+    return [sys.executable, "-m", "uvicorn", "on_fastapi:app", "--http", "h11", "--port", str(place.port), *tls]
+
+
+def _hypercorn(place: Place) -> Sequence[str]:
+    tls = ["--certfile", place.environment["CERTIFICATE"], "--keyfile", place.environment["KEY"]]
+    return [sys.executable, "-m", "hypercorn", "--bind", f"127.0.0.1:{place.port}", *tls, "on_fastapi:app"]
+
+
+def _gunicorn(place: Place) -> Sequence[str]:
+    tls = ["--certfile", place.environment["CERTIFICATE"], "--keyfile", place.environment["KEY"]]
+    return [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{place.port}", *tls, "on_flask:app"]
+
+
+def _node(_: Place) -> Sequence[str]:
+    return ["node", str(PROGRAMS / "on_node.js")]
+
+
+def _go(place: Place) -> Sequence[str]:
+    program = str(place.folder / "receiver")
+    subprocess.run(["go", "build", "-o", program, str(PROGRAMS / "on_net_http.go")], check=True)
+    return [program]
+
+
+def _java(place: Place) -> Sequence[str]:
+    certificate, key = (Path(place.environment[each]).read_bytes() for each in ("CERTIFICATE", "KEY"))
+    chain = x509.load_pem_x509_certificates(certificate)
+    packed = pkcs12.serialize_key_and_certificates(
+        b"receiver",
+        load_pem_private_key(key, None),
+        chain[0],
+        chain[1:],
+        BestAvailableEncryption(b"receiver"),  # type: ignore[arg-type]
+    )
+    Path(place.environment["PKCS12"]).write_bytes(packed)
+    subprocess.run(["javac", "-d", str(place.folder), str(PROGRAMS / "OnJdk.java")], check=True)
+    return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", str(place.folder), "OnJdk"]
+
+
+def _configured(place: Place, name: str) -> str:
+    written = place.folder / name
+    written.write_text(string.Template((PROGRAMS / name).read_text()).substitute(place.environment))
+    return str(written)
+
+
+def _nginx(place: Place) -> Sequence[str]:
+    return [_found("nginx"), "-e", "stderr", "-p", str(place.folder), "-c", _configured(place, "nginx.conf")]
+
+
+def _haproxy(place: Place) -> Sequence[str]:
+    pair = (Path(place.environment[each]).read_text() for each in ("CERTIFICATE", "KEY"))
+    Path(place.environment["COMBINED"]).write_text("".join(pair))
+    return [_found("haproxy"), "-db", "-f", _configured(place, "haproxy.cfg")]
+
+
+PEERS = [
+    Peer("aiohttp", _python("on_aiohttp.py")),
+    Peer("flask", _python("on_flask.py"), keeps=False),
+    Peer("gunicorn", _gunicorn, keeps=False),
+    Peer("fastapi-uvicorn", _uvicorn),
+    Peer("fastapi-hypercorn", _hypercorn),
+    Peer("tornado", _python("on_tornado.py")),
+    Peer("twisted", _python("on_twisted.py")),
+    Peer("node", _node, needs="node", marks=[pytest.mark.node]),
+    Peer("go", _go, needs="go", marks=[pytest.mark.go]),
+    Peer("jdk", _java, needs="javac", marks=[pytest.mark.jdk]),
+    Peer("nginx", _nginx, needs="nginx", behind=True, marks=[pytest.mark.nginx]),
+    Peer("haproxy", _haproxy, needs="haproxy", behind=True, closes=False, marks=[pytest.mark.haproxy]),
+]
+
+
+def is_here(peer: Peer) -> bool:
+    """Tell whether this machine has what a peer needs."""
+    return not peer.needs or bool(_found(peer.needs))
+
+
+def _found(program: str) -> str:
+    """Return a program's path, empty without it; Debian keeps proxies where not every user's PATH leads."""
+    return shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin") or ""
+
+
+@contextlib.contextmanager
+def running(peer: Peer, folder: Path, certificate: str, key: str, port: int | None = None) -> Iterator[Running]:
+    """Run a receiver while the block runs, with an empty folder of its own, on a free port unless one is given."""
+    with contextlib.ExitStack() as stack:
+        place = _place(folder, certificate, key, port or free_port())
+        if peer.behind:
+            behind = Place(folder, {"PORT": place.environment["BEHIND"], "FOLDER": str(folder)})
+            stack.enter_context(_started("behind", _python("on_aiohttp.py")(behind), behind))
+        stack.enter_context(_started(peer.name, peer.command(place), place))
+        yield Running(place)
+
+
+def _place(folder: Path, certificate: str, key: str, port: int) -> Place:
+    given = {"FOLDER": str(folder), "CERTIFICATE": certificate, "KEY": key, "PORT": str(port)}
+    given |= {"BEHIND": str(free_port()), "PKCS12": str(folder / "pair.p12"), "COMBINED": str(folder / "pair.pem")}
+    return Place(folder, given)
+
+
+@contextlib.contextmanager
+def _started(name: str, command: Sequence[str], place: Place) -> Iterator[None]:
+    environment = {**place.environment, "PYTHONPATH": str(PROGRAMS), "PYTHONWARNINGS": "default"}
+    process = Process(name, command, place.folder / f"{name}.log", environment=environment)
+    process.start()
+    try:
+        process.wait_until(lambda: listening(place.port), SECONDS)
+        yield
+    finally:
+        process.kill()
+
+
+def _read(file: Path) -> Delivery:
+    head, _, body = file.read_text().partition("\n\n")
+    path, port, *lines = head.split("\n")
+    return Delivery(path, port, [(name, value) for name, _, value in (line.partition(": ") for line in lines)], body)

@@ -1,0 +1,202 @@
+"""Deliveries and the ownership check of a running service, over TLS, against receivers that people run."""
+
+import asyncio
+import base64
+import json
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import ams
+from ams.http.tls import self_signed
+from tests.peers.receivers_table import PEERS, REASON, SECONDS, Delivery, Peer, Running, is_here, running
+from tests.support.pushed import Api
+from tests.support.service import LiveService, live_service
+
+pytestmark = pytest.mark.acceptance
+
+SELDOM = {"type": "linear", "period": 600_000}
+"""A policy by which nothing is tried again during a test."""
+
+
+class Pair(NamedTuple):
+    """What receivers serve with, and the CA that signed it."""
+
+    ca: str
+    chain: str
+    key: str
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return Pair(*self_signed(str(tmp_path_factory.mktemp("pair"))))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, pair: Pair) -> Iterator[LiveService]:
+    environment = {"AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PUSH_CA_FILE": pair.ca, "AMS_LOG_FORMAT": "json"}
+    with live_service(tmp_path_factory.mktemp("service") / "data", environment=environment) as service:
+        yield service
+
+
+@pytest.fixture
+async def api(service: LiveService) -> AsyncIterator[Api]:
+    async with Api(service.base_url, service.token, f"P{uuid.uuid4().hex[:8]}") as api:
+        await api.must("", {})
+        yield api
+
+
+@pytest.mark.parametrize("peer", [pytest.param(each, marks=each.marks, id=each.name) for each in PEERS])
+async def test_a_receiver_that_people_run_gets_what_was_published(
+    peer: Peer, service: LiveService, api: Api, pair: Pair, tmp_path: Path
+) -> None:
+    if not is_here(peer):
+        pytest.skip(f"{peer.needs} is not found: the receiver {peer.name} did not run")
+    with running(peer, tmp_path, pair.chain, pair.key) as receiver:
+        await it_has_to_show_the_right_hash(api, receiver)
+        await single_messages_come_in_order(api, receiver, peer)
+        await lists_come_also_where_each_connection_is_closed(api, receiver, peer)
+        await what_it_refuses_is_shown_with_its_reason(api, receiver, service)
+
+
+async def test_why_there_was_no_answer_is_in_the_attempts_and_in_the_log(
+    service: LiveService, api: Api, pair: Pair, tmp_path: Path
+) -> None:
+    peer = next(each for each in PEERS if each.name == "tornado")
+    for each in ("first", "then"):
+        (tmp_path / each).mkdir()
+    with running(peer, tmp_path / "first", pair.chain, pair.key) as receiver:
+        for name in ("gone", "untrusted"):
+            await delivered(api, receiver, name, f"/{name}", retryPolicy=SELDOM)
+        port = receiver.place.port
+
+    await published(api, "gone", "anything")
+    await failed(api, service, "gone", "The connection was refused")
+    _, chain, key = self_signed(str(tmp_path))
+    with running(peer, tmp_path / "then", chain, key, port):
+        await published(api, "untrusted", "anything")
+        await failed(api, service, "untrusted", "TLS: unable to get local issuer certificate")
+
+
+async def failed(api: Api, service: LiveService, name: str, reason: str) -> None:
+    """Check that a delivery failed without an answer, and that this reason is told wherever people look."""
+    attempt = await attempted(api, name)
+    assert "status" not in attempt
+    assert attempt["error"] == reason
+    assert (await api.status(name)).endswith(f" - Could not send message, {reason}")
+    assert line_of(service, api, name)["reason"] == reason
+
+
+async def it_has_to_show_the_right_hash(api: Api, receiver: Running) -> None:
+    await subscribed(api, receiver, "wrong", "/ok")
+    receiver.show("another")
+
+    answer = await api.ask("/subscriptions/wrong:verifyPushEndpoint", None)
+
+    assert answer.status_code == 401
+    assert answer.json()["error"]["message"] == "Endpoint verification failed.Wrong verification hash"
+
+
+async def single_messages_come_in_order(api: Api, receiver: Running, peer: Peer) -> None:
+    await delivered(api, receiver, "single", "/ok", maxMessages=1, authorizationHeader={"type": "autogen"})
+    for text in ("1", "2", "3"):
+        await published(api, "single", text)
+        came = receiver.wait("/ok", lambda came, text=text: len(came) == int(text))
+
+    assert [json.loads(each.body)["message"]["data"] for each in came] == [encoded(each) for each in ("1", "2", "3")]
+    for each in came:
+        has_the_headers_of_a_delivery(each)
+    assert len({each.port for each in came}) == (1 if peer.keeps else 3)
+
+
+async def lists_come_also_where_each_connection_is_closed(api: Api, receiver: Running, peer: Peer) -> None:
+    await delivered(api, receiver, "lists", "/close", maxMessages=10)
+    for number in (1, 2):
+        texts = [f"{number}-{each}-\u00e4\n" * 500 for each in range(5)]
+        await published(api, "lists", *texts)
+        came = receiver.wait("/close", lambda came, most=5 * number: len(items(came)) == most)
+
+        assert [each["message"]["data"] for each in items(came)[-5:]] == [encoded(each) for each in texts]
+    for each in came:
+        has_the_headers_of_a_delivery(each)
+    if peer.closes:
+        assert len({each.port for each in came}) == len(came)
+
+
+async def what_it_refuses_is_shown_with_its_reason(api: Api, receiver: Running, service: LiveService) -> None:
+    await delivered(api, receiver, "refused", "/refuse", retryPolicy=SELDOM)
+    await published(api, "refused", "anything")
+    receiver.wait("/refuse", bool)
+
+    attempt = await attempted(api, "refused")
+
+    assert attempt["status"] == 400
+    assert attempt["error"].startswith("HTTP 400: ")
+    assert is_short_and_clean(attempt["error"])
+    status = await api.status("refused")
+    assert "Could not send message, " in status
+    assert is_short_and_clean(status.partition("message, ")[2])
+    assert line_of(service, api, "refused")["reason"] == attempt["error"]
+
+
+def line_of(service: LiveService, api: Api, name: str) -> Mapping[str, str]:
+    """Return the line of the service's log that says that the delivery of a subscription fails."""
+    lines = (service.data.parent / f"{service.data.name}.stderr").read_text().splitlines()
+    failing = [each for each in map(json.loads, lines) if each["event"] == "push.failing"]
+    [line] = [each for each in failing if each["subscription"] == f"/{api.project}/subscriptions/{name}"]
+    return line
+
+
+async def attempted(api: Api, name: str) -> Mapping[str, object]:
+    """Return the only attempt of a subscription's delivery, once it is told."""
+    async with asyncio.timeout(SECONDS):
+        while not (told := await api.must(f"/subscriptions/{name}:pushStatus", None, method="GET"))["attempts"]:
+            await asyncio.sleep(0.05)
+    [attempt] = told["attempts"]
+    return attempt
+
+
+def is_short_and_clean(reason: str) -> bool:
+    return REASON in reason and len(reason) <= 200 and reason.isprintable() and "<" not in reason
+
+
+def has_the_headers_of_a_delivery(delivery: Delivery) -> None:
+    names = Counter(name.lower() for name, _ in delivery.headers)
+    assert set(names.values()) == {1}, names
+    values = {name.lower(): value for name, value in delivery.headers}
+    assert values["user-agent"] == f"ams/{ams.__version__}"
+    assert values["content-type"] == "application/json"
+    assert values["content-length"] == str(len(delivery.body.encode()))
+    assert {"webhook-id", "webhook-timestamp", "ams-delivery-attempt"} <= values.keys()
+
+
+def items(came: list[Delivery]) -> list[Mapping[str, Mapping[str, str]]]:
+    """Return what lists held, one after the other."""
+    return [item for each in came for item in json.loads(each.body)["messages"]]
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+async def published(api: Api, topic: str, *texts: str) -> None:
+    await api.must(f"/topics/{topic}:publish", {"messages": [{"data": encoded(each)} for each in texts]})
+
+
+async def subscribed(api: Api, receiver: Running, name: str, path: str, **config: object) -> str:
+    """Make a topic and a push subscription to it of that name; return the hash to show."""
+    await api.must(f"/topics/{name}", None, method="PUT")
+    push = {"type": "http_endpoint", "pushEndpoint": receiver.url(path)} | config
+    body = {"topic": f"{api.project}/topics/{name}", "pushConfig": push}
+    made = await api.must(f"/subscriptions/{name}", body, method="PUT")
+    return str(made["pushConfig"]["verificationHash"])
+
+
+async def delivered(api: Api, receiver: Running, name: str, path: str, **config: object) -> None:
+    """Make a push subscription and have its endpoint verified."""
+    receiver.show(await subscribed(api, receiver, name, path, **config))
+    await api.must(f"/subscriptions/{name}:verifyPushEndpoint", None)

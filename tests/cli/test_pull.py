@@ -1,4 +1,5 @@
 import json
+import uuid
 
 import pytest
 
@@ -66,3 +67,27 @@ def test_an_ack_that_makes_no_sense_is_refused(ams: Ams, sub: str) -> None:
     ran = ams("ack", sub, "projects/other/subscriptions/reader:0")
 
     assert (ran.returncode, ran.stderr) == (1, "ams: Invalid ack id\n")
+
+
+@pytest.mark.parametrize("command", [("pull",), ("ack", "0")])
+def test_of_a_push_subscription_it_is_said_that_it_is_one(ams: Ams, sub: str, command: tuple[str, ...]) -> None:
+    """The service answers an administrator of the project that it is forbidden, as the contract says (10.3)."""
+    ams("subs", "push-config", sub, "--url", "https://a.example")
+    made = ams("members", "create", f"padm-{uuid.uuid4().hex}", "--role", "project_admin", "-o", "json")
+
+    ran = ams(command[0], sub, *command[1:], AMS_TOKEN=json.loads(made.stdout)["token"])
+
+    said = "Access to this resource is forbidden: reader is a push subscription, whose messages go to its endpoint"
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert ran.stderr.startswith(f"ams: {said} (ams subs push-status reader)")
+
+
+@pytest.mark.parametrize("command", [("pull",), ("ack", "0")])
+def test_who_may_not_pull_for_another_reason_is_told_what_the_service_said(
+    ams: Ams, sub: str, command: tuple[str, ...]
+) -> None:
+    made = ams("members", "create", f"con-{uuid.uuid4().hex}", "--role", "consumer", "-o", "json")
+
+    ran = ams(command[0], sub, *command[1:], AMS_TOKEN=json.loads(made.stdout)["token"])
+
+    assert ran.stderr == "ams: Access to this resource is forbidden\n"

@@ -1,6 +1,7 @@
 """`ams pull` and `ams ack`: messages of a subscription, and how messages look to people."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from ams.cli.arguments import SubscriptionName
 from ams.cli.command import Session, with_session
 from ams.cli.output import columns, note
 from ams.client import wire
+from ams.client.errors import ClientError, NotAllowed
 
 
 @with_session
@@ -20,7 +22,8 @@ def pull(
     wait: Annotated[bool, typer.Option(help="Wait a few seconds for a first message.")] = True,
 ) -> None:
     """Get the next messages; without --ack they are delivered again."""
-    answer = session.call(wire.pull(session.project, subscription, max_messages=max_messages, wait=wait))
+    with _saying_of_push(session, subscription):
+        answer = session.call(wire.pull(session.project, subscription, max_messages=max_messages, wait=wait))
     received = answer.received_messages
     if received or session.for_programs:
         session.show(
@@ -40,8 +43,34 @@ def ack(
 ) -> None:
     """Acknowledge a pulled message and all before it."""
     whole = wire.ack_id(session.project, subscription, int(ack_id)) if ack_id.isdecimal() else ack_id
-    session.call(wire.acknowledge(session.project, subscription, [whole]))
+    with _saying_of_push(session, subscription):
+        session.call(wire.acknowledge(session.project, subscription, [whole]))
     session.done(f"acknowledged up to {whole.rpartition(':')[2]}")
+
+
+@contextmanager
+def _saying_of_push(session: Session, subscription: str) -> Iterator[None]:
+    """Say of a subscription that may not be pulled from when that is because it is delivered by push.
+
+    The service answers what the contract has for it (10.3), which is the same for any that is not allowed.
+    """
+    try:
+        yield
+    except NotAllowed as error:
+        if not _is_pushed(session, subscription):
+            raise
+        said = (
+            f"{error.message}: {subscription} is a push subscription, whose messages go to its endpoint"
+            f" (ams subs push-status {subscription}); to pull from it: ams subs push-config {subscription} --none"
+        )
+        raise NotAllowed(said, error.code, error.status) from error
+
+
+def _is_pushed(session: Session, subscription: str) -> bool:
+    try:
+        return bool(session.call(wire.get_subscription(session.project, subscription)).push_config.get("type"))
+    except ClientError:  # who may not look is told what the service said
+        return False
 
 
 def row(message: wire.Message) -> Sequence[str]:

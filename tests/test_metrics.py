@@ -26,9 +26,15 @@ SHOWN = "2023-11-14T22:13:20Z"
         (Rate(5, NOW, NOW), Point(SHOWN, 5_000.0)),
         (Rate(5, NOW, Milliseconds(NOW + 60_000)), Point(SHOWN, 5_000.0)),
         (Rate(0, NOW, Milliseconds(NOW - 500)), Point(SHOWN, 0.0)),
+        (Rate(1, NOW, Milliseconds(NOW - 3_000)), Point(SHOWN, 0.333333)),
+        (Rate(1, NOW, Milliseconds(NOW - 3_000_000_000)), Point(SHOWN, 3.33333e-07)),
+        (Rate(2_000, NOW, Milliseconds(NOW - 3_000)), Point(SHOWN, 666.667)),
     ],
-    ids=["never", "the first", "two seconds", "at once", "the clock was set back", "nothing"],
-)
+    ids=[
+        "never", "the first", "two seconds", "at once", "the clock was set back", "nothing", "a third",
+        "next to nothing", "many",
+    ],
+)  # fmt: skip
 def test_o5_a_rate_is_messages_by_the_seconds_between(made_of: Rate, shown: Point) -> None:
     assert rate(made_of) == shown
 

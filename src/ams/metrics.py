@@ -23,6 +23,8 @@ from ams.registry.tallies import Rate
 COUNTER, RATE, PERCENTAGE = "counter", "rate", "percentage"
 NEVER = "0001-01-01T00:00:00Z"
 """Timestamp of a rate when nothing was ever published or pulled (contract 14.2)."""
+DIGITS = 6
+"""Of a rate, from its first one: a third of a message a second is 0.333333."""
 LEAST_INTERVAL = 0.001
 """Seconds; publish times are whole milliseconds, and a clock that stepped back must not make a rate negative (O5)."""
 
@@ -159,7 +161,8 @@ def rate(made_of: Rate) -> Point:
     """Return messages of the last request by the seconds since the one before; by 1 for the first (contract 14.2)."""
     if made_of.last is None:
         return Point(NEVER, 0.0)
-    return Point(resource_date(made_of.last), made_of.messages / _seconds(made_of.last, made_of.before))
+    exact = made_of.messages / _seconds(made_of.last, made_of.before)
+    return Point(resource_date(made_of.last), float(f"{exact:.{DIGITS}g}"))
 
 
 def _seconds(last: Milliseconds, before: Milliseconds | None) -> float:

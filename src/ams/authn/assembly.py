@@ -39,7 +39,7 @@ from ams.clock import Clock
 from ams.database.database import sqlite_url
 from ams.errors import AmsError, BadSettings
 from ams.http.asgi import Application
-from ams.http.tls import Certificate, self_signed
+from ams.http.tls import Certificate
 from ams.outgoing.guard import Guard, networks
 
 SHARE = 0.9
@@ -161,10 +161,9 @@ def _asked_of(records: AuditRecords) -> Callable[[Asked], Awaitable[object]]:
 def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
     most = min(bearable(settings), MOST_HANDSHAKES)
     context = AskingContext.make(proxied=settings.proxy_protocol, max_handshakes=most)
-    chain, key = settings.cert, settings.key
     if settings.tls_self_signed:
-        _, chain, key = self_signed(folder.tls)
-    return Certificate.load(chain, key, context), context
+        return Certificate.local(folder.tls, context), context
+    return Certificate.load(settings.cert, settings.key, context), context
 
 
 async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> Store:

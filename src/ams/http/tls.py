@@ -5,11 +5,13 @@ import ipaddress
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
+from ams.clock import Clock, SystemClock
 from ams.errors import BadSettings
 from ams.files import Disk, write_whole
 
@@ -20,6 +22,8 @@ logger = structlog.get_logger("ams.tls")
 
 _YEARS = 5
 
+Stamp = tuple[tuple[int, int, int], ...]
+
 
 @dataclass(slots=True)
 class Certificate:
@@ -28,7 +32,9 @@ class Certificate:
     chain: str
     key: str
     context: ssl.SSLContext
-    stamp: tuple[float, float]
+    stamp: Stamp
+    renew: Callable[[], object] | None = None
+    """Makes the files again when they are about to expire."""
 
     @classmethod
     def load(cls, chain: str, key: str, context: ssl.SSLContext | None = None) -> "Certificate":
@@ -42,14 +48,26 @@ class Certificate:
         # two tickets that a server gives unless told otherwise were a tenth of all work for such a call.
         context.num_tickets = 0
         try:
+            stamp = _stamp(chain, key)  # before they are read: what is written meanwhile is read the next time
             context.load_cert_chain(chain, key)
-            return cls(chain, key, context, _stamp(chain, key))
+            return cls(chain, key, context, stamp)
         except (OSError, ssl.SSLError) as error:
             raise BadSettings(f"certificate {chain} with key {key}: {error}") from error
+
+    @classmethod
+    def local(cls, folder: str, context: ssl.SSLContext | None = None, clock: Clock | None = None) -> "Certificate":
+        """Serve with what `self_signed` makes in `folder`, which is made again before it expires."""
+        clock = clock or SystemClock()
+        _, chain, key = self_signed(folder, clock)
+        certificate = cls.load(chain, key, context)
+        certificate.renew = lambda: self_signed(folder, clock)
+        return certificate
 
     def reload(self, *, always: bool = False) -> None:
         """Read the files again if they changed; new connections get them, a bad pair is logged and not taken."""
         try:
+            if self.renew is not None:
+                self.renew()
             stamp = _stamp(self.chain, self.key)
             if stamp == self.stamp and not always:
                 return
@@ -63,23 +81,25 @@ class Certificate:
             logger.info("certificate.loaded", chain=self.chain)
 
 
-def _stamp(chain: str, key: str) -> tuple[float, float]:
-    return os.stat(chain).st_mtime, os.stat(key).st_mtime
+def _stamp(chain: str, key: str) -> Stamp:
+    """Return what changes with the files: also with one that was renamed over another of the same time."""
+    return tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in map(os.stat, (chain, key)))
 
 
-def self_signed(folder: str) -> tuple[str, str, str]:
+def self_signed(folder: str, clock: Clock | None = None) -> tuple[str, str, str]:
     """Return paths of CA, certificate chain and key in `folder`, making what is missing or about to expire.
 
     ECDSA P-256, as a handshake with it costs a fraction of RSA's. The certificate names localhost, both loopback
     addresses and this host.
     """
     ca, chain, key = (os.path.join(folder, name) for name in ("ca.pem", "server.pem", "server.key"))
-    if not _is_good(ca, chain, key):
-        _make(ca, chain, key)
+    now = datetime.datetime.fromtimestamp((clock or SystemClock()).wall() / 1000, datetime.UTC)
+    if not _is_good(ca, chain, key, now):
+        _make(ca, chain, key, now)
     return ca, chain, key
 
 
-def _is_good(ca: str, chain: str, key: str) -> bool:
+def _is_good(ca: str, chain: str, key: str, now: datetime.datetime) -> bool:
     """Whether all three are there, belong together, and are not about to expire; a crash may have torn them."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
@@ -92,10 +112,10 @@ def _is_good(ca: str, chain: str, key: str) -> bool:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain, key)
     except (OSError, ValueError, TypeError, InvalidSignature):  # an ssl.SSLError is an OSError
         return False
-    return certificate.not_valid_after_utc > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=30)
+    return certificate.not_valid_after_utc > now + datetime.timedelta(days=30)
 
 
-def _make(ca: str, chain: str, key: str) -> None:
+def _make(ca: str, chain: str, key: str, now: datetime.datetime) -> None:
     # Loading these takes a tenth of a second, needed once in years.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -105,7 +125,6 @@ def _make(ca: str, chain: str, key: str) -> None:
     def name(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
-    now = datetime.datetime.now(datetime.UTC)
     ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = name("AMS local CA")
 

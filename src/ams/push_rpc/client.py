@@ -11,6 +11,7 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2
 
+from ams.errors import BadSettings
 from ams.push.target import Target
 from ams.push_rpc import push_service_pb2 as pb
 from ams.push_rpc import wire
@@ -141,8 +142,8 @@ class GrpcPushServer:
             outcome = Outcome(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {self._seconds:g} seconds")
         except OSError as error:
             outcome = Outcome(grpc.StatusCode.UNAVAILABLE, str(error) or type(error).__name__)
-        if outcome.is_away and not self._place.verify:
-            await self._forget()  # it may be another certificate by now
+        if outcome.is_away and self._has_changed():
+            await self.close()
         return outcome
 
     async def _connected(self) -> grpc.aio.Channel:
@@ -151,6 +152,13 @@ class GrpcPushServer:
                 self._channel = await connect(self._place, self._trust)
             return self._channel
 
-    async def _forget(self) -> None:
-        if self._place.tls:
-            await self.close()
+    def _has_changed(self) -> bool:
+        """Whether a new connection may do better: our files were renewed, or the server's certificate, unverified."""
+        if not self._place.tls:
+            return False
+        before = self._trust
+        try:
+            self._trust = trust(self._place)
+        except BadSettings as error:  # they are being written, perhaps; the next call looks again
+            logger.warning("push_server.certificates_unusable", reason=str(error))
+        return self._trust != before or not self._place.verify

@@ -3,8 +3,10 @@
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
+import structlog
 
 from ams.errors import BadSettings, Unusable
 from ams.push_rpc.channel import authorities
@@ -14,6 +16,8 @@ from ams.push_server.gate import Gate
 from ams.push_server.health import Health
 from ams.push_server.service import Following, PushService
 from ams.push_server.settings import PushSettings
+
+logger = structlog.get_logger("ams.push_server")
 
 STOP_SECONDS = 1.0
 """For calls under way, at a stop."""
@@ -43,12 +47,47 @@ async def listening(settings: PushSettings, following: Following, condition: Con
 
 
 def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
-    """Return what TLS goes by: 1.2 at least, as the library has it, and a certificate of every client."""
+    """Return what TLS goes by: 1.2 at least, as the library has it, and a certificate of every client.
+
+    The files are read again for each connection, so that renewed ones need no restart.
+    """
     if not settings.tls_enabled:
         return None
-    chain, key = _read("cert", settings.cert), _read("key", settings.key)
-    roots = authorities(settings.certificate_authorities_dir)
-    return grpc.ssl_server_credentials([(key, chain)], root_certificates=roots, require_client_auth=True)
+    files = _Files(settings)
+    fetch: Any = files.changed  # it may return None; its types do not say so
+    return grpc.dynamic_ssl_server_credentials(files.known, fetch, require_client_authentication=True)
+
+
+class _Files:
+    """The certificates as their files hold them."""
+
+    def __init__(self, settings: PushSettings) -> None:
+        self._settings = settings
+        self._content = self._read()
+
+    @property
+    def known(self) -> grpc.ServerCertificateConfiguration:
+        """What was read last."""
+        chain, key, roots = self._content
+        return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
+
+    def changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return what is new; None to go on with what there is, also where a file cannot be used."""
+        try:
+            content = self._read()
+        except BadSettings as error:
+            logger.error("certificate.unusable", reason=str(error))
+            return None
+        if content == self._content:
+            return None
+        self._content = content
+        logger.info("certificate.loaded", chain=self._settings.cert)
+        return self.known
+
+    def _read(self) -> tuple[bytes, bytes, bytes]:
+        settings = self._settings
+        chain, key = _read("cert", settings.cert), _read("key", settings.key)
+        return chain, key, authorities(settings.certificate_authorities_dir)
 
 
 def _read(setting: str, path: str) -> bytes:

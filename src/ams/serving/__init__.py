@@ -107,8 +107,7 @@ async def _served(settings: Settings, made: Service, sock: socket.socket) -> Asy
 
 def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
     if settings.tls_self_signed:
-        _, chain, key = tls.self_signed(made.folder.path)
-        return tls.Certificate.load(chain, key)
+        return tls.Certificate.local(made.folder.path)
     return tls.Certificate.load(settings.cert, settings.key) if settings.cert else None
 
 

@@ -85,6 +85,8 @@ class CheckFigures:
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
+    since: int
+    """Before that it is not good either: the machine's time may be put back."""
     until: int
     state: tuple[int, int]
 
@@ -169,14 +171,16 @@ class CertificateChecks:
         until = await self._looked_at(presented, trust, address)
         now = self._clock.wall()
         # A folder that changed meanwhile counts as changed since.
-        self._passed[key] = _Passed(min(now + REMEMBER, until), (trust.generation, self._fetched.changes))
+        self._passed[key] = _Passed(now, min(now + REMEMBER, until), (trust.generation, self._fetched.changes))
         self._passed.move_to_end(key)
         if len(self._passed) > REMEMBERED:
             self._passed.popitem(last=False)
 
     def _is_remembered(self, key: bytes) -> bool:
         passed = self._passed.get(key)
-        return passed is not None and self._clock.wall() < passed.until and passed.state == self._state()
+        if passed is None or passed.state != self._state():
+            return False
+        return passed.since <= self._clock.wall() < passed.until
 
     def _state(self) -> tuple[int, int]:
         """Return what changes when a certificate may be judged in another way."""

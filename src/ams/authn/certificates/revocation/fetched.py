@@ -56,8 +56,11 @@ class Found:
     """The newest list that its CA has signed."""
     doubt: Doubt | None
     """Why there was none the last time."""
+    noted_at: int
+    """Since when this is known; milliseconds since the epoch, as all moments here. The machine's time may be put back
+    before it: then it says nothing, or a fetch that failed once would not be tried again for as long."""
     again_at: int
-    """When a login has it fetched again; milliseconds since the epoch, as the next two."""
+    """When a login has it fetched again."""
     refresh_at: int
     used_at: int
 
@@ -80,7 +83,7 @@ class FetchedLists:
         key = (url, issuer.certificate.fingerprint(hashes.SHA256()))
         found = self._known.get(key)
         now = self._clock.wall()
-        if found is None or now >= found.again_at:
+        if found is None or not found.noted_at <= now < found.again_at:
             return await self._fetch(key, issuer)
         self._known[key] = replace(found, used_at=now)
         self._known.move_to_end(key)
@@ -92,7 +95,7 @@ class FetchedLists:
         for key, found in list(self._known.items()):
             if now - found.used_at > UNUSED:
                 await self._forget(key)
-            elif now >= found.refresh_at:
+            elif not found.noted_at <= now < found.refresh_at:
                 await self._fetch(key, found.issuer)
 
     def lists(self) -> Iterator[RevocationList]:
@@ -146,7 +149,7 @@ class FetchedLists:
             if doubt is None:
                 refresh_at = _refresh_at(now, again_at)
         used_at = before.used_at if before and now < before.again_at else now
-        found = self._known[key] = Found(key[0], issuer, kept, doubt, again_at, refresh_at, used_at)
+        found = self._known[key] = Found(key[0], issuer, kept, doubt, now, again_at, refresh_at, used_at)
         self._make_room(key)
         return found
 

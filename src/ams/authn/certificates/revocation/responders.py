@@ -43,8 +43,9 @@ class Answer:
 
     status: str
     """`good`, `revoked` or `unknown`."""
+    since: int
+    """When it was said; milliseconds since the epoch, as the next. The machine's time may be put back before it."""
     until: int
-    """Milliseconds since the epoch."""
 
 
 class _NotBelieved(Exception):
@@ -76,7 +77,7 @@ class Responders:
         """Return what one of the certificate's responders says; raise `Doubt` when none says anything to believe."""
         key = (issuer.certificate.fingerprint(hashes.SHA256()), certificate.serial)
         answer = self._answers.get(key)
-        if answer is not None and self._clock.wall() < answer.until:
+        if answer is not None and answer.since <= self._clock.wall() < answer.until:
             return answer
         answer = self._answers[key] = await self._going_on.result(key, lambda: self._asked(certificate, issuer))
         if len(self._answers) > REMEMBERED:
@@ -120,7 +121,7 @@ def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> Answ
     _check_signed(response, issuer, now)
     for each in response.responses:
         if _is_about(each, asked):
-            return Answer(_STATUSES[each.certificate_status], _until(each, now))
+            return Answer(_STATUSES[each.certificate_status], now, _until(each, now))
     raise _NotBelieved("it is about another certificate")
 
 

@@ -9,6 +9,7 @@ that says when: records are read long after they were sent, so that today's date
 import base64
 import binascii
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.message import Message
@@ -47,9 +48,9 @@ class Trust:
     ca: str = ""
     """A PEM file, or a folder of them, of the authorities whose certificates are believed."""
     key: str = ""
-    """A PEM file with the private key, without a password, that texts are encrypted for."""
+    """A PEM file with the private key, without a password, that texts are encrypted for; read once in a run."""
     certificate: str = ""
-    """A PEM file with the certificate of that key."""
+    """A PEM file with the certificate of that key; read once in a run."""
 
     def check(self) -> None:
         """Read all files once; raises `WrongOption` for one that is missing or holds something else."""
@@ -167,9 +168,20 @@ def _is_authority(_policy: Policy, _certificate: x509.Certificate, constraints: 
         raise ValueError("not an authority")
 
 
-@lru_cache
 def authorities(path: str) -> list[x509.Certificate]:
-    """Return the certificates of a PEM file or of all PEM files of a folder; raises `ValueError` if there are none."""
+    """Return the certificates of a PEM file or of all PEM files of a folder; raises `ValueError` if there are none.
+
+    They are read again after a minute: authorities come and go while a job runs.
+    """
+    return _authorities(path, _minute())
+
+
+def _minute() -> int:
+    return int(time.monotonic()) // 60
+
+
+@lru_cache(maxsize=4)
+def _authorities(path: str, _minute: int) -> list[x509.Certificate]:
     files = sorted(each for each in Path(path).iterdir() if each.is_file()) if Path(path).is_dir() else [Path(path)]
     texts = [text for each in files if b"-----BEGIN CERTIFICATE-----" in (text := each.read_bytes())]
     if not texts:

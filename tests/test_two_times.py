@@ -1,0 +1,306 @@
+"""What is made once and used long: each thing that keeps a moment or a file's content, used at two times.
+
+A test here moves a clock or replaces a file between two uses of one object, and expects of the second use what a new
+object would say then.
+"""
+
+import asyncio
+import datetime
+import os
+import shutil
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from ams.authn.certificates.checks import CertificateChecks, CheckOptions
+from ams.authn.http.tls import AskingContext
+from ams.authn.services import service_trust
+from ams.authn.values import Presented
+from ams.client.endpoint import trust as client_trust
+from ams.clock import ManualClock
+from ams.cursors.postgresql.time import DatabaseTime
+from ams.errors import CertificateRefused, Unavailable
+from ams.http.tls import Certificate, self_signed
+from ams.log.kafka.options import _trusting
+from ams.outgoing.guard import Guard, networks
+from ams.outgoing.guard import trust as outgoing_trust
+from ams.pipeline.jobs.accounting import envelope
+from ams.provisioning.feed import _trust as feed_trust
+from ams.push_rpc.channel import Place
+from ams.push_rpc.client import AWAY, GrpcPushServer
+from ams.push_server.condition import OK, Condition
+from ams.push_server.listening import listening
+from ams.push_server.settings import PushSettings
+from ams.usage import Usage
+from tests.push_rpc.test_client import secure
+from tests.push_server.keepers import Table
+from tests.push_server.test_service import _Told
+from tests.support import certificates
+from tests.support.authorities import DAY, HOUR, NOW, YEARS, Authority
+from tests.support.publishing import Publishing
+
+CHECK_TIME = 0x2
+"""OpenSSL's flag of a context that judges at a time it was given once (X509_V_FLAG_USE_CHECK_TIME)."""
+NOW_MS = int(NOW.timestamp()) * 1000
+
+
+def milliseconds(span: datetime.timedelta) -> int:
+    return span // datetime.timedelta(milliseconds=1)
+
+
+class Judge:
+    """Checks of certificates by a folder that trusts one CA, at a clock that can be moved."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority.make()
+        (folder / "ca.pem").write_bytes(self.authority.pem)
+        self.folder = folder
+        self.clock = ManualClock(NOW_MS)
+        guard = Guard(networks("127.0.0.0/8", "fetch_allow"))
+        self.checks = CertificateChecks(CheckOptions(folder=str(folder)), guard, self.clock)
+
+    async def check(self, leaf: x509.Certificate) -> None:
+        await self.checks.check(Presented(leaf, ()), "127.0.0.1", verify_host=False)
+
+
+@pytest.fixture
+async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
+    async with AsyncExitStack() as stack:
+        made = Judge(tmp_path)
+        stack.push_async_callback(made.checks.close)
+        yield made
+
+
+async def test_a_certificate_that_passed_is_looked_at_again_when_the_clock_was_put_back(judge: Judge) -> None:
+    (judge.folder / "ca.r0").write_bytes(judge.authority.crl(this_update=NOW - YEARS, next_update=NOW + YEARS))
+    judge.checks.reload()
+    leaf = judge.authority.signs(not_before=NOW - HOUR).certificate
+
+    await judge.check(leaf)
+    judge.clock.step(-milliseconds(2 * HOUR))
+    with pytest.raises(CertificateRefused, match="not active yet"):
+        await judge.check(leaf)
+
+
+async def test_a_list_that_was_not_there_is_asked_for_again_when_the_clock_was_put_back(
+    judge: Judge, publishing: Publishing
+) -> None:
+    """Else a machine that starts with a clock of tomorrow refuses everybody until tomorrow."""
+    leaf = judge.authority.signs(crl_urls=[publishing.url("/root.crl")]).certificate
+    judge.clock.step(milliseconds(DAY))
+    with pytest.raises(Unavailable):
+        await judge.check(leaf)
+
+    judge.clock.step(-milliseconds(DAY))
+    publishing.puts("/root.crl", judge.authority.crl())
+    await judge.check(leaf)
+
+
+async def test_the_upkeep_of_lists_goes_on_when_the_clock_was_put_back(judge: Judge, publishing: Publishing) -> None:
+    leaf = judge.authority.signs(crl_urls=[publishing.url("/root.crl")]).certificate
+    publishing.puts("/root.crl", judge.authority.crl(this_update=NOW - 2 * DAY, next_update=NOW + 2 * DAY))
+    await judge.check(leaf)
+
+    judge.clock.step(-milliseconds(DAY))
+    await judge.checks._fetched.refresh_due()
+    assert publishing.asked["/root.crl"] == 2
+
+
+async def test_a_responder_is_asked_again_when_the_clock_was_put_back(judge: Judge, publishing: Publishing) -> None:
+    leaf = judge.authority.signs(ocsp_urls=[publishing.url("/ocsp")]).certificate
+    publishing.puts("/ocsp", judge.authority.ocsp(leaf, this_update=NOW - 2 * DAY))
+    await judge.check(leaf)
+
+    judge.clock.step(-milliseconds(DAY))
+    await judge.check(leaf)
+    assert publishing.asked["/ocsp"] == 2
+
+
+def days_left(certificate: Certificate, clock: ManualClock) -> int:
+    """Return for how long what a context serves is good."""
+    shown = x509.load_pem_x509_certificate(Path(certificate.chain).read_bytes())
+    return (shown.not_valid_after_utc - datetime.datetime.fromtimestamp(clock.wall() / 1000, datetime.UTC)).days
+
+
+def served(context: ssl.SSLContext) -> bytes:
+    """Return the certificate that a server's context shows."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    client = trusting.wrap_bio(to_client, to_server)
+    for side in (client, server, client):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    shown = client.getpeercert(binary_form=True)
+    assert shown is not None
+    return shown
+
+
+def test_a_certificate_made_here_is_made_again_while_it_serves(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    certificate = Certificate.local(str(tmp_path), clock=clock)
+    first = served(certificate.context)
+
+    clock.advance(milliseconds(1000 * DAY))
+    certificate.reload()
+    assert served(certificate.context) == first
+    clock.advance(milliseconds(800 * DAY))
+    certificate.reload()
+    assert served(certificate.context) != first
+    assert days_left(certificate, clock) > 1000
+
+
+def test_a_certificate_renamed_over_another_of_the_same_time_is_read(tmp_path: Path) -> None:
+    old, new = (self_signed(str(folder)) for folder in made_folders(tmp_path, "old", "new"))
+    for path in (*old, *new):
+        os.utime(path, (1, 1))
+    certificate = Certificate.load(*old[1:])
+    first = served(certificate.context)
+
+    for source, target in zip(new[1:], old[1:], strict=True):
+        os.replace(source, target)
+    certificate.reload()
+    assert served(certificate.context) != first
+
+
+def test_a_certificate_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    old, new = (self_signed(str(folder)) for folder in made_folders(tmp_path, "old", "new"))
+
+    class Slow(ssl.SSLContext):
+        def load_cert_chain(self, *files: object) -> None:  # type: ignore[override]
+            super().load_cert_chain(*files)  # type: ignore[arg-type]
+            for source, target in zip(new[1:], old[1:], strict=True):
+                shutil.copy2(source, target)
+
+    certificate = Certificate.load(*old[1:], Slow(ssl.PROTOCOL_TLS_SERVER))
+    first = served(certificate.context)
+
+    certificate.reload()
+    assert served(certificate.context) != first
+
+
+def made_folders(folder: Path, *names: str) -> list[Path]:
+    for name in names:
+        (folder / name).mkdir()
+    return [folder / name for name in names]
+
+
+async def test_a_renewed_certificate_is_shown_to_a_push_server_without_a_restart(tmp_path: Path) -> None:
+    authority, other = (certificates.Authority.make(tmp_path, name) for name in ("authority", "other"))
+    stale, fresh = other.signs("stale"), authority.signs("fresh")
+    async with secure(authority, "127.0.0.1") as server:
+        client = GrpcPushServer(
+            Place(
+                host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=stale.chain, key=stale.key
+            )
+        )
+        try:
+            assert await client.health(details=False) == AWAY
+            Path(stale.key).unlink()
+            assert await client.health(details=False) == AWAY  # a pair that is being written is no error
+            shutil.copy(fresh.chain, stale.chain)
+            shutil.copy(fresh.key, stale.key)
+            assert await client.health(details=False) == AWAY
+            assert await client.health(details=False) == "SERVING"
+        finally:
+            await client.close()
+
+
+async def test_a_push_server_shows_its_renewed_certificate_and_trusts_its_new_cas(tmp_path: Path) -> None:
+    authority, other = (certificates.Authority.make(tmp_path, name) for name in ("authority", "other"))
+    pair, renewed = (authority.signs(name, hosts=["127.0.0.1"]) for name in ("server", "renewed"))
+    settings = PushSettings(
+        endpoint="http://127.0.0.1:1", token="x", port=0, cert=pair.chain, key=pair.key, acl=("client",),
+        certificate_authorities_dir=str(authority.folder),
+    )  # fmt: skip
+    client = other.signs("client")
+
+    def shown(address: str) -> tuple[str, bool]:
+        """Return the name of the server, and whether it took the client's certificate."""
+        context = ssl.create_default_context(cafile=authority.pair.chain)
+        context.load_cert_chain(client.chain, client.key)
+        context.set_alpn_protocols(["h2"])
+        host, port = address.rsplit(":", 1)
+        with (
+            socket.create_connection((host, int(port)), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            found = secure.getpeercert()
+            try:
+                is_taken = bool(secure.recv(1))
+            except OSError:  # as those of TLS are
+                is_taken = False
+        assert found is not None
+        return dict(pair for part in found["subject"] for pair in part)["commonName"], is_taken  # type: ignore[misc]
+
+    async with listening(settings, _Told(Table()), Condition(OK)) as address:
+        assert await asyncio.to_thread(shown, address) == ("server", False)
+        shutil.copy(renewed.chain, pair.chain)  # the key is still to come
+        assert (await asyncio.to_thread(shown, address))[0] == "server"
+        shutil.copy(renewed.key, pair.key)
+        shutil.copy(other.pair.chain, authority.folder / "other.pem")
+        assert await asyncio.to_thread(shown, address) == ("renewed", True)
+
+
+def test_authorities_of_usage_records_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    minute = [0]
+    monkeypatch.setattr(envelope, "_minute", lambda: minute[0])
+    (tmp_path / "0.pem").write_bytes(Authority.make("First").pem)
+    assert len(envelope.authorities(str(tmp_path))) == 1
+
+    (tmp_path / "1.pem").write_bytes(Authority.make("Second").pem)
+    assert len(envelope.authorities(str(tmp_path))) == 1
+    minute[0] += 1
+    assert len(envelope.authorities(str(tmp_path))) == 2
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda ca: outgoing_trust(ca, "push_ca_file"),
+        lambda ca: service_trust(ca),
+        lambda ca: client_trust("https://localhost", ca, None, None),
+        lambda ca: feed_trust(ca, "", ""),
+        lambda ca: _trusting(ca),
+        lambda ca: Certificate.load(ca, ca.replace(".pem", ".key")).context,
+        lambda _: AskingContext.make(),
+    ],
+    ids=["outgoing", "services", "client", "feed", "kafka", "server", "asking"],
+)
+def test_a_context_of_tls_judges_at_the_time_of_each_handshake(
+    made: Callable[[str], ssl.SSLContext], tmp_path: Path
+) -> None:
+    ca = certificates.Authority.make(tmp_path).pair.chain
+
+    assert not made(ca).verify_flags & CHECK_TIME
+
+
+def test_usage_without_an_end_ends_on_the_day_it_is_asked() -> None:
+    clock = ManualClock(NOW_MS)
+    usage = Usage(None, None, None, clock)  # type: ignore[arg-type]
+    first = usage._window("", "").last
+
+    clock.advance(milliseconds(DAY))
+    assert usage._window("", "").last - first == DAY
+
+
+def test_the_time_of_the_database_goes_on_and_follows_what_it_says() -> None:
+    clock = ManualClock(NOW_MS)
+    time = DatabaseTime(clock)
+    time.told(1_000_000)
+
+    clock.advance(5_000)
+    assert time.now() == 1_005_000
+    clock.step(-milliseconds(DAY))
+    assert time.now() == 1_005_000
+    time.told(2_000_000)
+    clock.advance(1)
+    assert time.now() == 2_000_001

@@ -38,6 +38,7 @@ CLIENT = ROOT / "docs" / "reference" / "client.md"
 PUSH = ROOT / "docs" / "tutorial" / "push.md"
 RECEIVING = ROOT / "docs" / "how-to" / "receive-push.md"
 APART = ROOT / "docs" / "how-to" / "run-push-apart.md"
+BOTH = ROOT / "docs" / "how-to" / "run-ams-and-the-certificate-service.md"
 CERTIFICATES = ROOT / "docs" / "how-to" / "log-in-with-certificates.md"
 IDENTITY = ROOT / "docs" / "how-to" / "log-in-with-openid-connect.md"
 ACCESS = ROOT / "docs" / "how-to" / "control-access.md"
@@ -191,6 +192,26 @@ def test_a_certificate_publishes_as_its_guide_says(tmp_path: Path) -> None:
     ):
         commands = "\n".join(each.commands for each in rest).replace("8080", endpoint.rpartition(":")[2])
         done = run(commands, tmp_path, AMS_ENDPOINT=endpoint, AMS_AUTHN_ENDPOINT=certificates)
+
+    assert done.returncode == 0, done.stdout
+    assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)
+
+
+def test_a_client_of_both_services_needs_one_ca_as_the_guide_says(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    authority, lists, *rest = steps(BOTH)
+    made = run(authority.commands + lists.commands, tmp_path)
+    assert made.returncode == 0, made.stdout
+    with (
+        served(block(BOTH, "sh service"), tmp_path) as endpoint,
+        served(block(BOTH, "sh certificates"), tmp_path) as certificates,
+    ):
+        ports = {named: place.rpartition(":")[2] for named, place in (("8080", endpoint), ("8443", certificates))}
+        write_programs(BOTH, tmp_path, endpoint, ports)
+        commands = "\n".join(each.commands for each in rest)
+        for named, port in ports.items():
+            commands = commands.replace(named, port)
+        done = run(commands, tmp_path)  # the page itself says where both are
 
     assert done.returncode == 0, done.stdout
     assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)

@@ -13,13 +13,18 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cryptography import x509
 
+from ams import serving
+from ams.authn import assembly
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
 from ams.authn.http.tls import AskingContext
 from ams.authn.services import service_trust
+from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
 from ams.client.endpoint import trust as client_trust
 from ams.clock import ManualClock
@@ -36,6 +41,7 @@ from ams.push_rpc.client import AWAY, GrpcPushServer
 from ams.push_server.condition import OK, Condition
 from ams.push_server.listening import listening
 from ams.push_server.settings import PushSettings
+from ams.settings import Settings
 from ams.usage import Usage
 from tests.push_rpc.test_client import secure
 from tests.push_server.keepers import Table
@@ -156,6 +162,27 @@ def test_a_certificate_made_here_is_made_again_while_it_serves(tmp_path: Path) -
     certificate.reload()
     assert served(certificate.context) != first
     assert days_left(certificate, clock) > 1000
+
+
+def of_ams(folder: Path) -> Certificate | None:
+    made: Any = SimpleNamespace(folder=SimpleNamespace(path=str(folder)))
+    return serving._certificate(Settings(tls_self_signed=True), made)
+
+
+def of_authn(folder: Path) -> Certificate | None:
+    made: Any = SimpleNamespace(tls=str(folder))
+    return assembly._certificate(AuthnSettings(tls_self_signed=True), made)[0]
+
+
+@pytest.mark.parametrize("made", [of_ams, of_authn])
+def test_both_services_make_their_certificate_again(made: Callable[[Path], Certificate | None], tmp_path: Path) -> None:
+    certificate = made(tmp_path)
+    assert certificate is not None
+    first = Path(certificate.chain).read_bytes()
+
+    os.unlink(tmp_path / "ca.pem")  # what is missing is made as what is about to expire
+    certificate.reload()
+    assert Path(certificate.chain).read_bytes() != first
 
 
 def test_a_certificate_renamed_over_another_of_the_same_time_is_read(tmp_path: Path) -> None:

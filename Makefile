@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs faults faults-cluster faults-push faults-pipeline fuzz mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs faults faults-cluster faults-push faults-pipeline fuzz fuzz-packets mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -81,6 +81,9 @@ faults-pipeline: .venv/dev ## Kill the Spark driver of each job N times and comp
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))
 	@FUZZ_EXAMPLES=200 $(BIN)/pytest -q -n 2 tests/http/test_openapi.py
+
+fuzz-packets: .venv/dev ## Cut requests into packets at every byte, and send them in a row; same answers (SECONDS=600)
+	@$(BIN)/python -m tests.fuzz.packets --seconds $(if $(filter file,$(origin SECONDS)),600,$(SECONDS))
 
 mutants: .venv/dev ## Change the program N times, each time alone, and see that the tests notice (N=100)
 	@$(BIN)/python -m tests.contract.mutants --sample $(if $(filter file,$(origin N)),100,$(N))

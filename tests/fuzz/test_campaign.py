@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.campaign import Campaign
+from tests.fuzz import packets
+from tests.fuzz.campaign import Campaign, furnish
 from tests.fuzz.judging import Answer, AnswerReader, fault
 from tests.support.service import live_service
 
@@ -22,6 +23,17 @@ def test_a_few_thousand_wrong_requests_are_answered_well(tmp_path: Path) -> None
 
         assert result.faults == []
         assert result.statuses[200] > 200
+        assert service.stop() == 0
+
+
+def test_requests_cut_into_packets_are_answered_as_whole_ones(tmp_path: Path) -> None:
+    flags = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0")
+    with live_service(tmp_path / "ams-data", *flags) as service:
+        furnish(service)
+        result = asyncio.run(packets.Campaign(service).run(seconds=60, most=400))
+
+        assert result.faults == []
+        assert result.conversations == 400
         assert service.stop() == 0
 
 

@@ -1,0 +1,175 @@
+"""Cut requests into packets at every byte, and send them in a row: `python -m tests.fuzz.packets --seconds 600`.
+
+A running service is asked over plain sockets. Whatever the packets, its answers must be those to the same requests sent
+whole, each on a connection of its own. The last line is the result; the exit code tells whether all were.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from tests.fuzz.campaign import furnish
+from tests.fuzz.judging import AnswerReader
+from tests.support.packets import cuts, in_a_row, table
+from tests.support.service import LiveService, live_service
+
+CONNECTIONS = 8
+ANSWER_SECONDS = 30
+APART_SECONDS = 0.0005
+"""Between two packets, so that they stay two."""
+_LAST = b"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+"""Makes the service close the connection."""
+_SHOWN = 20
+
+Answers = list[tuple[int, bytes]]
+
+
+class Conversation(NamedTuple):
+    """Packets on one connection, and what must come back."""
+
+    packets: Sequence[bytes]
+    expected: Answers
+
+
+class Result:
+    """What came of a campaign."""
+
+    def __init__(self) -> None:
+        self.conversations = 0
+        self.faults: list[str] = []
+
+
+class Campaign:
+    """Asks a service."""
+
+    def __init__(self, service: LiveService, seed: int = 1) -> None:
+        address = urlsplit(service.base_url)
+        self._address = address.hostname, address.port
+        self._requests = requests(service.token)
+        self._alone: dict[str, Answers] = {}
+        self._random = random.Random(seed)
+        self.result = Result()
+
+    async def run(self, seconds: float, most: int | None = None) -> Result:
+        """Go through all cuts and all pairs, then through cuts of three in a row, until the time or `most` is over."""
+        for _ in range(2):  # the first time a message is stored and a position moved
+            for name, said in self._requests.items():
+                self._alone[name] = await self._asked([said + _LAST])
+        ends = time.monotonic() + seconds
+        coming = itertools.islice(itertools.chain(self._cuts(), self._rows(), self._rows_cut()), most)
+
+        async def work() -> None:
+            for each in coming:
+                if time.monotonic() > ends:
+                    return
+                await self._check(each)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CONNECTIONS):
+                group.create_task(work())
+        return self.result
+
+    def _cuts(self) -> Iterator[Conversation]:
+        every = [(name, cut) for name, said in self._requests.items() for cut in cuts(said + _LAST)]
+        self._random.shuffle(every)
+        for name, cut in every:
+            yield Conversation(cut, self._alone[name])
+
+    def _rows(self) -> Iterator[Conversation]:
+        for names in in_a_row(self._requests):
+            yield Conversation([self._said(names)], self._expected(names))
+
+    def _rows_cut(self) -> Iterator[Conversation]:
+        while True:
+            names = self._random.choices(list(self._requests), k=3)
+            said = self._said(names)
+            places = sorted({0, len(said), *self._random.choices(range(1, len(said)), k=3)})
+            yield Conversation([said[a:b] for a, b in itertools.pairwise(places)], self._expected(names))
+
+    def _said(self, names: Sequence[str]) -> bytes:
+        return b"".join(self._requests[name] for name in names) + _LAST
+
+    def _expected(self, names: Sequence[str]) -> Answers:
+        """Return the answers of each request until one that closes the connection, and that of the last request."""
+        found: Answers = []
+        for name in names:
+            answers = self._alone[name]
+            found += answers[:1]
+            if len(answers) == 1:
+                return found
+        return found + answers[1:]
+
+    async def _check(self, conversation: Conversation) -> None:
+        answers = await self._asked(conversation.packets)
+        self.result.conversations += 1
+        if answers != conversation.expected:
+            self.result.faults.append("other answers")
+            if len(self.result.faults) <= _SHOWN:
+                print(f"FAULT\n  {conversation.packets}\n  {answers}\n  instead of {conversation.expected}", flush=True)
+
+    async def _asked(self, packets: Sequence[bytes]) -> Answers:
+        """Return status and body of each answer."""
+        answers = AnswerReader()
+        async with self._connection() as (reader, writer):
+            with contextlib.suppress(ConnectionError):
+                for number, packet in enumerate(packets):
+                    if number:
+                        await asyncio.sleep(APART_SECONDS)
+                    writer.write(packet)
+                while data := await asyncio.wait_for(reader.read(2**16), ANSWER_SECONDS):
+                    answers.feed(data)
+        return [(each.status, each.body) for each in answers.answers if each.status != 100]
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection(*self._address)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+def requests(token: str) -> Mapping[str, bytes]:
+    """Return the table for publish, pull and acknowledge; asked again, each is answered the same."""
+    key = b"x-api-key: %b\r\n" % token.encode()
+    once = key + b"Idempotency-Key: packets\r\n"
+    publish = table(b"/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGVsbG8="}]}', once)
+    pull = table(b"/v1/projects/P/subscriptions/S:pull?x=1", b'{"returnImmediately":"true"}', key)
+    ids = b'{"ackIds":["projects/P/subscriptions/S:0"]}'
+    acknowledge = table(b"/v1/projects/P/subscriptions/S:acknowledge", ids, key)
+    found = {f"publish {name}": said for name, said in publish.items()}
+    own = [name for name in publish if pull[name] != publish[name]]
+    found |= {f"pull {name}": pull[name] for name in own}
+    found |= {f"acknowledge {name}": acknowledge[name] for name in own}
+    found["pull that waits for 100"] = pull["sized"].replace(b"Host: x", b"Host: x\r\nExpect: 100-continue")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0"]
+        with live_service(Path(folder) / "ams-data", *flags) as service:
+            furnish(service)
+            result = asyncio.run(Campaign(service, chosen.seed).run(chosen.seconds))
+            ended = service.stop()
+    print(f"packets: conversations {result.conversations} faults {len(result.faults)} exit {ended}")
+    return 0 if not result.faults and ended == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

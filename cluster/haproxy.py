@@ -27,14 +27,18 @@ class Backend(NamedTuple):
 
 
 class Haproxy(Startable):
-    """haproxy on a free port, https with `certificate` (a PEM file with key and chain), its log in `haproxy.log`."""
+    """haproxy on a free port, https with `certificate` (a PEM file with key and chain), its log in `haproxy.log`.
 
-    def __init__(self, folder: Path, nodes: Sequence[Backend], certificate: Path) -> None:
+    It asks the nodes by TLS, with certificates that `nodes_ca` has signed, or without it over plain HTTP.
+    """
+
+    def __init__(self, folder: Path, nodes: Sequence[Backend], certificate: Path, nodes_ca: Path | None = None) -> None:
         self.folder = folder.absolute()
         self.port = free_port()
         self.figures_port = free_port()
         self._nodes = tuple(nodes)
         self._certificate = certificate
+        self._nodes_ca = nodes_ca
         self._file = self.folder / "haproxy.cfg"
         self._socket = self.folder / "haproxy.sock"
         command = [program(), "-W", "-db", "-f", str(self._file)]
@@ -99,8 +103,13 @@ class Haproxy(Startable):
             "/etc/haproxy/ams.pem", str(self._certificate)
         )
         text = text.replace("bind 127.0.0.1:8405", f"bind {LOOPBACK}:{self.figures_port}")
+        if self._nodes_ca is None:
+            text = re.sub(r" ssl verify required ca-file \S+( no-check-ssl)?", "", text)
+            text = re.sub(r"^ +default-server\n", "", text, flags=re.MULTILINE)
+        text = text.replace("/etc/haproxy/nodes-ca.pem", str(self._nodes_ca))
+        verified = "" if self._nodes_ca is None else " verifyhost localhost"
         servers = "".join(
-            f"    server {name} {LOOPBACK}:{port} port {ops_port}\n" for name, port, ops_port in self._nodes
+            f"    server {name} {LOOPBACK}:{port} port {ops_port}{verified}\n" for name, port, ops_port in self._nodes
         )
         return re.sub(r"(^ +server .*\n)+", lambda _: servers, text, flags=re.MULTILINE)
 

@@ -33,7 +33,7 @@ class Cluster(Startable):
 
     The nodes in `linked` (`node1` and so on) go a way of their own to each broker and each PostgreSQL server, which can
     be cut (`kafka_links`, `database_links`). `more` are settings of all nodes beside those that make the cluster.
-    `secure` is with TLS and passwords to brokers and PostgreSQL too, not to haproxy alone.
+    `secure` is with TLS to the nodes, and with TLS and passwords to brokers and PostgreSQL; not to haproxy alone.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Cluster(Startable):
         self._token_key = secrets.token_hex(32)
         self.nodes = {name: Node(name, self.folder, self.settings(name)) for name in names}
         backends = [Backend(name, node.port, node.ops_port) for name, node in self.nodes.items()]
-        self.haproxy = Haproxy(self.folder, backends, self.authority.sign("haproxy").both)
+        nodes_ca = self.authority.ca if secure else None
+        self.haproxy = Haproxy(self.folder, backends, self.authority.sign("haproxy").both, nodes_ca)
 
     def settings(self, node: str) -> dict[str, str]:
         """Return the settings of a node that make it one of this cluster."""
@@ -70,6 +71,7 @@ class Cluster(Startable):
             "kafka_replication": str(copies),
             "kafka_min_isr": str(min(ENOUGH, copies)),
             **self._kafka_login(),
+            **self._node_certificate(node),
             "registry": self.postgres.address(ports=[link.port for link in links] or None),
             "registry_password": self.postgres.password,
             "token_key": self._token_key,
@@ -81,6 +83,12 @@ class Cluster(Startable):
             return {}
         user, password = self.security.login
         return {"kafka_tls": "true", "kafka_ca_file": str(self.ca), "kafka_user": user, "kafka_password": password}
+
+    def _node_certificate(self, node: str) -> dict[str, str]:
+        if self.security is None:
+            return {}
+        signed = self.authority.sign(node)
+        return {"cert": str(signed.certificate), "key": str(signed.key)}
 
     @property
     def ca(self) -> Path:

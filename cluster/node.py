@@ -33,7 +33,8 @@ class Node:
     @property
     def url(self) -> str:
         """Return the base URL of the API."""
-        return f"http://{LOOPBACK}:{self.port}"
+        scheme = "https" if "AMS_CERT" in self.process.environment else "http"
+        return f"{scheme}://{LOOPBACK}:{self.port}"
 
     @property
     def token_file(self) -> Path:

@@ -109,7 +109,9 @@ def test_the_deployed_configuration_has_no_fault(tmp_path: Path, authority: Auth
     own = tmp_path / "haproxy.cfg"
     certificate = str(authority.sign("here").both)
     addresses = re.sub(r"node\d\.example", "127.0.0.1", haproxy_configuration())
-    own.write_text(addresses.replace("/etc/haproxy/ams.pem", certificate))
+    own.write_text(
+        addresses.replace("/etc/haproxy/ams.pem", certificate).replace("/etc/haproxy/nodes-ca.pem", str(authority.ca))
+    )
 
     check(own)
 
@@ -196,3 +198,31 @@ def test_a_reload_refuses_nobody(haproxy: Haproxy, authority: Authority) -> None
         asked += [threads.submit(ask, haproxy, authority, "GET", "/") for _ in range(100)]
 
     assert {each.result()[0] for each in asked} == {200}
+
+
+def test_nodes_are_asked_by_tls_and_their_certificates_are_checked(tmp_path: Path) -> None:
+    trusted, other = Authority(tmp_path / "trusted"), Authority(tmp_path / "other")
+    right, wrong = Stub("right"), Stub("wrong")
+    ops = Stub("ops")
+    for stub, authority in ((right, trusted), (wrong, other)):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        signed = authority.sign(stub.name)
+        context.load_cert_chain(signed.certificate, signed.key)
+        stub.socket = context.wrap_socket(stub.socket, server_side=True)
+    backends = [Backend(stub.name, stub.server_port, ops.server_port) for stub in (right, wrong)]
+    haproxy = Haproxy(tmp_path, backends, trusted.sign("haproxy").both, trusted.ca)
+    try:
+        haproxy.start()
+        context = ssl.create_default_context(cafile=trusted.ca)
+        for _ in range(4):
+            client = http.client.HTTPSConnection(*haproxy.endpoint.split(":"), context=context, timeout=10)
+            client.request("GET", "/v1/version")
+            client.getresponse().read()
+            client.close()
+
+        assert right.seen
+        assert not wrong.seen
+    finally:
+        haproxy.stop()
+        for stub in (right, wrong, ops):
+            stub.close()

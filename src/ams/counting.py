@@ -26,6 +26,7 @@ from ams.registry.figures import Activity
 from ams.registry.records import Topic
 from ams.registry.registry import Registry
 from ams.registry.tallies import Advance, DayCount, Rate, Tally, TopicTally
+from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.counting")
 
@@ -69,12 +70,14 @@ class Counting:
         self._most = FEWEST
         self._stop = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
+        self._supervisor = Supervisor()
         self.figures = Figures()
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor | None = None) -> None:
         """Bring the tallies of all topics up to the log, then go on in the background until `close`."""
+        self._supervisor = supervisor or self._supervisor
         await self.catch_up()
-        self._running = asyncio.create_task(self._run(), name="ams-counting")
+        self._running = self._supervisor.task("counting", self._run(), may_end=True)
 
     async def close(self) -> None:
         """End the background work and store what is noted."""
@@ -179,7 +182,7 @@ class Counting:
         except AmsError as error:
             logger.warning("counting.put_off", reason=str(error))
         except Exception:  # a defect must not end the counting for good
-            logger.exception("counting.failed")
+            self._supervisor.survive("counting")
 
     async def _store(
         self,

@@ -17,6 +17,7 @@ from ams.log.base import Log
 from ams.names import Offset, TopicId
 from ams.registry.records import Subscription, Topic
 from ams.registry.registry import Registry
+from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.losses")
 
@@ -61,10 +62,11 @@ class LossTotal:
         self._running: asyncio.Task[None] | None = None
         self.messages = 0
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor | None = None) -> None:
         """Look now, then go on in the background until `close`."""
         await self.look()
-        self._running = asyncio.create_task(self._run(), name="ams-losses")
+        watched = supervisor or Supervisor()
+        self._running = watched.task("counting of losses", self._run(watched))
 
     async def close(self) -> None:
         """End the background work."""
@@ -87,7 +89,7 @@ class LossTotal:
         self._known = {topic: max(each.oldest, self._known.get(topic, Offset(0))) for topic, each in bounds.items()}
         return {topic: oldest for topic, oldest in self._known.items() if oldest}
 
-    async def _run(self) -> None:
+    async def _run(self, supervisor: Supervisor) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
@@ -95,7 +97,7 @@ class LossTotal:
             except AmsError as error:
                 logger.warning("losses.put_off", reason=str(error))
             except Exception:  # a defect must not end the looking for good
-                logger.exception("losses.failed")
+                supervisor.survive("counting of losses")
 
 
 async def follow(cursors: Cursors, subscription: Subscription, before: Position, oldest: Offset) -> Position:

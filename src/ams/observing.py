@@ -129,6 +129,12 @@ def figure(name: str, text: str, value: float) -> Figure:
     return Figure(name, text, [(NO_LABELS, value)])
 
 
+def background_failures(survived: Mapping[str, int]) -> Figure:
+    """Return the figure of rounds of background work that failed by a defect; the work went on."""
+    text = "Rounds of background work that ended with an exception nobody expected, by work."
+    return Figure("ams_background_failures", text, [({"work": work}, number) for work, number in survived.items()])
+
+
 class Figures(Protocol):
     """What the metrics are read from when somebody asks, so that nothing is worked out on the hot path."""
 

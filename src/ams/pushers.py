@@ -7,7 +7,7 @@ before: nothing else is remembered. Whoever changes a push configuration here le
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -26,6 +26,7 @@ from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Verdict
 from ams.push.workers import Workers
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
+from ams.supervisor import Supervisor
 
 DRAIN_SECONDS = 4.0
 """What deliveries under way have to end when the service stops; who gets more has an endpoint that hangs."""
@@ -126,11 +127,12 @@ class Pushers:
         self._holding = Holding(workers, self._beat, random.Random(), holder=holder)  # noqa: S311  # for pauses
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor | None = None) -> None:
         """Begin to deliver, in the background."""
-        self._tasks = [asyncio.create_task(self._holding.run(), name="ams-push-beats")]
+        watched = supervisor or Supervisor()
+        self._tasks = [watched.task("push leases", self._holding.run(watched.survive))]
         if self._moves is not None:
-            self._tasks.append(asyncio.create_task(self._moves.keep_looking(), name="ams-push-moves"))
+            self._tasks.append(watched.task("moves of cursors", self._moves.keep_looking(watched.survive)))
 
     async def settle(self) -> None:
         """Let the workers follow what is wanted now; returns when they do, or after a while."""
@@ -161,7 +163,7 @@ class Moves:
         self._deliverer = deliverer
         self._known: Mapping[SubscriptionId, Place] = {}
 
-    async def keep_looking(self) -> None:
+    async def keep_looking(self, survive: Callable[[str], None]) -> None:
         """Look every few seconds, until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -169,6 +171,8 @@ class Moves:
                 await self.look()
             except AmsError as error:
                 logger.debug("push.moves_unknown", reason=error.message)
+            except Exception:  # a defect must not end the looking for good
+                survive("moves of cursors")
 
     async def look(self) -> None:
         """Wake whoever waits on a cursor that stands elsewhere than at the last look."""

@@ -13,6 +13,7 @@ from ams.clock import Milliseconds
 from ams.errors import AmsError
 from ams.names import TokenId
 from ams.registry.named_tokens import NamedTokenRecords
+from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.token_uses")
 
@@ -26,14 +27,16 @@ class TokenUses:
         self._tokens = tokens
         self._noted: dict[TokenId, Milliseconds] = {}
         self._task: asyncio.Task[None] | None = None
+        self._supervisor = Supervisor()
 
     def note(self, token: TokenId, now: Milliseconds) -> None:
         """Note a use; on the way of every request, so it does nothing else."""
         self._noted[token] = now
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor | None = None) -> None:
         """Write what is noted about each minute, until `close`."""
-        self._task = asyncio.create_task(self._run(), name="ams-token-uses")
+        self._supervisor = supervisor or self._supervisor
+        self._task = self._supervisor.task("uses of tokens", self._run())
 
     async def close(self) -> None:
         """Write what is noted, and no more from then on."""
@@ -63,4 +66,4 @@ class TokenUses:
         except AmsError as error:
             logger.warning("token_uses.put_off", reason=str(error))
         except Exception:  # a defect must not end the noting for good
-            logger.exception("token_uses.failed")
+            self._supervisor.survive("uses of tokens")

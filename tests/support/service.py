@@ -41,9 +41,14 @@ class LiveService:
 
 
 @contextlib.contextmanager
-def live_service(data: Path, *flags: str, environment: dict[str, str] | None = None) -> Iterator[LiveService]:
-    """Start `ams serve` on a free port, wait until it is ready, and stop it at the end."""
-    command = [sys.executable, "-m", "ams.cli.main", "serve", "--data", str(data), "--host", "127.0.0.1"]
+def live_service(
+    data: Path, *flags: str, environment: dict[str, str] | None = None, program: str = "ams.cli.main"
+) -> Iterator[LiveService]:
+    """Start `ams serve` on a free port, wait until it is ready, and stop it at the end.
+
+    `program` is a module that runs `ams`, as `tests.support.planted` does after it planted a fault.
+    """
+    command = [sys.executable, "-m", program, "serve", "--data", str(data), "--host", "127.0.0.1"]
     with (data.parent / f"{data.name}.stderr").open("a") as errors:
         process = subprocess.Popen(
             [*command, "--port", "0", "--ops-port", "0", *flags],

@@ -13,6 +13,7 @@ from ams.audit.event import LOGIN, AuditEvent, result_of
 from ams.audit.trail import Trail
 from ams.clock import Clock, Milliseconds
 from ams.names import new_uuid
+from ams.supervisor import Supervisor
 
 EACH = 10
 """Failed logins of an address in a minute that are events of their own."""
@@ -49,9 +50,10 @@ class FailedLogins:
         """All there were since the start."""
         return self.attempts.failures
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor | None = None) -> None:
         """Record what was put together also when no other login fails."""
-        self._task = asyncio.create_task(self._every_minute())
+        watched = supervisor or Supervisor()
+        self._task = watched.task("failed logins", self._every_minute(watched))
 
     async def close(self) -> None:
         """Record what was put together so far."""
@@ -95,11 +97,15 @@ class FailedLogins:
             if minute.more is not None:
                 await self._trail.record(minute.more)
 
-    async def _every_minute(self) -> None:
+    async def _every_minute(self, supervisor: Supervisor) -> None:
         while True:
             await asyncio.sleep(MINUTE / 1000)
-            if Milliseconds(self._clock.monotonic() - self._began) >= MINUTE:
+            if Milliseconds(self._clock.monotonic() - self._began) < MINUTE:
+                continue
+            try:
                 await self.flush()
+            except Exception:  # a defect must not end the recording for good
+                supervisor.survive("failed logins")
 
 
 def _with(more: AuditEvent | None, event: AuditEvent) -> AuditEvent:

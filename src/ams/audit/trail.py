@@ -18,12 +18,14 @@ from ams.audit.lines import LineFile, portions_from_the_end, rotated
 from ams.audit.records import AuditRecords
 from ams.clock import DAY, Clock, Milliseconds
 from ams.errors import AmsError
+from ams.supervisor import Supervisor
 
 BATCH_SECONDS = 1.0
 """How often the table is written to, at most, while there is something new."""
 PRUNE_SECONDS = 3600.0
 AT_THE_END_SECONDS = 2.0
 """How long a stop waits for the database; the next start brings in what is left."""
+TABLE, PRUNING = "audit table", "pruning of the audit table"
 UNWRITTEN = 1000
 """Most events kept for the table alone while the file cannot be written."""
 
@@ -53,14 +55,18 @@ class FileTrail:
         self.failures = 0
         """Events whose line could not be written."""
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor | None = None) -> None:
         """Begin to bring events into the table; first those that a stop or a crash left in the file alone."""
         try:
             await self._open()
         except OSError as error:
             await logger.aerror("audit.file_failed", path=self._path, reason=error.strerror)
         self._news.set()
-        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._prune())]
+        watched = supervisor or Supervisor()
+        self._tasks = [
+            watched.task(TABLE, self._follow(watched)),
+            watched.task(PRUNING, self._prune(watched), may_end=True),
+        ]
 
     async def record(self, event: AuditEvent) -> None:
         """Write the line of an event; see `Trail`."""
@@ -95,7 +101,7 @@ class FileTrail:
             added = {event.id for event in waiting}  # by then the oldest may have made room for others
             self._unwritten = deque((each for each in self._unwritten if each.id not in added), UNWRITTEN)
 
-    async def _follow(self) -> None:
+    async def _follow(self, supervisor: Supervisor) -> None:
         is_behind = False
         while True:
             await self._news.wait()
@@ -108,9 +114,12 @@ class FileTrail:
                     await logger.awarning("audit.table_behind", reason=str(error))
                 is_behind = True
                 self._news.set()
+            except Exception:  # a defect must not end the following for good
+                supervisor.survive(TABLE)
+                self._news.set()
             await asyncio.sleep(BATCH_SECONDS)
 
-    async def _prune(self) -> None:
+    async def _prune(self, supervisor: Supervisor) -> None:
         while self._days:
             now = self._clock.wall()
             try:
@@ -119,6 +128,8 @@ class FileTrail:
                     await logger.ainfo("audit.pruned", events=gone, older_than_days=self._days)
             except AmsError as error:
                 await logger.awarning("audit.not_pruned", reason=str(error))
+            except Exception:  # a defect must not end the pruning for good
+                supervisor.survive(PRUNING)
             await asyncio.sleep(PRUNE_SECONDS)
 
     async def _sync(self) -> None:

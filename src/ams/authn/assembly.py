@@ -41,6 +41,7 @@ from ams.errors import AmsError, BadSettings
 from ams.http.asgi import Application
 from ams.http.tls import Certificate
 from ams.outgoing.guard import Guard, networks
+from ams.supervisor import Supervisor
 
 SHARE = 0.9
 """Of the time until an answer must be sent: the deadline of a request (contract 15, A18)."""
@@ -75,7 +76,11 @@ class _Engines:
 
 
 async def assembled(
-    settings: AuthnSettings, folder: AuthnFolder, clock: Clock, stack: contextlib.AsyncExitStack
+    settings: AuthnSettings,
+    folder: AuthnFolder,
+    clock: Clock,
+    supervisor: Supervisor,
+    stack: contextlib.AsyncExitStack,
 ) -> Assembled:
     """Open the parts and put them together; the stack closes them, in the opposite order.
 
@@ -85,7 +90,7 @@ async def assembled(
     _check_authorities(settings)
     certificate, context = _certificate(settings, folder)
     management_key = folder.management_key(settings.service_token)
-    engines = await _engines(settings, folder, clock, stack)
+    engines = await _engines(settings, folder, clock, supervisor, stack)
     login = _login(settings, engines, clock)
     stack.push_async_callback(login.close)
     # Of their own: sites behind one address whose logins fail must not shut out who administers from there.
@@ -99,16 +104,20 @@ async def assembled(
 
 
 async def _engines(
-    settings: AuthnSettings, folder: AuthnFolder, clock: Clock, stack: contextlib.AsyncExitStack
+    settings: AuthnSettings,
+    folder: AuthnFolder,
+    clock: Clock,
+    supervisor: Supervisor,
+    stack: contextlib.AsyncExitStack,
 ) -> _Engines:
     store = await _store(settings, folder, clock)
     stack.push_async_callback(store.close)
     records = AuditRecords(store.database, audit)
     trail = FileTrail(folder.audit, records, clock, days=settings.audit_days)
-    await trail.start()
+    await trail.start(supervisor)
     stack.push_async_callback(trail.close)
     failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)
-    await failures.start()
+    await failures.start(supervisor)
     stack.push_async_callback(failures.close)
     checks = _checks(settings, folder, clock)
     stack.push_async_callback(checks.close)

@@ -1,7 +1,7 @@
 """Figures of the certificate service for Prometheus (contract 15, A20); nothing is worked out before somebody asks."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ams.attempts import Attempts
 from ams.authn.certificates.checks import CertificateChecks
@@ -9,7 +9,8 @@ from ams.authn.http.protocol import Front
 from ams.authn.login import Login
 from ams.authn.services import Services
 from ams.authn.store import Store
-from ams.observing import Figure, figure
+from ams.observing import Figure, background_failures, figure
+from ams.supervisor import Supervisor
 
 
 @dataclass(slots=True)
@@ -29,11 +30,14 @@ class Parts:
 class AuthnFigures:
     """What the operations port tells; `parts` is None until the service is made."""
 
+    supervisor: Supervisor = field(default_factory=Supervisor)
     parts: Parts | None = None
     draining: bool = False
 
     def why_not_ready(self) -> str | None:
         """Return why this service cannot be asked; None while it can."""
+        if self.supervisor.failure:
+            return self.supervisor.failure
         if self.draining:
             return "stopping"
         if self.parts is None:
@@ -65,6 +69,7 @@ class AuthnFigures:
         parts = self.parts
         if parts is None:
             return
+        yield background_failures(self.supervisor.survived)
         results = [({"result": name}, float(count)) for name, count in parts.login.figures.results.items()]
         yield Figure("ams_authn_logins", "Logins by certificate.", results)
         failures = sum(each.failures for each in parts.attempts)

@@ -20,8 +20,11 @@ from ams.http.operations import Operations, answering_operations
 from ams.http.server import listen, until_started, url_of
 from ams.http.tls import Certificate
 from ams.observing import metrics_of
+from ams.supervisor import Supervisor, end_within
 
 CERTIFICATE_CHECK_SECONDS = 60
+STOP_SECONDS = 9.5
+"""How long a stop may take; then the process is ended, whatever hangs."""
 
 logger = structlog.get_logger("ams.authn")
 
@@ -36,20 +39,26 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: AuthnSettings, *, clock: Clock | None = None) -> AsyncIterator[Running]:
-    """Serve until the block ends, then stop in order: no new connections, requests in flight, then the engines."""
-    figures = AuthnFigures()
+async def running(
+    settings: AuthnSettings, *, clock: Clock | None = None, supervisor: Supervisor | None = None
+) -> AsyncIterator[Running]:
+    """Serve until the block ends, then stop in order: no new connections, requests in flight, then the engines.
+
+    The `supervisor` knows when the block should end by itself.
+    """
+    supervisor = supervisor or Supervisor()
+    figures = AuthnFigures(supervisor)
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
         folder = AuthnFolder.take(settings.data)
         stack.callback(folder.release)
         await stack.enter_async_context(
-            answering_operations(aside, Operations(figures.why_not_ready, metrics_of(figures)))
+            answering_operations(aside, Operations(figures.why_not_ready, metrics_of(figures)), supervisor)
         )
-        made = await assembled(settings, folder, clock or SystemClock(), stack)
+        made = await assembled(settings, folder, clock or SystemClock(), supervisor, stack)
         figures.parts = made.parts
-        await stack.enter_async_context(_served(made, api))
+        await stack.enter_async_context(_served(made, api, supervisor))
         try:
             yield Running(url_of("https", api), url_of("http", aside), folder)
         finally:
@@ -57,11 +66,11 @@ async def running(settings: AuthnSettings, *, clock: Clock | None = None) -> Asy
 
 
 @contextlib.asynccontextmanager
-async def _served(made: Assembled, sock: socket.socket) -> AsyncIterator[None]:
+async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[None]:
     """Serve the API until the block ends."""
     main = made.front.server(made.app)
-    task = asyncio.create_task(main.serve([sock]))
-    watch = asyncio.create_task(_follow(made.certificate, made.parts.checks))
+    task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
+    watch = supervisor.task("certificate", _follow(made.certificate, made.parts.checks, supervisor))
     try:
         await until_started(main, task)
         yield
@@ -71,7 +80,7 @@ async def _served(made: Assembled, sock: socket.socket) -> AsyncIterator[None]:
         await task
 
 
-async def _follow(certificate: Certificate, checks: CertificateChecks) -> None:
+async def _follow(certificate: Certificate, checks: CertificateChecks, supervisor: Supervisor) -> None:
     """Read the certificate again when it changed; it and the folder of CAs at once on SIGHUP."""
     told = asyncio.Event()
     with contextlib.suppress(ValueError):  # not the main thread: then only changes are followed
@@ -79,26 +88,40 @@ async def _follow(certificate: Certificate, checks: CertificateChecks) -> None:
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(told.wait(), CERTIFICATE_CHECK_SECONDS)
-        certificate.reload(always=told.is_set())
-        if told.is_set():
-            checks.reload()
+        try:
+            certificate.reload(always=told.is_set())
+            if told.is_set():
+                checks.reload()
+        except Exception:  # what was read before goes on
+            supervisor.survive("certificate")
         told.clear()
 
 
 async def serve(settings: AuthnSettings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come."""
+    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come.
+
+    Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    stop = asyncio.Event()
+    stop, supervisor = asyncio.Event(), Supervisor()
     loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        end_within(STOP_SECONDS)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, told)
     loop.add_signal_handler(signal.SIGHUP, lambda: None)  # until there is a certificate to read again
-    async with running(settings) as run:
+    async with running(settings, supervisor=supervisor) as run:
         _announce(settings, run)
-        await stop.wait()
+        await supervisor.until(stop)
+        if supervisor.failure:
+            end_within(STOP_SECONDS)
         logger.info("stopping")
     logger.info("stopped", data=run.folder.path)
+    supervisor.check()
 
 
 def _announce(settings: AuthnSettings, run: Running) -> None:

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import json
 import sqlite3
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import NamedTuple, Self
 
@@ -25,6 +25,7 @@ from ams.cursors.state import Cursor, Grace
 from ams.errors import CursorsUnavailable, SubscriptionGone, Unusable
 from ams.files import make_private
 from ams.names import Offset, SubscriptionId, TopicId
+from ams.supervisor import Supervisor
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cursors (
@@ -51,6 +52,7 @@ ON CONFLICT (number) DO UPDATE SET lost = gone.lost + excluded.lost
 """
 _DELETE = "DELETE FROM cursors WHERE subscription IN (SELECT value FROM json_each(?))"
 
+PART = "writing of the cursors"
 _LONG_AGO = Milliseconds(2**62)
 
 log = structlog.get_logger("ams.cursors")
@@ -118,7 +120,9 @@ class _Group:
 class SqliteCursors:
     """Keeps `ams.cursors.base.Cursors` in one SQLite file, WAL and synchronous FULL."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock, on_full: Callable[[], bool]) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, clock: Clock, on_full: Callable[[], bool], supervisor: Supervisor
+    ) -> None:
         self._connection = connection
         self._clock = clock
         self._on_full = on_full
@@ -129,7 +133,10 @@ class SqliteCursors:
         self._group = _Group()
         self._writing: _Group | None = None
         self._queue: SimpleQueue[_Group | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._write_groups, name="cursors", daemon=True)
+        self._supervisor = supervisor
+        self._has_failed = False
+        """Whether nothing can be stored any more, as something failed that must not."""
+        self._thread = supervisor.thread(PART, "cursors", self._write_groups, self._give_up)
 
     @classmethod
     async def open(
@@ -139,6 +146,7 @@ class SqliteCursors:
         ends: Mapping[TopicId, Offset],
         clock: Clock | None = None,
         on_full: Callable[[], bool] = lambda: False,
+        supervisor: Supervisor | None = None,
     ) -> Self:
         """Open or make the database at `path`.
 
@@ -147,7 +155,7 @@ class SqliteCursors:
         file is not a cursor database.
         """
         connection = await asyncio.to_thread(_connect, path)
-        cursors = cls(connection, clock or SystemClock(), on_full)
+        cursors = cls(connection, clock or SystemClock(), on_full, supervisor or Supervisor())
         await asyncio.to_thread(cursors._load, ends)
         cursors._thread.start()
         return cursors
@@ -232,7 +240,7 @@ class SqliteCursors:
 
     async def close(self) -> None:
         """Write what is waiting and close the database."""
-        while self._writing or self._group.waiting:
+        while (self._writing or self._group.waiting) and not self._has_failed:
             self._send()
             await asyncio.wait((self._writing or self._group).waiting)
         self._queue.put(None)
@@ -270,6 +278,8 @@ class SqliteCursors:
 
     def _joined(self) -> asyncio.Future[None]:
         """Have the group written; the future tells when it is on disk."""
+        if self._has_failed:
+            raise CursorsUnavailable
         waiter = self._loop.create_future()
         self._group.waiting.append(waiter)
         if self._writing is None:
@@ -280,6 +290,22 @@ class SqliteCursors:
         if self._writing is None and self._group.waiting:
             self._writing, self._group = self._group, _Group()
             self._queue.put(self._writing)
+
+    def _outcome(self, apply: Callable[[], None]) -> None:
+        """Take in what came of a group."""
+        try:
+            apply()
+        except Exception as error:
+            self._supervisor.failed(PART, error, self._give_up)
+
+    def _give_up(self) -> None:
+        """Fail all that waits, and whatever comes: what is here in memory is nothing to build on any more."""
+        self._has_failed = True
+        failed, self._group = (self._writing, self._group), _Group()
+        self._writing = None
+        for group in failed:
+            if group is not None:
+                group.end(CursorsUnavailable())
 
     def _stored(self, group: _Group) -> None:
         for subscription, row in group.rows.items():
@@ -311,14 +337,14 @@ class SqliteCursors:
             try:
                 self._write(group)
             except Exception as error:  # whatever it is: those who wait must be told, and the thread goes on
-                self._tell(self._failed, group, f"{type(error).__name__}: {error}")
+                self._tell(partial(self._failed, group, f"{type(error).__name__}: {error}"))
             else:
-                self._tell(self._stored, group)
+                self._tell(partial(self._stored, group))
 
-    def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
+    def _tell(self, apply: Callable[[], None]) -> None:
         # The loop is gone when the service was torn down without `close`; nobody waits any more.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback, *arguments)
+            self._loop.call_soon_threadsafe(self._outcome, apply)
 
     def _write(self, group: _Group) -> None:
         try:

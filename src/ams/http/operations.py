@@ -1,6 +1,5 @@
 """The operations port: health for balancers and operators, metrics for Prometheus. On loopback."""
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from ams.http.asgi import Receive, Send, answer
 from ams.http.server import server, until_started
+from ams.supervisor import Supervisor
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -41,10 +41,12 @@ class Operations:
 
 
 @contextlib.asynccontextmanager
-async def answering_operations(sock: socket.socket, operations: Operations) -> AsyncIterator[None]:
+async def answering_operations(
+    sock: socket.socket, operations: Operations, supervisor: Supervisor
+) -> AsyncIterator[None]:
     """Answer on the operations port until the block ends."""
     aside = server(operations)
-    task = asyncio.create_task(aside.serve([sock]))
+    task = supervisor.task("operations port", aside.serve([sock]), may_end=True)
     try:
         await until_started(aside, task)
         yield

@@ -55,6 +55,10 @@ def _nothing() -> None:
     return None
 
 
+def _log_failure(work: str) -> None:
+    logger.exception("background.failed", work=work)
+
+
 class Holding:
     """Beats, and delivers what the answers say."""
 
@@ -93,8 +97,11 @@ class Holding:
         self._now.set()
         await asyncio.wait({over}, timeout=seconds)
 
-    async def run(self) -> None:
-        """Beat until this is cancelled, or there are no leases any more."""
+    async def run(self, survive: Callable[[str], None] = _log_failure) -> None:
+        """Beat until this is cancelled, or there are no leases any more.
+
+        `survive` is told of a beat that ended with an exception nobody expected; it counts as one not answered.
+        """
         while True:
             self._now.clear()
             settled, self._settled = self._settled, []
@@ -108,6 +115,9 @@ class Holding:
                 pause = await self._unanswered(str(error))
             except TimeoutError:
                 pause = await self._unanswered("no answer in time")
+            except Exception as error:  # a defect must not end the beats for good
+                survive("push leases")
+                pause = await self._unanswered(f"unexpected {type(error).__name__}")
             finally:
                 for each in settled:
                     each.set_result(None)

@@ -6,6 +6,7 @@ from ams.push.target import Target
 from ams.push_rpc.channel import Place
 from ams.push_rpc.client import SECONDS, GrpcPushServer
 from ams.push_rpc.driving import Driving
+from ams.supervisor import Supervisor
 
 
 class DrivenPushServer(GrpcPushServer):
@@ -15,7 +16,9 @@ class DrivenPushServer(GrpcPushServer):
         super().__init__(place)
         self._driving: Driving | None = None
 
-    async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]]) -> None:
+    async def start(
+        self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor | None = None
+    ) -> None:
         """Begin to keep it in step with `targets`, in the background.
 
         Those whose topic is gone are left out: a push server of another make would pull them for ever (P31).
@@ -25,7 +28,7 @@ class DrivenPushServer(GrpcPushServer):
             return [each for each in await targets() if each.topic_id]
 
         self._driving = Driving(self, with_topic)
-        await self._driving.start()
+        await self._driving.start(supervisor)
 
     async def settle(self) -> None:
         """Bring it in step now, in a few seconds at most; what fails is tried again in the background."""

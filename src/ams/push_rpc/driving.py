@@ -17,7 +17,9 @@ import structlog
 from ams.errors import AmsError
 from ams.push.target import Target
 from ams.push_rpc.client import Outcome
+from ams.supervisor import Supervisor
 
+WORK = "driving of the push server"
 AT_ONCE = 8
 """Calls under way at the same time."""
 SECONDS = 60.0
@@ -84,9 +86,10 @@ class Driving:
         if not asked.done() or not asked.result():
             self.changed()
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor | None = None) -> None:
         """Begin; the first round goes on in the background."""
-        self._task = asyncio.create_task(self._go_on(), name="driving of the push server")
+        watched = supervisor or Supervisor()
+        self._task = watched.task(WORK, self._go_on(watched))
 
     async def close(self) -> None:
         """Stop. What the push server delivers goes on."""
@@ -95,11 +98,15 @@ class Driving:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _go_on(self) -> None:
+    async def _go_on(self, supervisor: Supervisor) -> None:
         retry = _FIRST_RETRY
         while True:
             self._changed.clear()
-            is_whole = await self.round()
+            try:
+                is_whole = await self.round()
+            except Exception:  # a defect must not end the driving for good
+                supervisor.survive(WORK)
+                is_whole = False
             pause = self._seconds if is_whole else min(retry, _LAST_RETRY, self._seconds)
             retry = _FIRST_RETRY if is_whole else retry * 2
             with contextlib.suppress(TimeoutError):

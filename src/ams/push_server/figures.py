@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ams import push_figures
-from ams.observing import Figure, figure
+from ams.observing import Figure, background_failures, figure
 from ams.push.state import WorkerState
 from ams.push.tally import Tally
 from ams.push_server.condition import Condition
+from ams.supervisor import Supervisor
 
 States = Callable[[], Mapping[str, WorkerState]]
 """How all deliveries go, by the resource names of their subscriptions."""
@@ -18,12 +19,15 @@ class PushFigures:
     """What the operations port tells; `states` is None until the workers are there."""
 
     condition: Condition
+    supervisor: Supervisor = field(default_factory=Supervisor)
     states: States | None = None
     tally: Tally = field(default_factory=lambda: Tally(by_path=True))
     draining: bool = False
 
     def why_not_ready(self) -> str | None:
         """Return why this server cannot be asked; None while it can."""
+        if self.supervisor.failure:
+            return self.supervisor.failure
         if self.draining:
             return "stopping"
         return None if self.condition.is_ok else self.condition.text or "starting"
@@ -36,3 +40,4 @@ class PushFigures:
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while this server runs."""
         yield from push_figures.counters(self.tally)
+        yield background_failures(self.supervisor.survived)

@@ -21,6 +21,7 @@ from ams.push_server.by_leases import ByLeases
 from ams.push_server.by_profile import ByProfile
 from ams.push_server.condition import Condition
 from ams.push_server.waiting import unknown_route
+from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -101,10 +102,11 @@ class Follower:
         """Take note that a subscription is to be delivered no more."""
         self._way.deactivate(path)
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor | None = None) -> None:
         """Begin; the first contact with the service goes on in the background (P1: none when nothing is loaded)."""
         if self._loads:
-            self._task = asyncio.create_task(self._run(), name="following")
+            watched = supervisor or Supervisor()
+            self._task = watched.task("following", self._run(watched))
 
     async def stop(self, seconds: float) -> None:
         """Finish what is in flight, give it back, and deliver nothing any more."""
@@ -114,14 +116,14 @@ class Follower:
                 await self._task
         await self._way.stop(seconds)
 
-    async def _run(self) -> None:
+    async def _run(self, supervisor: Supervisor) -> None:
         while True:
             try:
                 self._way = await self._found()
                 logger.info("following", way=type(self._way).__name__)
                 await self._way.run()
-            except Exception as error:  # a fault of ours must not leave everything undelivered
-                logger.exception("following.failed", kind=type(error).__name__)
+            except Exception:  # a fault of ours must not leave everything undelivered
+                supervisor.survive("following")
                 self._condition.missed()
                 await asyncio.sleep(1)
 

@@ -24,9 +24,12 @@ from ams.push_server.listening import listening
 from ams.push_server.settings import PushSettings
 from ams.push_server.upstream import HttpUpstream
 from ams.push_server.waiting import Polling, Waking
+from ams.supervisor import Supervisor, end_within
 
 DRAIN_SECONDS = 10.0
 """For deliveries in flight, at a stop (push contract 15, P8)."""
+STOP_SECONDS = DRAIN_SECONDS + 4
+"""How long a stop may take; then the process is ended, whatever hangs."""
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -44,14 +47,18 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: PushSettings) -> AsyncIterator[Running]:
-    """Deliver and answer until the block ends, then stop in order: no calls, deliveries in flight, connections."""
+async def running(settings: PushSettings, supervisor: Supervisor | None = None) -> AsyncIterator[Running]:
+    """Deliver and answer until the block ends, then stop in order: no calls, deliveries in flight, connections.
+
+    The `supervisor` knows when the block should end by itself.
+    """
+    supervisor = supervisor or Supervisor()
     chance = random.Random()  # noqa: S311  # for pauses
     condition = Condition(OK if settings.skip_subs_load else STARTING)
-    figures = PushFigures(condition)
+    figures = PushFigures(condition, supervisor)
     guard, trusted = Guard(networks(settings.push_allow, "push_allow")), trust(settings.push_ca_file, "push_ca_file")
     async with contextlib.AsyncExitStack() as stack:
-        operations = await stack.enter_async_context(_operations(settings, figures))
+        operations = await stack.enter_async_context(_operations(settings, figures, supervisor))
         client = await stack.enter_async_context(
             AsyncClient(settings.endpoint, settings.token, ca=settings.ca or None, retry=None)
         )
@@ -63,7 +70,7 @@ async def running(settings: PushSettings) -> AsyncIterator[Running]:
         figures.states = workers.states
         follower = Follower(client, workers, condition, random=chance, loads=not settings.skip_subs_load)
         address = await stack.enter_async_context(listening(settings, follower, condition))
-        await follower.start()
+        await follower.start(supervisor)
         try:
             yield Running(address, operations, workers, condition)
         finally:
@@ -72,24 +79,35 @@ async def running(settings: PushSettings) -> AsyncIterator[Running]:
 
 
 @contextlib.asynccontextmanager
-async def _operations(settings: PushSettings, figures: PushFigures) -> AsyncIterator[str]:
+async def _operations(settings: PushSettings, figures: PushFigures, supervisor: Supervisor) -> AsyncIterator[str]:
     """Answer on the operations port until the block ends; gives its URL."""
     with contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")) as sock:
-        async with answering_operations(sock, Operations(figures.why_not_ready, metrics_of(figures))):
+        async with answering_operations(sock, Operations(figures.why_not_ready, metrics_of(figures)), supervisor):
             yield url_of("http", sock)
 
 
 async def serve(settings: PushSettings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready HOST:PORT` when calls can come."""
-    stop = asyncio.Event()
+    """Serve until SIGTERM or SIGINT; print `ready HOST:PORT` when calls can come.
+
+    Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
+    """
+    stop, supervisor = asyncio.Event(), Supervisor()
     loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        end_within(STOP_SECONDS)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with running(settings) as run:
+        loop.add_signal_handler(number, told)
+    async with running(settings, supervisor) as run:
         if not settings.tls_enabled:
             logger.warning("no_tls", host=settings.host, remedy="without TLS nobody is asked who they are")
         logger.info("operations", url=run.operations)
         print(f"ready {run.address}", flush=True)
-        await stop.wait()
+        await supervisor.until(stop)
+        if supervisor.failure:
+            end_within(STOP_SECONDS)
         logger.info("stopping")
     logger.info("stopped")
+    supervisor.check()

@@ -22,6 +22,7 @@ from ams.http.server import listen, server, until_started, url_of
 from ams.observing import metrics_of
 from ams.serving.state import State
 from ams.settings import Settings, is_plain_to_others
+from ams.supervisor import Supervisor, end_within
 from ams.wiring import Service, service
 
 logger = structlog.get_logger("ams")
@@ -32,6 +33,10 @@ SWITCH_INTERVAL_SECONDS = 0.0001
 microseconds at a time; with Python's default of 5 ms every publish could wait that long."""
 
 
+STOP_SECONDS = 9.5
+"""How long a stop may take, beside `drain_seconds`; then the process is ended, whatever hangs."""
+FAILED_SECONDS = 1.0
+"""How long a service of which a vital part failed goes on saying so, if `drain_seconds` is not longer."""
 OWN_FILES = 512
 """Open files kept for segments, indexes, databases and sockets of our own."""
 GARBAGE_THRESHOLDS = (50_000, 20, 100)
@@ -48,28 +53,32 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings, *, clock: Clock | None = None) -> AsyncIterator[Running]:
+async def running(
+    settings: Settings, *, clock: Clock | None = None, supervisor: Supervisor | None = None
+) -> AsyncIterator[Running]:
     """Serve until the block ends, then stop in order.
 
     The operations port answers first and last: a start that waits for something says there what for. Order of the
     stop: serve on for `drain_seconds` while `/readyz` fails, take no new connections, finish deliveries by push, end
     waiting pulls and dry runs, finish requests in flight, then close the engines, each after those that use it. Under
-    ten seconds and the drain.
+    ten seconds and the drain. The `supervisor` knows when the block should end by itself.
     """
-    state = State()
+    supervisor = supervisor or Supervisor()
+    state = State(supervisor)
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
-        await stack.enter_async_context(answering_operations(aside, Operations(state.why_not_ready, metrics_of(state))))
-        made = await stack.enter_async_context(service(settings, clock=clock, tell=state.tell))
+        operations = Operations(state.why_not_ready, metrics_of(state))
+        await stack.enter_async_context(answering_operations(aside, operations, supervisor))
+        made = await stack.enter_async_context(service(settings, clock=clock, tell=state.tell, supervisor=supervisor))
         await stack.enter_async_context(_backups(made))
-        base_url = await stack.enter_async_context(_served(settings, made, api))
+        base_url = await stack.enter_async_context(_served(settings, made, api, supervisor))
         state.service = made
         try:
             yield Running(made, base_url, url_of("http", aside))
         finally:
             state.draining = True
-            await asyncio.sleep(settings.drain_seconds)
+            await asyncio.sleep(max(settings.drain_seconds, FAILED_SECONDS if supervisor.failure else 0))
 
 
 @contextlib.asynccontextmanager
@@ -83,14 +92,14 @@ async def _backups(made: Service) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _served(settings: Settings, made: Service, sock: socket.socket) -> AsyncIterator[str]:
+async def _served(settings: Settings, made: Service, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[str]:
     """Serve the API until the block ends; gives its URL."""
     certificate = _certificate(settings, made)
     protocol = limited(settings.max_header_bytes, _connections(settings), settings.request_seconds)
     context = certificate.context if certificate else None
     main = server(made.app, http=protocol, context=context, keep_alive=settings.keep_alive_seconds)
-    task = asyncio.create_task(main.serve([sock]))
-    watch = asyncio.create_task(_follow(certificate)) if certificate else None
+    task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
+    watch = supervisor.task("certificate", _follow(certificate, supervisor)) if certificate else None
     try:
         await until_started(main, task)
         yield url_of("https" if certificate else "http", sock)
@@ -111,7 +120,7 @@ def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
     return tls.Certificate.load(settings.cert, settings.key) if settings.cert else None
 
 
-async def _follow(certificate: tls.Certificate) -> None:
+async def _follow(certificate: tls.Certificate, supervisor: Supervisor) -> None:
     """Read the certificate again when it changed, or at once on SIGHUP."""
     told = asyncio.Event()
     with contextlib.suppress(ValueError):  # not the main thread: then only changes are followed
@@ -119,29 +128,43 @@ async def _follow(certificate: tls.Certificate) -> None:
     while True:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(told.wait(), CERTIFICATE_CHECK_SECONDS)
-        certificate.reload(always=told.is_set())
+        try:
+            certificate.reload(always=told.is_set())
+        except Exception:  # the one before goes on
+            supervisor.survive("certificate")
         told.clear()
 
 
 async def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come."""
+    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come.
+
+    Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
+    """
     _tune()
-    stop = asyncio.Event()
+    stop, supervisor = asyncio.Event(), Supervisor()
     loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        end_within(settings.drain_seconds + STOP_SECONDS)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, told)
     # Asks for the certificate to be read again; without one there is nothing to do, and no reason to end.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     logger.info("open_files", limit=_raise_open_files())
     async with contextlib.AsyncExitStack() as stack:
-        run = await _unless(stop, stack.enter_async_context(running(settings)))
+        run = await _unless(stop, stack.enter_async_context(running(settings, supervisor=supervisor)))
         if run is None:
             logger.info("stopped", reason="told to before it was ready")
             return
         _announce(settings, run)
-        await stop.wait()
+        await supervisor.until(stop)
+        if supervisor.failure:
+            end_within(max(settings.drain_seconds, FAILED_SECONDS) + STOP_SECONDS)
         logger.info("stopping")
     logger.info("stopped", data=run.service.folder.path)
+    supervisor.check()
 
 
 async def _unless(stop: asyncio.Event, start: Coroutine[Any, Any, Running]) -> Running | None:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ams import push_figures
-from ams.observing import Figure, figure
+from ams.observing import Figure, background_failures, figure
+from ams.supervisor import Supervisor
 from ams.wiring import Service
 
 _LOST = "Messages that retention took before subscriptions had acknowledged them, ever."
@@ -14,6 +15,7 @@ _LOST = "Messages that retention took before subscriptions had acknowledged them
 class State:
     """A service from the first moment to the last; `service` is None until its engines are open."""
 
+    supervisor: Supervisor
     service: Service | None = None
     waiting_for: str = ""
     """What a start waits for."""
@@ -25,6 +27,8 @@ class State:
 
     def why_not_ready(self) -> str | None:
         """Return why clients should be sent elsewhere; None while they are welcome."""
+        if self.supervisor.failure:
+            return self.supervisor.failure
         if self.draining:
             return "stopping"
         if self.service is None:
@@ -60,6 +64,7 @@ class State:
         yield figure("ams_failed_logins", failed, made.failed_logins.failures)
         unwritten = "Events of the audit log whose line could not be written; the table may have them."
         yield figure("ams_audit_failures", unwritten, made.trail.failures)
+        yield background_failures(self.supervisor.survived)
         if made.push.pushers:
             yield from push_figures.counters(made.push.pushers.tally)
         if made.settings.metrics_labels:

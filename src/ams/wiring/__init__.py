@@ -14,6 +14,7 @@ from ams.counting import Counting
 from ams.files import Disk, Files
 from ams.losses import LossTotal
 from ams.settings import Settings
+from ams.supervisor import Supervisor
 from ams.token_uses import TokenUses
 from ams.wiring.assembly import Service, assemble
 from ams.wiring.engines import open_engines
@@ -31,24 +32,31 @@ def _nobody(_: str) -> None:
 
 @contextlib.asynccontextmanager
 async def service(
-    settings: Settings, *, clock: Clock | None = None, files: Files | None = None, tell: Tell = _nobody
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    files: Files | None = None,
+    tell: Tell = _nobody,
+    supervisor: Supervisor | None = None,
 ) -> AsyncIterator[Service]:
     """Open everything, and close it in order at the end.
 
-    What is on other machines and does not answer is waited for; `tell` is told what for. Raises `Unusable` with one
+    What is on other machines and does not answer is waited for; `tell` is told what for. The `supervisor` watches what
+    runs in the background. Raises `Unusable` with one
     line when a setting, the folder or what is in it cannot be used.
     """
+    watched = supervisor or Supervisor()
     roles, reach, trusted = role_table(settings.roles_file), reach_of(settings), trusted_by(settings)
-    async with open_engines(settings, clock or SystemClock(), files or Disk(), tell) as engines:
+    async with open_engines(settings, clock or SystemClock(), files or Disk(), tell, watched) as engines:
         await put_in_order(settings, engines)
         made = assemble(settings, engines, roles, reach, trusted)
         async with (
-            _in_background(made.trail),
-            _in_background(made.failed_logins),
-            _in_background(made.token_uses),
-            _in_background(made.counting),
-            _in_background(made.losses),
-            made.push.running(),
+            _in_background(made.trail, watched),
+            _in_background(made.failed_logins, watched),
+            _in_background(made.token_uses, watched),
+            _in_background(made.counting, watched),
+            _in_background(made.losses, watched),
+            made.push.running(watched),
             made.identity.running(),
         ):
             try:
@@ -58,8 +66,10 @@ async def service(
 
 
 @contextlib.asynccontextmanager
-async def _in_background(work: Counting | FailedLogins | FileTrail | LossTotal | TokenUses) -> AsyncIterator[None]:
-    await work.start()
+async def _in_background(
+    work: Counting | FailedLogins | FileTrail | LossTotal | TokenUses, supervisor: Supervisor
+) -> AsyncIterator[None]:
+    await work.start(supervisor)
     try:
         yield
     finally:

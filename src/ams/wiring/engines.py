@@ -21,6 +21,7 @@ from ams.registry.registry import Registry
 from ams.registry.rotation import settle
 from ams.secrets import key_file, parse_key
 from ams.settings import Settings
+from ams.supervisor import Supervisor
 from ams.wiring.options import kafka_options, log_options
 from ams.wiring.patience import Tell, patiently
 
@@ -41,22 +42,25 @@ class Engines:
 
 
 @contextlib.asynccontextmanager
-async def open_engines(settings: Settings, clock: Clock, files: Files, tell: Tell) -> AsyncIterator[Engines]:
+async def open_engines(
+    settings: Settings, clock: Clock, files: Files, tell: Tell, supervisor: Supervisor | None = None
+) -> AsyncIterator[Engines]:
     """Open what keeps things; raise `Unusable` with one line when something cannot be used.
 
     What is on other machines and does not answer is waited for; `tell` is told what for.
     """
+    supervisor = supervisor or Supervisor()
     async with contextlib.AsyncExitStack() as stack:
         folder = Folder.take(settings.data)
         stack.callback(folder.release)
-        embedded = await _embedded_log(settings, folder, clock, files, stack)
+        embedded = await _embedded_log(settings, folder, clock, files, supervisor, stack)
         # The disk that fills is the data folder's, and the log has a reserve there for whoever else writes to it.
         on_full = embedded.release_reserve if embedded else _no_room
         registry = await _registry(settings, folder, clock, files, on_full, tell, stack)
         if embedded:
             await _make_missing_logs(embedded, registry)
         log = embedded or await _kafka_log(settings, registry, tell, stack)
-        cursors = await _cursors(settings, folder, clock, on_full, log, registry, tell, stack)
+        cursors = await _cursors(settings, folder, clock, on_full, log, registry, tell, supervisor, stack)
         yield Engines(clock, folder, log, registry, cursors, embedded)
 
 
@@ -65,11 +69,17 @@ def _no_room() -> bool:
 
 
 async def _embedded_log(
-    settings: Settings, folder: Folder, clock: Clock, files: Files, stack: contextlib.AsyncExitStack
+    settings: Settings,
+    folder: Folder,
+    clock: Clock,
+    files: Files,
+    supervisor: Supervisor,
+    stack: contextlib.AsyncExitStack,
 ) -> EmbeddedLog | None:
     if settings.log != "embedded":
         return None
-    log = await EmbeddedLog.open(folder.log, files=files, clock=clock, options=log_options(settings, folder.path))
+    options = log_options(settings, folder.path)
+    log = await EmbeddedLog.open(folder.log, files=files, clock=clock, options=options, supervisor=supervisor)
     stack.push_async_callback(log.close)
     return log
 
@@ -114,11 +124,14 @@ async def _cursors(
     log: Log,
     registry: Registry,
     tell: Tell,
+    supervisor: Supervisor,
     stack: contextlib.AsyncExitStack,
 ) -> Cursors:
     if settings.registry == "sqlite":
         ends = await patiently("Kafka", partial(_ends, log), tell)
-        sqlite = await SqliteCursors.open(folder.cursors, ends=ends, clock=clock, on_full=on_full)
+        sqlite = await SqliteCursors.open(
+            folder.cursors, ends=ends, clock=clock, on_full=on_full, supervisor=supervisor
+        )
         stack.push_async_callback(sqlite.close)
         return sqlite
     # Here, not above: without PostgreSQL nobody needs its driver.

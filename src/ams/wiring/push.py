@@ -21,6 +21,7 @@ from ams.push.workers import Workers
 from ams.pushers import EnginesUpstream, Moves, Pushers
 from ams.pushing import Leaseholders, Pushing, nobody_is_told
 from ams.settings import Settings
+from ams.supervisor import Supervisor
 from ams.wiring.engines import Engines
 
 if TYPE_CHECKING:
@@ -55,17 +56,17 @@ class Push:
         return self.reach is not None and self.reach.driven is not None
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, supervisor: Supervisor) -> AsyncIterator[None]:
         """Deliver, or have it delivered, until the block ends."""
         async with contextlib.AsyncExitStack() as stack:
             if self.reach is not None:
                 stack.push_async_callback(self.reach.sender.close)
             if self.reach is not None and self.reach.driven is not None:
                 stack.push_async_callback(self.reach.driven.close)
-                await self.reach.driven.start(self.leasing.targets)
+                await self.reach.driven.start(self.leasing.targets, supervisor)
             if self.pushers is not None:
                 stack.push_async_callback(self.pushers.close)
-                await self.pushers.start()
+                await self.pushers.start(supervisor)
             yield
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import structlog
 
 from ams.clock import Clock, Milliseconds
+from ams.errors import LogUnavailable
 from ams.log.embedded.classes import RetentionClass, class_of
 from ams.log.embedded.options import LogOptions
 from ams.log.embedded.packing import pack
@@ -59,11 +60,19 @@ class Committer:
         self._large_is_due = False
         """Whether the last group let an append larger than a group wait."""
         self._chores: list[Chore] = []
+        self._taken: Sequence[Append | Control] = ()
+        """The group that is being stored."""
         self._stopping = False
+        self._ended = False
         self._sync_due: Milliseconds | None = None
 
     def submit(self, *works: Work) -> None:
-        """Queue work; callable from the event loop. What comes together wakes the thread once."""
+        """Queue work; callable from the event loop. What comes together wakes the thread once.
+
+        Raises `LogUnavailable` when the thread has failed.
+        """
+        if self._ended:
+            raise LogUnavailable
         self._inbox.put(works)
 
     def run(self) -> None:
@@ -71,10 +80,23 @@ class Committer:
         while not self._stopping or self._waiting:
             self._receive()
             if self._waiting:
-                self._commit_group(self._take())
+                self._taken = self._take()
+                self._commit_group(self._taken)
+                self._taken = ()
             self._sync_if_due()
             self._do_chores()
         self._finish()
+
+    def left(self) -> tuple[Sequence[Append | Control], Sequence[Append | Control], Sequence[Chore]]:
+        """Return what a thread that failed left undone: what it was storing, what waited, and chores.
+
+        To be called when the thread has ended; from then on nothing is taken.
+        """
+        self._ended = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._accept_all(self._inbox.get_nowait())
+        return self._taken, [work for works in self._waiting.values() for work in works], self._chores
 
     def _receive(self) -> None:
         """Take in all that was submitted; wait for something when there is nothing to do."""
@@ -151,7 +173,7 @@ class Committer:
         self._waiting[topic] = works
         self._waiting.move_to_end(topic, last=False)
 
-    def _commit_group(self, group: list[Append] | list[Control]) -> None:
+    def _commit_group(self, group: Sequence[Append | Control]) -> None:
         controls = [work for work in group if isinstance(work, Control)]
         appends = [work for work in group if isinstance(work, Append)]
         outcomes = self._commit_controls(controls) if controls else self._commit_appends(appends)
@@ -314,7 +336,7 @@ class Committer:
 
     def _do_chores(self) -> None:
         while self._chores:
-            chore = self._chores.pop()
+            chore = self._chores[-1]
             outcomes = [self._seal(writer) for writer in self._writers.values() if self._must_seal(writer, chore)]
             self._space.keep_reserve()
             if self.refusal and self._refusal(0) is None:
@@ -322,6 +344,7 @@ class Committer:
                 if not any(writer.must_tell for writer in self._writers.values()):
                     self._resume()
             self._tell(outcomes, [chore.done])
+            self._chores.pop()
 
     def _must_seal(self, writer: Writer, chore: Chore) -> bool:
         return writer.open is not None and (chore.seal_all or writer.is_old(self._clock.wall()))

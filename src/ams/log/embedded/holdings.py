@@ -1,6 +1,7 @@
 """What an open log holds, on the event loop: its topics and where their messages are; and how commits change it."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ams.clock import Milliseconds
@@ -14,6 +15,9 @@ from ams.log.embedded.segment import HEAD_BYTES, index_path
 from ams.log.embedded.topic import TopicState
 from ams.log.embedded.work import Append, Closed, Control, Outcome
 from ams.names import Offset, TopicId
+
+BACKEND = "Backend Error"
+UNKNOWN = "Backend Error: whether it was stored is not known; look, or repeat a publish with its Idempotency-Key"
 
 
 @dataclass(slots=True)
@@ -116,17 +120,27 @@ class Holdings:
         if not control.done.done():
             control.done.set_result(None)
 
-    def _fail(self, work: Append | Control) -> None:
+    def give_up(self, works: Iterable[Append | Control], *, is_known: bool = True) -> None:
+        """Fail work that a part left which failed, and whatever waits for it; of what `is_known` nothing is stored."""
+        for work in works:
+            if not work.done.done():
+                self._fail(work, BACKEND if is_known else UNKNOWN)
+        for hashed in list(self.keys):
+            self.forget_key(hashed)
+        for topic in self.topics.values():
+            topic.give_up()
+
+    def _fail(self, work: Append | Control, reason: str = BACKEND) -> None:
         if isinstance(work, Append):
             work.topic.decided()
             if work.key:
                 self.forget_key(work.hashed)
         elif work.kind == Kind.CREATE:
-            del self.creating[work.topic.id]
+            self.creating.pop(work.topic.id, None)
         elif work.kind == Kind.DROP:
             work.topic.leaving = False
         if not work.done.done():
-            work.done.set_exception(LogUnavailable())
+            work.done.set_exception(LogUnavailable(reason))
 
     def _close(self, closed: Closed) -> None:
         segment = self.places.by_sequence[closed.sequence]

@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -33,11 +32,14 @@ from ams.log.embedded.writer import writers
 from ams.log.keys import check_key
 from ams.messages import Message, Stored, data_bytes
 from ams.names import Offset, TopicId, topic_id_text
+from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.log")
 
 MAX_APPEND_BYTES = 256 * MIB
 """Fragments of one append: an append never crosses a segment, and a segment's positions are 32 bits."""
+WRITING, MEMORY = "writing of the log", "memory of the log"
+"""What of it is vital: the thread that stores, and what this process knows of what is stored."""
 _INDEX_MEMORY = 64 * MIB
 _BREATH = 64
 """Topics looked at between two breaths of the event loop."""
@@ -48,13 +50,22 @@ _MAX_AGE_CHECK_MS = 1000
 class EmbeddedLog:
     """Keeps the promise of `ams.log.base.Log` in a folder. Used from one event loop; made by `open`."""
 
-    def __init__(self, restored: Restored, folder: str, files: Files, clock: Clock, options: LogOptions) -> None:
+    def __init__(
+        self,
+        restored: Restored,
+        folder: str,
+        files: Files,
+        clock: Clock,
+        options: LogOptions,
+        supervisor: Supervisor,
+    ) -> None:
         """Take over what recovery left; `open` is the way to make one."""
         self.recovered: Recovery = restored.report
         """What recovery found."""
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._options = options
+        self._supervisor = supervisor
         self._space = Space(files, folder, clock, options)
         places = Places(Pages(files, _INDEX_MEMORY))
         for segment in restored.segments:
@@ -66,12 +77,14 @@ class EmbeddedLog:
             self._book.note(damage)
         by_class = writers(restored.open, restored.sequence, folder, files, options)
         self._committer = Committer(by_class, self._space, clock, options, restored.commit, self._tell)
-        self._thread = threading.Thread(target=self._committer.run, name="ams-log-committer", daemon=True)
+        self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
         self._upkeep = Upkeep(self._holdings, self._committer, files, clock, options, self._book)
         self._keys = Keys(self._holdings, self._upkeep, clock, options)
         self._reader = Reader(places, self._book, self._upkeep.look_up)
         self._background: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
+        self._failed = False
+        """Whether nothing can be stored or made visible any more, as something failed that must not."""
         self._closed = False
 
     @classmethod
@@ -82,6 +95,7 @@ class EmbeddedLog:
         files: Files | None = None,
         clock: Clock | None = None,
         options: LogOptions | None = None,
+        supervisor: Supervisor | None = None,
     ) -> "EmbeddedLog":
         """Open the log in `folder`, made when it is not there, and make it whole first.
 
@@ -91,12 +105,13 @@ class EmbeddedLog:
         restored = await asyncio.to_thread(recover, files, folder, options)
         for trimmed in restored.report.trimmed:
             logger.warning("log.trimmed", **trimmed._asdict())
-        log = cls(restored, folder, files, clock, options)
+        supervisor = supervisor or Supervisor()
+        log = cls(restored, folder, files, clock, options, supervisor)
         await asyncio.to_thread(log._space.keep_reserve)
         log._thread.start()
         if log._holdings.unsealed:
             log._upkeep.call()
-        log._background = asyncio.create_task(log._upkeep.run(), name="ams-log-upkeep")
+        log._background = supervisor.task("upkeep of the log", log._upkeep.run(supervisor.survive))
         return log
 
     async def create(
@@ -222,7 +237,7 @@ class EmbeddedLog:
         give_up = self._loop.time() + timeout
         while state.end <= after:
             left = give_up - self._loop.time()
-            if left <= 0 or self._closed or state.leaving:
+            if left <= 0 or self._closed or self._failed or state.leaving:
                 return False
             if state.waiter is None:
                 state.waiter = self._loop.create_future()
@@ -290,7 +305,8 @@ class EmbeddedLog:
             await asyncio.wait((self._background,))
         await self._upkeep.close()
         self._send()
-        self._committer.submit(None)
+        with contextlib.suppress(LogUnavailable):  # its thread has ended by itself
+            self._committer.submit(None)
         await asyncio.to_thread(self._thread.join)
         await asyncio.sleep(0)  # outcomes told by the thread's last breath
         await self._holdings.places.pages.close()
@@ -303,7 +319,7 @@ class EmbeddedLog:
         return state
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closed or self._failed:
             raise LogUnavailable
 
     async def _aged(self, topic: TopicId) -> TopicState:
@@ -356,7 +372,9 @@ class EmbeddedLog:
 
     def _send(self) -> None:
         outbox, self._outbox = self._outbox, []
-        if outbox:
+        if outbox and self._failed:
+            self._holdings.give_up(outbox)
+        elif outbox:
             self._committer.submit(*outbox)
 
     def _tell(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
@@ -365,10 +383,52 @@ class EmbeddedLog:
             self._loop.call_soon_threadsafe(self._apply, outcomes, done)
 
     def _apply(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
-        for outcome in outcomes:
-            self._holdings.apply(outcome)
-            if outcome.closed:
-                self._upkeep.call()
+        if self._failed:
+            self._not_visible(outcomes, done)
+            return
+        try:
+            for outcome in outcomes:
+                self._holdings.apply(outcome)
+                if outcome.closed:
+                    self._upkeep.call()
+        except Exception as error:
+            self._supervisor.failed(MEMORY, error, lambda: self._memory_failed(outcomes, done))
+            return
         for each in done:
             if not each.done():
                 each.set_result(None)
+
+    def _memory_failed(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        """Make nothing visible any more: it would be after a gap, and consumers would pass over what is missing.
+
+        It is on the disk; the next start reads it from there.
+        """
+        self._fail()
+        self._not_visible(outcomes, done)
+
+    def _not_visible(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        for outcome in outcomes:
+            stored = [append for append, _ in outcome.answers]
+            self._holdings.give_up([*stored, *outcome.controls], is_known=False)
+            self._holdings.give_up(outcome.failed)
+        _refuse(done)
+
+    def _writing_ended(self) -> None:
+        """Fail all that waits for a committer that is no more."""
+        self._fail()
+        taken, waiting, chores = self._committer.left()
+        self._holdings.give_up(taken, is_known=False)
+        self._holdings.give_up(waiting)
+        _refuse(chore.done for chore in chores)
+
+    def _fail(self) -> None:
+        """Take nothing any more; what is cut or indexed now would go by a memory that is not whole."""
+        self._failed = True
+        if self._background is not None:
+            self._background.cancel()
+
+
+def _refuse(waiting: "Iterable[asyncio.Future[None]]") -> None:
+    for each in waiting:
+        if not each.done():
+            each.set_exception(LogUnavailable())

@@ -87,6 +87,13 @@ class TopicState:
         while self.held is not None:
             await asyncio.wait((self.held,))
 
+    def give_up(self) -> None:
+        """End all waits: nothing comes to the topic any more."""
+        self.wake()
+        if self.quiet is not None and not self.quiet.done():
+            self.quiet.set_result(None)
+        self.quiet = None
+
     def decided(self) -> None:
         """Note that an append is under way no more."""
         self.under_way -= 1

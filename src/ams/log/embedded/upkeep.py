@@ -66,8 +66,11 @@ class Upkeep:
         self._about_to_list: set[object] = set()
         """Those of them that have not asked for the list of files yet."""
 
-    async def run(self) -> None:
-        """Look after the log until cancelled; at once when a segment was closed, else every check interval."""
+    async def run(self, survive: Callable[[str], None]) -> None:
+        """Look after the log until cancelled; at once when a segment was closed, else every check interval.
+
+        `survive` is told of a round that ended with an exception nobody expected.
+        """
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.check_interval_ms / 1000):
@@ -78,7 +81,7 @@ class Upkeep:
             except OSError as error:
                 logger.warning("log.upkeep_failed", reason=str(error))
             except Exception:  # a defect must not end the upkeep for good
-                logger.exception("log.upkeep_failed")
+                survive("upkeep of the log")
 
     def call(self) -> None:
         """Have `run` look soon: there is something to seal."""

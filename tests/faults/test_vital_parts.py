@@ -1,0 +1,284 @@
+"""Every part that a service cannot do without is killed while the service runs."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from ams import serving
+from ams.cursors.sqlite import SqliteCursors
+from ams.http.server import Server
+from ams.log.embedded.committer import Committer
+from ams.log.embedded.holdings import Holdings
+from ams.push.holding import Holding
+from ams.serving import Running
+from tests.support import planted
+from tests.support.service import LiveService, live_service, running_service
+
+pytestmark = pytest.mark.embedded("the threads and files are those of the embedded engines")
+
+SECONDS = 10
+"""After which something hangs: nothing here takes a tenth of it."""
+TOPIC, SUB = "/v1/projects/P/topics/T", "/v1/projects/P/subscriptions/S"
+MESSAGE = {"messages": [{"data": "aGk="}]}
+
+
+class Planted(BaseException):
+    """What nothing expects: not even an `Exception`."""
+
+
+class Defect(Exception):
+    """What a mistake in the code would raise."""
+
+
+def dies(*_: object, **__: object) -> NoReturn:
+    raise Planted
+
+
+def breaks(*_: object, **__: object) -> NoReturn:
+    raise Defect
+
+
+Http = httpx.AsyncClient
+
+
+async def publish(http: Http) -> httpx.Response:
+    return await http.post(TOPIC + ":publish", json=MESSAGE)
+
+
+async def acknowledge(http: Http) -> httpx.Response:
+    return await http.post(SUB + ":acknowledge", json={"ackIds": ["projects/P/subscriptions/S:0"]})
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part, how it is killed, and what waits for it then."""
+
+    owner: type
+    function: str
+    fault: Callable[..., NoReturn]
+    reason: str
+    asked: Callable[[Http], Awaitable[httpx.Response]]
+
+
+PARTS = {
+    "taking a group to store": Part(Committer, "_take", breaks, "writing of the log failed (Defect)", publish),
+    "storing a group": Part(Committer, "_commit_class", dies, "writing of the log failed (Planted)", publish),
+    "telling of a group": Part(Committer, "_succeed_failed", breaks, "writing of the log failed (Defect)", publish),
+    "what is in memory of the log": Part(Holdings, "_place", breaks, "memory of the log failed (Defect)", publish),
+    "storing cursors": Part(SqliteCursors, "_write", dies, "writing of the cursors failed (Planted)", acknowledge),
+    "cursors in memory": Part(SqliteCursors, "_stored", breaks, "writing of the cursors failed (Defect)", acknowledge),
+}
+
+
+@asynccontextmanager
+async def serving_with(folder: Path) -> AsyncIterator[tuple[Running, Http]]:
+    """Serve with a topic, a subscription, and one message that was handed out."""
+    async with running_service(folder / "data") as (run, token):
+        http = httpx.AsyncClient(base_url=run.base_url, headers={"x-api-key": token}, trust_env=False, timeout=SECONDS)
+        async with http:
+            await http.post("/v1/projects/P", json={})
+            await http.put(TOPIC)
+            await http.put(SUB, json={"topic": "projects/P/topics/T"})
+            (await publish(http)).raise_for_status()
+            (await http.post(SUB + ":pull", json={"maxMessages": "1"})).raise_for_status()
+            yield run, http
+
+
+async def readiness(run: Running) -> tuple[int, str]:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.get(run.operations_url + "/readyz")
+    return answer.status_code, answer.text.strip()
+
+
+@pytest.fixture(autouse=True)
+def ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "FAILED_SECONDS", 0)
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+async def test_when_a_part_dies_what_waits_is_answered_and_the_service_says_why_it_is_not_ready(
+    part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(3 * SECONDS):
+        with capture_logs() as lines:
+            async with serving_with(tmp_path) as (run, http):
+                monkeypatch.setattr(part.owner, part.function, part.fault)
+                answers = await asyncio.gather(*(part.asked(http) for _ in range(3)))
+                after = await part.asked(http)
+                ready = await readiness(run)
+                monkeypatch.undo()
+
+    for answer in [*answers, after]:
+        assert answer.status_code == 500
+        assert answer.json()["error"]["status"] == "INTERNAL_SERVER_ERROR"
+        assert answer.json()["error"]["message"].startswith("Backend Error")
+        assert answer.headers["retry-after"] == "2"
+    assert ready == (503, part.reason)
+    assert [each["part"] for each in lines if each["event"] == "part.failed"] == [part.reason.split(" failed")[0]]
+
+
+async def test_a_publish_that_memory_lost_is_not_passed_over_and_is_there_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(3 * SECONDS):
+        async with serving_with(tmp_path) as (_, http):
+            place = Holdings._place
+            monkeypatch.setattr(Holdings, "_place", breaks)
+            lost = await publish(http)
+            monkeypatch.setattr(Holdings, "_place", place)  # as if it happened once
+            later = await publish(http)
+            pulled = await http.post(SUB + ":pull", json={"maxMessages": "10", "returnImmediately": "true"})
+        async with running_service(tmp_path / "data") as (run, token):
+            headers = {"x-api-key": token}
+            async with httpx.AsyncClient(base_url=run.base_url, headers=headers, trust_env=False) as http:
+                again = await http.post(SUB + ":pull", json={"maxMessages": "10", "returnImmediately": "true"})
+
+    assert (lost.status_code, later.status_code, pulled.status_code) == (500, 500, 500)
+    assert "not known" in lost.json()["error"]["message"]
+    assert [each["message"]["messageId"] for each in again.json()["receivedMessages"]] == ["0", "1"]
+
+
+async def test_a_pull_that_waits_ends_when_the_log_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asyncio.timeout(3 * SECONDS), serving_with(tmp_path) as (run, http):
+        (await acknowledge(http)).raise_for_status()
+        waiting = asyncio.create_task(http.post(SUB + ":pull", json={"maxMessages": "1"}))
+        while not run.service.deliverer.waiting:
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(Committer, "_take", breaks)
+        await publish(http)
+        answer = await waiting
+
+    assert answer.status_code == 500
+
+
+async def test_a_copy_of_the_folder_is_refused_when_the_log_is_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ams.errors import LogUnavailable
+
+    async with asyncio.timeout(3 * SECONDS), serving_with(tmp_path) as (run, http):
+        monkeypatch.setattr(Committer, "_take", breaks)
+        await publish(http)
+        assert run.service.embedded is not None
+        async with run.service.embedded.kept() as parts:
+            with pytest.raises(LogUnavailable):
+                await parts()
+
+
+async def test_a_server_that_dies_makes_the_service_unready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tick = Server.on_tick
+
+    async def dies_for_clients(server: Server, counter: int) -> bool:
+        if server.config.http != "httptools":
+            raise Defect
+        return await tick(server, counter)
+
+    async def serve_until_it_dies() -> None:
+        async with serving_with(tmp_path) as (run, _):
+            monkeypatch.setattr(Server, "on_tick", dies_for_clients)
+            while (ready := await readiness(run))[0] == 200:
+                await asyncio.sleep(0.05)
+            assert ready == (503, "HTTP server failed (Defect)")
+
+    async with asyncio.timeout(3 * SECONDS):
+        with pytest.raises(Defect):
+            await serve_until_it_dies()
+
+
+async def test_a_beat_of_push_leases_that_fails_is_survived_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(3 * SECONDS), push_service(tmp_path) as run:
+        assert run.service.push.pushers is not None
+        holding, whole = run.service.push.pushers._holding, Holding._round
+        monkeypatch.setattr(Holding, "_round", breaks)
+        holding.wake()
+        while 'ams_background_failures_total{work="push leases"} 1.0' not in await figures(run):
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(Holding, "_round", whole)
+        await holding.settle(SECONDS)
+
+        assert await readiness(run) == (200, "ok")
+
+
+async def test_a_holder_of_push_leases_that_ends_all_the_same_does_not_end_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(3 * SECONDS), push_service(tmp_path) as run:
+        assert run.service.push.pushers is not None
+        monkeypatch.setattr(Holding, "_round", breaks)
+        monkeypatch.setattr(Holding, "_unanswered", breaks)
+        run.service.push.pushers._holding.wake()
+        while (ready := await readiness(run))[0] == 200:
+            await asyncio.sleep(0.01)
+        monkeypatch.undo()
+
+    assert ready == (503, "push leases failed (Defect)")
+
+
+@asynccontextmanager
+async def push_service(folder: Path) -> AsyncIterator[Running]:
+    async with running_service(folder / "data", push_enabled=True, push_worker_token="w" * 32) as (run, _):
+        yield run
+
+
+async def figures(run: Running) -> str:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        return (await http.get(run.operations_url + "/metrics")).text
+
+
+@contextmanager
+def planted_service(folder: Path, fault: str) -> Iterator[tuple[LiveService, httpx.Client, Path]]:
+    """Run a service as a process of its own with a fault in it, which shows itself once the file given here exists."""
+    data, trigger = folder / "data", folder / "now"
+    environment = {planted.FAULT: fault, planted.TRIGGER: str(trigger)}
+    flags = ("--log-format", "json", "--min-free-bytes", "0", "--reserve-bytes", "0")
+    with (
+        live_service(data, *flags, environment=environment, program=planted.__name__) as service,
+        httpx.Client(
+            base_url=service.base_url, headers={"x-api-key": service.token}, trust_env=False, timeout=SECONDS
+        ) as http,
+    ):
+        http.post("/v1/projects/P", json={})
+        http.put(TOPIC)
+        http.put(SUB, json={"topic": "projects/P/topics/T"})
+        yield service, http, trigger
+
+
+@pytest.mark.parametrize("fault", ["log", "cursors"])
+def test_a_service_whose_part_died_ends_so_that_it_is_started_again(fault: str, tmp_path: Path) -> None:
+    with planted_service(tmp_path, fault) as (service, http, trigger):
+        http.post(TOPIC + ":publish", json=MESSAGE)
+        http.post(SUB + ":pull", json={"maxMessages": "1"})
+        trigger.touch()
+        if fault == "log":
+            answer = http.post(TOPIC + ":publish", json=MESSAGE)
+        else:
+            answer = http.post(SUB + ":acknowledge", json={"ackIds": ["projects/P/subscriptions/S:0"]})
+        code = service.process.wait(timeout=3 * SECONDS)
+
+    assert answer.status_code == 500
+    assert code == 70
+    lines = (tmp_path / "data.stderr").read_text().splitlines()
+    (said,) = [json.loads(line) for line in lines if '"part.failed"' in line]
+    assert said["level"] == "critical"
+    assert "Traceback" in said["exception"]
+    assert "Planted" in said["exception"]
+
+
+def test_sigterm_ends_a_service_of_which_something_hangs(tmp_path: Path) -> None:
+    with planted_service(tmp_path, "hanging") as (service, _, _):
+        service.process.send_signal(signal.SIGTERM)
+        code = service.process.wait(timeout=3 * SECONDS)
+
+    assert code == 70
+    assert "stop.forced" in (tmp_path / "data.stderr").read_text()

@@ -1,0 +1,47 @@
+"""The program `ams` with a fault planted deep in it, which shows itself as soon as a file exists."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ams import serving
+from ams.cli import main
+from ams.cursors.sqlite import SqliteCursors
+from ams.log.embedded.committer import Committer
+
+FAULT, TRIGGER = "PLANTED_FAULT", "PLANTED_TRIGGER"
+"""Variables: which fault, and the path of the file."""
+
+
+class Planted(BaseException):
+    """What nothing expects."""
+
+
+def _dying(whole: Callable[..., Any]) -> Callable[..., Any]:
+    def function(*given: Any) -> Any:
+        if os.path.exists(os.environ[TRIGGER]):
+            raise Planted
+        return whole(*given)
+
+    return function
+
+
+async def _hanging(_: object) -> None:
+    await asyncio.to_thread(asyncio.run, asyncio.Event().wait())
+
+
+def plant(fault: str) -> None:
+    """Change the program."""
+    if fault == "log":
+        Committer._take = _dying(Committer._take)  # type: ignore[method-assign]
+    elif fault == "cursors":
+        SqliteCursors._write = _dying(SqliteCursors._write)  # type: ignore[method-assign]
+    elif fault == "hanging":
+        SqliteCursors.close = _hanging  # type: ignore[method-assign,assignment]
+        serving.STOP_SECONDS = 1
+
+
+if __name__ == "__main__":
+    plant(os.environ[FAULT])
+    main.main()

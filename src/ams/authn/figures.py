@@ -9,6 +9,7 @@ from ams.authn.http.protocol import Front
 from ams.authn.login import Login
 from ams.authn.services import Services
 from ams.authn.store import Store
+from ams.data_check import DataCheck
 from ams.observing import Figure, background_failures, figure
 from ams.supervisor import Supervisor
 
@@ -31,6 +32,7 @@ class AuthnFigures:
     """What the operations port tells; `parts` is None until the service is made."""
 
     supervisor: Supervisor = field(default_factory=Supervisor)
+    data: DataCheck | None = None
     parts: Parts | None = None
     draining: bool = False
 
@@ -42,7 +44,7 @@ class AuthnFigures:
             return "stopping"
         if self.parts is None:
             return "starting"
-        return self.parts.store.away
+        return self.parts.store.away or (self.data.trouble if self.data else None)
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""

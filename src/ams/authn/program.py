@@ -16,6 +16,7 @@ from ams.authn.figures import AuthnFigures
 from ams.authn.folder import AuthnFolder
 from ams.authn.settings import AuthnSettings
 from ams.clock import Clock, SystemClock
+from ams.data_check import DataCheck
 from ams.http.operations import Operations, answering_operations
 from ams.http.server import listen, until_started, url_of
 from ams.http.tls import Certificate
@@ -59,6 +60,8 @@ async def running(
         made = await assembled(settings, folder, clock or SystemClock(), supervisor, stack)
         figures.parts = made.parts
         await stack.enter_async_context(_served(made, api, supervisor))
+        figures.data = DataCheck([settings.data], [folder.database] if settings.registry == "sqlite" else [])
+        await stack.enter_async_context(figures.data.running(supervisor))
         try:
             yield Running(url_of("https", api), url_of("http", aside), folder)
         finally:

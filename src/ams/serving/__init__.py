@@ -15,6 +15,7 @@ import structlog
 
 from ams.backup.keeping import answering
 from ams.clock import Clock
+from ams.data_check import DataCheck
 from ams.http import tls
 from ams.http.operations import Operations, answering_operations
 from ams.http.protocol import limited
@@ -73,12 +74,21 @@ async def running(
         made = await stack.enter_async_context(service(settings, clock=clock, tell=state.tell, supervisor=supervisor))
         await stack.enter_async_context(_backups(made))
         base_url = await stack.enter_async_context(_served(settings, made, api, supervisor))
+        state.data = _check_of(made)
+        await stack.enter_async_context(state.data.running(supervisor))
         state.service = made
         try:
             yield Running(made, base_url, url_of("http", aside))
         finally:
             state.draining = True
             await asyncio.sleep(max(settings.drain_seconds, FAILED_SECONDS if supervisor.failure else 0))
+
+
+def _check_of(made: Service) -> DataCheck:
+    """Return what looks at the parts of the data folder that this service keeps something in."""
+    folder = made.folder
+    folders = [folder.path, folder.log] if made.embedded else [folder.path]
+    return DataCheck(folders, [folder.registry, folder.cursors] if made.settings.registry == "sqlite" else [])
 
 
 @contextlib.asynccontextmanager

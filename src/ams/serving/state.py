@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ams import push_figures
+from ams.data_check import DataCheck
 from ams.observing import Figure, background_failures, figure
 from ams.supervisor import Supervisor
 from ams.wiring import Service
@@ -17,6 +18,7 @@ class State:
 
     supervisor: Supervisor
     service: Service | None = None
+    data: DataCheck | None = None
     waiting_for: str = ""
     """What a start waits for."""
     draining: bool = False
@@ -33,7 +35,8 @@ class State:
             return "stopping"
         if self.service is None:
             return f"starting: {self.waiting_for}" if self.waiting_for else "starting"
-        return self.service.away
+        trouble = self.data.trouble if self.data else None
+        return self.service.away or trouble or _refusal(self.service)
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""
@@ -70,3 +73,9 @@ class State:
         if made.settings.metrics_labels:
             topics = [({"project": each[0], "topic": each[1]}, n) for each, n in counted.by_topic.items()]
             yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)
+
+
+def _refusal(made: Service) -> str | None:
+    """Return why publishing is refused here; on Kafka it is by all nodes alike, so another would serve no better."""
+    refusal = made.embedded.refusal if made.embedded else None
+    return f"publishing is refused: {refusal}" if refusal else None

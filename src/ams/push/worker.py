@@ -8,11 +8,18 @@ delivery. An idle one is a task that waits, and nothing else.
 import asyncio
 from collections.abc import Callable
 
+import structlog
+
 from ams.push.cycle import Cycle, Means
 from ams.push.report import Report
 from ams.push.state import SEND, Failure, WorkerState
 from ams.push.target import Target
 from ams.push_config import MATTERMOST
+
+DEFECT_SECONDS = 10.0
+"""How long a worker rests after an exception nobody expected."""
+
+logger = structlog.get_logger("ams.push")
 
 
 class Worker:
@@ -70,11 +77,18 @@ class Worker:
         if after:
             await self._means.sleep(after)
         while not (self._ending or cycle.gone or cycle.stopped):
-            wait = await cycle.step()
-            if wait is not None and not self._ending:
-                await self._pause(wait)
+            try:
+                await self._deliver_once(cycle)
+            except Exception:  # a defect must not end the delivery in silence, nor that of others
+                logger.exception("push.worker_failed", subscription=self.target.path)
+                await self._means.sleep(DEFECT_SECONDS)
         if cycle.gone:
             self._tell_gone(self)
+
+    async def _deliver_once(self, cycle: Cycle) -> None:
+        wait = await cycle.step()
+        if wait is not None and not self._ending:
+            await self._pause(wait)
 
     async def _pause(self, milliseconds: int) -> None:
         self._report.waiting(self._means.clock.wall() + milliseconds)

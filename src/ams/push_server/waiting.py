@@ -165,7 +165,7 @@ class Waking:
             del request.waiters[key]
         try:
             ready = frozenset((await self._client.call(wait_push(request.waiters, self._seconds))).ready)
-        except client_errors.ClientError as error:
+        except Exception as error:  # also a defect: who waits must not wait for ever
             self._requests.remove(request)
             self._failed(request.waiters, error)
             return
@@ -182,7 +182,7 @@ class Waking:
         if waiters and (self._gathering is None or self._gathering.done()):
             self._gathering = asyncio.create_task(self._gather())
 
-    def _failed(self, waiters: "dict[str, asyncio.Future[bool]]", error: client_errors.ClientError) -> None:
+    def _failed(self, waiters: "dict[str, asyncio.Future[bool]]", error: Exception) -> None:
         if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
             logger.info("waiting.polled", reason="the service cannot say when there are messages")
             self._knows = False
@@ -198,7 +198,7 @@ class Waking:
                 future.set_result(due)
 
 
-def unknown_route(error: client_errors.ClientError) -> bool:
+def unknown_route(error: Exception) -> bool:
     """Whether this is how a service answers what it does not know: 404 or 405, with or without its envelope."""
     if isinstance(error, client_errors.NotAms):
         return "404" in error.message or "405" in error.message

@@ -59,7 +59,7 @@ async def open_engines(
         registry = await _registry(settings, folder, clock, files, on_full, tell, stack)
         if embedded:
             await _make_missing_logs(embedded, registry)
-        log = embedded or await _kafka_log(settings, registry, tell, stack)
+        log = embedded or await _kafka_log(settings, registry, tell, supervisor, stack)
         cursors = await _cursors(settings, folder, clock, on_full, log, registry, tell, supervisor, stack)
         yield Engines(clock, folder, log, registry, cursors, embedded)
 
@@ -104,13 +104,15 @@ async def _registry(
     return registry
 
 
-async def _kafka_log(settings: Settings, registry: Registry, tell: Tell, stack: contextlib.AsyncExitStack) -> Log:
+async def _kafka_log(
+    settings: Settings, registry: Registry, tell: Tell, supervisor: Supervisor, stack: contextlib.AsyncExitStack
+) -> Log:
     try:
         # Here, not above: without Kafka nobody needs its library.
         from ams.log.kafka.log import KafkaLog
     except ImportError:
         raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
-    log = await KafkaLog.open(kafka_options(settings), registry.books)
+    log = await KafkaLog.open(kafka_options(settings), registry.books, supervisor=supervisor)
     stack.push_async_callback(log.close)
     await patiently("Kafka", log.topics, tell)
     return log

@@ -96,7 +96,8 @@ class Line:
         await asyncio.wait((self._connecting,), timeout=max(seconds, 0))
         if not self._connecting.done():
             raise CursorsUnavailable from self._cause
-        self._connection, self._connecting = self._connecting.result(), None
+        connecting, self._connecting = self._connecting, None  # whatever came of it: the next call tries again
+        self._connection = connecting.result()
         return self._connection
 
     async def _lose(self, began: float, error: psycopg.Error) -> None:

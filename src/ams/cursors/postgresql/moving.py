@@ -143,15 +143,19 @@ class Mover:
         while self._waiting:
             calls, self._waiting = self._waiting, {}
             try:
-                await self._send(calls)
-            except Interrupted:
-                self._again(calls)
+                await self._try_to_send(calls)
             except CursorsUnavailable as error:
                 _finish(chain.from_iterable(calls.values()), error)
             except Exception:  # a defect: those who wait must be told
                 log.exception("cursors.failed")
                 _finish(chain.from_iterable(calls.values()), CursorsUnavailable())
         self._running = None
+
+    async def _try_to_send(self, calls: Calls) -> None:
+        try:
+            await self._send(calls)
+        except Interrupted:
+            self._again(calls)
 
     async def _send(self, calls: Calls) -> None:
         give_up = min(call.give_up for each in calls.values() for call in each)

@@ -62,6 +62,8 @@ class Listener:
                 if reason(error) != said:
                     said = reason(error)
                     logger.warning("registry.not_listening", reason=said)
+            except Exception:  # a defect must not end the listening for good
+                logger.exception("registry.not_listening")
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
 

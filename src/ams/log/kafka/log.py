@@ -31,6 +31,7 @@ from ams.log.kafka.writing.sender import Sender
 from ams.log.keys import check_key
 from ams.messages import Fragment, Message, Stored, data_bytes
 from ams.names import Offset, TopicId
+from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.log")
 
@@ -44,29 +45,31 @@ class KafkaLog:
     What is promised holds for all nodes together, but for `held`, which holds back the appends of this process only.
     """
 
-    def __init__(self, connection: Connection, options: KafkaOptions, books: Books) -> None:
+    def __init__(self, connection: Connection, options: KafkaOptions, books: Books, supervisor: Supervisor) -> None:
         """Take a connection; `open` is the way to make a log."""
         self._connection = connection
         self._options = options
-        self._reader = Reader(connection, options)
+        self._reader = Reader(connection, options, supervisor)
         self._sizes = Sizes(books)
         self._topics = Topics(connection, options, self._gone)
-        self._sender = Sender(connection, options, self._stored)
+        self._sender = Sender(connection, options, self._stored, supervisor)
         self._keys = Keys(books, self)
         self._loader = Loader(connection, options, self._reader, self._sender)
         self._holds = Holds()
-        self._upkeep = Upkeep(connection, options, books, self._topics, self._sender, self._sizes)
+        self._upkeep = Upkeep(connection, options, books, self._topics, self._sender, self._sizes, supervisor)
         self._clock = SystemClock()
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
     @classmethod
-    async def open(cls, options: KafkaOptions, books: Books, client_id: str = "ams") -> Self:
+    async def open(
+        cls, options: KafkaOptions, books: Books, client_id: str = "ams", supervisor: Supervisor | None = None
+    ) -> Self:
         """Connect to the brokers; when none answers, go on trying in the background.
 
         `books` keep what Kafka cannot, and are not closed with the log.
         """
-        log = cls(await Connection.open(options, client_id), options, books)
+        log = cls(await Connection.open(options, client_id), options, books, supervisor or Supervisor())
         with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
             await log._sender.identify()
         log._upkeep.start()

@@ -14,6 +14,7 @@ from ams.log.kafka.sizes import Sizes
 from ams.log.kafka.topics.topics import Topics
 from ams.log.kafka.writing.sender import Sender
 from ams.names import TopicId
+from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.log")
 
@@ -40,6 +41,7 @@ class Upkeep:
         topics: Topics,
         sender: Sender,
         sizes: Sizes,
+        supervisor: Supervisor,
     ) -> None:
         self._connection = connection
         self._options = options
@@ -47,13 +49,14 @@ class Upkeep:
         self._topics = topics
         self._sender = sender
         self._sizes = sizes
+        self._supervisor = supervisor
         self._was_away = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin. That Kafka is away already is for whoever waits for it to say."""
         self._was_away = not self._connection.reachable
-        self._task = asyncio.create_task(self._run(), name="ams-log-upkeep")
+        self._task = self._supervisor.task("upkeep of the log", self._run())
 
     async def close(self) -> None:
         """End, and add the last bytes to the books."""
@@ -72,15 +75,15 @@ class Upkeep:
         while True:
             number += 1
             await asyncio.sleep(TURN)
-            self._tell()
             try:
+                self._tell()
                 await self._round(number)
             except Unavailable:  # what is away is said elsewhere
                 continue
             except AmsError as error:
                 logger.warning("log.upkeep", reason=str(error))
             except Exception:  # a defect must not end the upkeep for good
-                logger.exception("log.upkeep_failed")
+                self._supervisor.survive("upkeep of the log")
 
     async def _round(self, number: int) -> None:
         await self._sizes.flush()

@@ -19,7 +19,9 @@ from ams.log.kafka.reading.fetch import Fetcher, Part, part_of
 from ams.log.kafka.reading.followed import LONG, SHORT, Followed, Node
 from ams.log.kafka.reading.ring import Ring
 from ams.names import Offset, TopicId
+from ams.supervisor import Supervisor
 
+WORK = "following of the log"
 WAIT_MS = {LONG: 500, SHORT: 20}
 """How long a broker may wait for something new."""
 TOPIC_BYTES, MAX_BYTES = 2**16, 2**22
@@ -34,10 +36,11 @@ AGAIN = 0.1
 class Follower:
     """All waits of this process."""
 
-    def __init__(self, connection: Connection, fetcher: Fetcher, ring: Ring) -> None:
+    def __init__(self, connection: Connection, fetcher: Fetcher, ring: Ring, supervisor: Supervisor) -> None:
         self._connection = connection
         self._fetcher = fetcher
         self._ring = ring
+        self._supervisor = supervisor
         self._followed: dict[TopicId, Followed] = {}
         self._nodes: dict[NodeId, Node] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,6 +122,10 @@ class Follower:
                 if not self._connection.reachable:
                     followed.give_up(LogUnavailable())
                     break
+            except Exception:  # a defect must not leave the topic unfollowed for good
+                self._supervisor.survive(WORK)
+                followed.give_up(LogUnavailable())
+                break
         followed.finding = False
 
     async def _find_once(self, followed: Followed, astray: bool) -> None:
@@ -154,6 +161,10 @@ class Follower:
                 except KafkaError:
                     for followed in asked:
                         self._lose(followed)
+                except Exception:  # a defect must not leave the topics unfollowed for good
+                    self._supervisor.survive(WORK)
+                    for followed in asked:
+                        self._lose(followed)
                 await asyncio.sleep(min(MOST_PACE, PACE * len(asked)))
         finally:
             del node.asking[lane]
@@ -186,6 +197,9 @@ class Follower:
             if error.invalid_metadata:
                 self._connection.moved(followed.place)
             self._lose(followed)
+        except Exception:  # what one topic holds must not stop the others
+            self._supervisor.survive(WORK)
+            followed.give_up(LogUnavailable())
 
     async def _feed(self, followed: Followed, position: Offset, part: Part) -> None:
         """Keep what is new, and wake who waits for it."""

@@ -25,6 +25,7 @@ from ams.log.kafka.reading.ring import Ring
 from ams.log.kafka.reading.run import Run, Wish
 from ams.messages import Fragment, Stored
 from ams.names import Offset, TopicId
+from ams.supervisor import Supervisor
 
 LEAST, MOST = 2**12, 2**22
 """Bytes of a fetch for one read."""
@@ -41,12 +42,12 @@ LAG = 0.05
 class Reader:
     """Reads for all of a node; its topics are told by the `Place` they are at."""
 
-    def __init__(self, connection: Connection, options: KafkaOptions) -> None:
+    def __init__(self, connection: Connection, options: KafkaOptions, supervisor: Supervisor | None = None) -> None:
         self._patience = options.patience
         self._fetcher = Fetcher(connection)
         self._ring = Ring(options.ring_bytes)
         self._ahead = Ahead(options.ahead_bytes)
-        self._follower = Follower(connection, self._fetcher, self._ring)
+        self._follower = Follower(connection, self._fetcher, self._ring, supervisor or Supervisor())
         self._ends = Shared(self._ask_end)
         self._sequels = Shared(self._fetch_ahead, join=True)
         self._fetching = asyncio.Semaphore(FETCHES)

@@ -42,9 +42,11 @@ from ams.log.kafka.topics.administration import refusable
 from ams.log.kafka.writing.batches import GATHER_BYTES, Batch, Line, Producer, Record, Request, Unsent, make
 from ams.messages import Fragment
 from ams.names import Offset, TopicId
+from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.log")
 
+PART = "writing of the log"
 LANES = tuple(Lane(f"publish {number}") for number in range(4))
 FLYING_BYTES = 64 * 2**20
 """Bytes on their way at once, to all brokers."""
@@ -77,8 +79,11 @@ class _Broker:
 class Sender:
     """Sends requests; made by `KafkaLog`. Used from one event loop."""
 
-    def __init__(self, connection: Connection, options: KafkaOptions, stored: Stored) -> None:
+    def __init__(
+        self, connection: Connection, options: KafkaOptions, stored: Stored, supervisor: Supervisor | None = None
+    ) -> None:
         """`stored` is told before those who wait are."""
+        self._supervisor = supervisor or Supervisor()
         self._connection = connection
         self._options = options
         self._stored = stored
@@ -203,6 +208,10 @@ class Sender:
         except AmsError as error:
             line.fail(error)
             self._go_on(line)
+        except Exception:  # a defect must not hold up this topic for good
+            self._supervisor.survive(PART)
+            line.fail(LogUnavailable())
+            self._go_on(line)
         else:
             self._enqueue(line, node)
 
@@ -219,10 +228,13 @@ class Sender:
 
     def _dispatch(self, node: NodeId, broker: _Broker) -> None:
         broker.called = False
-        while broker.ready and broker.free and self._flying < FLYING_BYTES:
-            load = self._load(broker)
-            if load:
-                self._run(self._carry(node, broker, broker.free.pop(), load))
+        try:
+            while broker.ready and broker.free and self._flying < FLYING_BYTES:
+                load = self._load(broker)
+                if load:
+                    self._run(self._carry(node, broker, broker.free.pop(), load))
+        except Exception as error:
+            self._supervisor.failed(PART, error, self._end)
 
     def _load(self, broker: _Broker) -> list[tuple[Line, Batch]]:
         """Take batches for one request: the first, whatever its size, and more while they are small."""
@@ -251,7 +263,7 @@ class Sender:
             answers = {line.place.name: _Answer(error) for line, _ in load}
             self._turn_away(broker)
         except Exception as error:  # a defect must not hold up these topics for good
-            logger.exception("publish.failed")
+            self._supervisor.survive(PART)
             answers = {line.place.name: _Answer(KafkaError(repr(error))) for line, _ in load}
         broker.free.append(lane)
         self._flying -= sum(batch.size for _, batch in load)
@@ -353,9 +365,17 @@ class Sender:
         return await refusable(self._connection.ask_any(InitProducerIdRequest(None, 0), answer, until=until))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        task = self._supervisor.task(PART, work, self._end, may_end=True)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _end(self) -> None:
+        """Fail all that waits, and take nothing any more: topics whose state is not known cannot go on."""
+        self._closing = True
+        for line in list(self._lines.values()):
+            line.fail(LogUnavailable())
+            self._rest(line)
+        self._idle.set()
 
 
 class _Answer(NamedTuple):

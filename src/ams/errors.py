@@ -22,6 +22,7 @@
     │   └── RateLimited       a user or a project asks more often than it may (429)
     ├── Unavailable           an engine cannot do its work now; try again (500)
     │   ├── LogUnavailable
+    │   │   └── OutcomeUnknown  a write failed in a way that leaves open whether it was done (500)
     │   ├── CursorsUnavailable
     │   ├── RegistryUnavailable
     │   └── ServiceFailed     another service does not do its part (502)
@@ -34,6 +35,9 @@
 Each surface has one table from these classes to its own answers: `ams.http.errors` for HTTP, `ams.cli` exit codes.
 The text of an error is what the client or operator reads; it never holds a token, a payload or a secret.
 """
+
+OUTCOME_UNKNOWN = "It is not known whether this was done: look before you ask again"
+"""The text of an `Unavailable` for a change whose commit failed, or was not answered, and could not be undone."""
 
 
 class AmsError(Exception):
@@ -157,7 +161,7 @@ class RateLimited(Overloaded):
 
 
 class Unavailable(AmsError):
-    """An engine cannot do its work now; nothing was promised, trying again is right."""
+    """An engine cannot do its work now; trying again is right. Nothing was done, but with `OUTCOME_UNKNOWN`."""
 
     retriable = True
 
@@ -167,6 +171,17 @@ class Unavailable(AmsError):
 
 class LogUnavailable(Unavailable):
     """The log cannot store or read now (disk full, failed sync, broker away)."""
+
+
+class OutcomeUnknown(LogUnavailable):
+    """A write or sync failed, and what it left behind could not be undone: a restart may find it done or not done."""
+
+    def __init__(
+        self,
+        message: str = "Backend Error: it is not known whether this was done; repeat it,"
+        " a publish with the same Idempotency-Key",
+    ) -> None:
+        super().__init__(message)
 
 
 class CursorsUnavailable(Unavailable):

@@ -22,7 +22,7 @@ from ams.clock import Clock, Milliseconds, SystemClock
 from ams.cursors import state
 from ams.cursors.base import Handed, Oldest, Place, Position
 from ams.cursors.state import Cursor, Grace
-from ams.errors import CursorsUnavailable, SubscriptionGone, Unusable
+from ams.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGone, Unusable
 from ams.files import make_private
 from ams.names import Offset, SubscriptionId, TopicId
 from ams.supervisor import Supervisor
@@ -301,11 +301,11 @@ class SqliteCursors:
     def _give_up(self) -> None:
         """Fail all that waits, and whatever comes: what is here in memory is nothing to build on any more."""
         self._has_failed = True
-        failed, self._group = (self._writing, self._group), _Group()
-        self._writing = None
-        for group in failed:
-            if group is not None:
-                group.end(CursorsUnavailable())
+        written, self._writing = self._writing, None
+        waiting, self._group = self._group, _Group()
+        if written is not None:
+            written.end(CursorsUnavailable(OUTCOME_UNKNOWN))
+        waiting.end(CursorsUnavailable())
 
     def _stored(self, group: _Group) -> None:
         for subscription, row in group.rows.items():

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ams.clock import Milliseconds
-from ams.errors import LogUnavailable
+from ams.errors import LogUnavailable, OutcomeUnknown
 from ams.log.embedded.classes import CLASSES
 from ams.log.embedded.entries import Answered, SegmentEntries
 from ams.log.embedded.index import Row
@@ -15,9 +15,6 @@ from ams.log.embedded.segment import HEAD_BYTES, index_path
 from ams.log.embedded.topic import TopicState
 from ams.log.embedded.work import Append, Closed, Control, Outcome
 from ams.names import Offset, TopicId
-
-BACKEND = "Backend Error"
-UNKNOWN = "Backend Error: whether it was stored is not known; look, or repeat a publish with its Idempotency-Key"
 
 
 @dataclass(slots=True)
@@ -53,7 +50,7 @@ class Holdings:
         for control in outcome.controls:
             self._obey(control)
         for work in outcome.failed:
-            self._fail(work)
+            self._fail(work, LogUnavailable())
         for closed in outcome.closed:
             self._close(closed)
         self.commit = max(self.commit, outcome.commit)
@@ -124,13 +121,13 @@ class Holdings:
         """Fail work that a part left which failed, and whatever waits for it; of what `is_known` nothing is stored."""
         for work in works:
             if not work.done.done():
-                self._fail(work, BACKEND if is_known else UNKNOWN)
+                self._fail(work, LogUnavailable() if is_known else OutcomeUnknown())
         for hashed in list(self.keys):
             self.forget_key(hashed)
         for topic in self.topics.values():
             topic.give_up()
 
-    def _fail(self, work: Append | Control, reason: str = BACKEND) -> None:
+    def _fail(self, work: Append | Control, error: LogUnavailable) -> None:
         if isinstance(work, Append):
             work.topic.decided()
             if work.key:
@@ -140,7 +137,7 @@ class Holdings:
         elif work.kind == Kind.DROP:
             work.topic.leaving = False
         if not work.done.done():
-            work.done.set_exception(LogUnavailable(reason))
+            work.done.set_exception(error)
 
     def _close(self, closed: Closed) -> None:
         segment = self.places.by_sequence[closed.sequence]

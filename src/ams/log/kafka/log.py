@@ -45,8 +45,11 @@ class KafkaLog:
     What is promised holds for all nodes together, but for `held`, which holds back the appends of this process only.
     """
 
-    def __init__(self, connection: Connection, options: KafkaOptions, books: Books, supervisor: Supervisor) -> None:
+    def __init__(
+        self, connection: Connection, options: KafkaOptions, books: Books, supervisor: Supervisor | None = None
+    ) -> None:
         """Take a connection; `open` is the way to make a log."""
+        supervisor = supervisor or Supervisor()
         self._connection = connection
         self._options = options
         self._reader = Reader(connection, options, supervisor)
@@ -69,7 +72,7 @@ class KafkaLog:
 
         `books` keep what Kafka cannot, and are not closed with the log.
         """
-        log = cls(await Connection.open(options, client_id), options, books, supervisor or Supervisor())
+        log = cls(await Connection.open(options, client_id), options, books, supervisor)
         with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
             await log._sender.identify()
         log._upkeep.start()

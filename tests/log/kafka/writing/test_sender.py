@@ -2,7 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from aiokafka.errors import (
@@ -379,3 +379,34 @@ def test_requests_of_callers_who_left_are_not_sent():
         assert line.next_batch(2**20, 0.0).requests == [kept]
 
     asyncio.run(main())
+
+
+async def test_a_defect_in_one_topic_fails_its_publish_and_is_survived(
+    log: LossyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await new_topic(log)
+    with monkeypatch.context() as planted:
+        planted.setattr(log._sender, "_new_identity", breaks)
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("a"))
+
+    assert log._sender._supervisor.survived == {"writing of the log": 1}
+    assert (await log.append(topic, texts("b"))).first == 0
+
+
+async def test_a_defect_that_leaves_topics_in_an_unknown_state_is_a_failure_and_ends_all_that_waits(
+    log: LossyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await new_topic(log)
+    with monkeypatch.context() as planted:
+        planted.setattr(log._sender, "_load", breaks)
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("a"))
+    async with asyncio.timeout(10):
+        await log.close()
+
+    assert log._sender._supervisor.failure == "writing of the log failed (RuntimeError)"
+
+
+def breaks(*_: object) -> NoReturn:
+    raise RuntimeError("planted")

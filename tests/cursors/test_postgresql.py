@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from typing import NoReturn
 
 import psycopg
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ams import postgresql
 from ams.clock import Milliseconds, SystemClock
 from ams.cursors.postgresql import DatabaseTime, PostgresCursors, rows
+from ams.cursors.postgresql.line import Line
 from ams.errors import CursorsUnavailable, InvalidInput, TopicGone, Unusable
 from ams.names import Offset, SubscriptionId, TopicId
 from tests.cursors.law import Trial
@@ -250,3 +252,18 @@ async def test_a_database_that_is_away_at_the_start_is_told_with_its_reason(
 
     assert isinstance(told.value.__cause__, psycopg.OperationalError)
     assert "refused" in str(told.value.__cause__)
+
+
+async def test_a_defect_while_connecting_is_not_remembered(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await PostgresCursors.open(postgres_url)
+
+    async def breaks(*_: object) -> NoReturn:
+        raise KeyError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(Line, "_attempt", breaks)
+        with pytest.raises(KeyError):
+            await store.create(SUB, TOPIC, Offset(3))
+
+    await store.create(SUB, TOPIC, Offset(3))
+    await store.close()

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 
 from ams.database import preparing
 from ams.database.database import Database
+from ams.database.postgresql.listening import Listener
 from ams.database.postgresql.store import PostgresStore
 from ams.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
 from ams.identity.issuer import Issuer
@@ -414,3 +415,17 @@ async def test_who_stands_still_in_its_turn_loses_it_to_others_and_has_another(
         assert await two._database.in_turn(lambda connection: connection.scalar(text("SELECT 2")), 7) == 2
         assert await still == 1
     assert attempts == 2
+
+
+async def test_a_defect_does_not_end_the_listening(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    listen, failures = Listener._listen, iter([KeyError("planted")])
+
+    async def breaks_once(self: Listener) -> None:
+        for error in failures:
+            raise error
+        await listen(self)
+
+    monkeypatch.setattr(Listener, "_listen", breaks_once)
+
+    async with open_registry_at(url) as registry:
+        await believed(registry)

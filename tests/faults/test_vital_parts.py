@@ -101,8 +101,10 @@ async def readiness(run: Running) -> tuple[int, str]:
 
 
 @pytest.fixture(autouse=True)
-def ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def ends_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(serving, "FAILED_SECONDS", 0)
+    with capture_logs():  # tracebacks take long to be written
+        yield
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)

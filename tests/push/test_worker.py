@@ -11,11 +11,12 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from ams.clock import ManualClock
+from ams.clock import ManualClock, Milliseconds
 from ams.http.routes.push_lease import MAX_STATE_BYTES
 from ams.push import cycle
 from ams.push.cycle import Means
 from ams.push.flow import MAX_BYTES
+from ams.push.report import Report
 from ams.push.sending import Answer, CircuitOpen, SendFailed
 from ams.push.state import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, text
 from ams.push.target import Target
@@ -759,3 +760,21 @@ async def test_gaps_between_messages_do_no_harm() -> None:
         await bench.idle()
 
         assert [sent.headers["webhook-id"] for sent in bench.sender.sent] == ["P.S.3-7", "P.S.8-8"]
+
+
+async def test_a_defect_beside_the_cycle_is_logged_and_the_worker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = iter([KeyError("planted")])
+    waiting = Report.waiting
+
+    def breaks_once(self: Report, until: Milliseconds | None) -> None:
+        for error in failures:
+            raise error
+        waiting(self, until)
+
+    monkeypatch.setattr(Report, "waiting", breaks_once)
+    with capture_logs() as logs:
+        async with working(MemoryUpstream(2), ScriptedSender(Answer(500, ""), OK)) as bench:
+            await bench.idle()
+
+    assert [each["event"] for each in logs if each["log_level"] == "error"] == ["push.worker_failed"]
+    assert bench.upstream.acknowledged[-1] == 1

@@ -15,6 +15,7 @@ from ams.push_rpc.channel import Place
 from ams.push_rpc.client import GrpcPushServer, Outcome
 from ams.push_rpc.driven import DrivenPushServer
 from ams.push_rpc.driving import AT_ONCE, Driving
+from ams.supervisor import Supervisor
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
 
 CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True)
@@ -206,3 +207,24 @@ async def test_p31_what_has_no_topic_is_not_delivered_until_it_has_one_again() -
             await driven.settle()
             assert list(server.active) == ([target("a").path] if topic_id else [])
         await driven.close()
+
+
+async def test_a_defect_in_a_round_does_not_end_the_driving(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, whole = Supervisor(), Driving.round
+
+    async def breaks(_: Driving) -> bool:
+        raise KeyError("planted")
+
+    monkeypatch.setattr(Driving, "round", breaks)
+    await drive.driving.start(watched)
+    async with asyncio.timeout(10):
+        while not watched.survived:
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(Driving, "round", whole)
+        drive.wanted.targets = [target("a")]
+        drive.driving.changed()
+        while drive.active() != ["a"]:
+            await asyncio.sleep(0.01)
+    await drive.driving.close()
+
+    assert watched.failure is None

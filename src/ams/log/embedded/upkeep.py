@@ -78,8 +78,8 @@ class Upkeep:
             self._called.clear()
             try:
                 await self.retain()
-            except OSError as error:
-                logger.warning("log.upkeep_failed", reason=str(error))
+            except (OSError, LogUnavailable) as error:
+                logger.warning("log.upkeep_failed", reason=str(error.__cause__ or error))
             except Exception:  # a defect must not end the upkeep for good
                 survive("upkeep of the log")
 

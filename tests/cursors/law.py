@@ -51,7 +51,7 @@ class Trial:
                     return position.offset
 
         facts, first = await self._tried("pull", pulling())
-        messages = () if first is None else (Held(first, f"m{first}"),)
+        messages = () if first is None else tuple(Held(each, f"m{each}") for each in range(first, first + BATCH))
         self.uses.append(Pull(**facts, subscription=self.subscription, messages=messages))
         return first
 

@@ -48,9 +48,10 @@ class Campaign:
     """One service, its clients, and the one who kills it."""
 
     def __init__(self, data: Path, kills: int, seed: int, say: Say) -> None:
-        self.history = History({name.format(topic): topic for topic in TOPICS for name in (STEADY, SOUGHT)})
         self._result = Result(seed, kills)
         self._target = Target(data)
+        subscriptions = {name.format(topic): topic for topic in TOPICS for name in (STEADY, SOUGHT)}
+        self.history = History(subscriptions, restarts=self._target.restarts)
         self._random = random.Random(seed)
         self._say = say
         self._admin = self._client("admin")
@@ -68,7 +69,10 @@ class Campaign:
             self._admin.close()
             await self._target.stop()
         result = self._result
-        result.violations = await asyncio.to_thread(self.history.violations, ending)
+        result.violations = [
+            *await asyncio.to_thread(self.history.violations, ending),
+            *result.traffic.violations(),
+        ]
         result.attempts, result.starts = self.history.attempts, self._target.starts
         result.messages = sum(len(each) for each in ending.topics.values())
         result.seconds = time.monotonic() - began

@@ -8,6 +8,10 @@ What a pull sees may be ahead of the disk: an acknowledgement that is being stor
 again if the service dies or the disk fails before it is answered. So a standing remembers its `trail`: the moves that
 may still be undone. The answer of a move settles it and everything before it.
 
+An acknowledgement may be taken only of what was handed out since the last seek. A pull that was not answered may have
+handed out anything. A service that starts again has forgotten what it handed out; unless the cursor was sought shortly
+before, it takes acknowledgements of everything for a while (`ams.cursors.state.Grace`).
+
 The standings multiply with the requests in flight at once, so a history should have a handful of clients a
 subscription, not hundreds.
 """
@@ -20,6 +24,10 @@ from typing import NamedTuple
 from tests.faults.attempts import Ack, Outcome, Publish, Pull, Seek
 
 Use = Pull | Ack | Seek
+ANYTHING = float("inf")
+"""The end of what was handed out where that may be everything."""
+DEADLINE_SECONDS = 10.0
+"""For acknowledgements, of subscriptions that ask for no other: the service's default."""
 
 
 class KnownEnd:
@@ -40,6 +48,9 @@ class _Move(NamedTuple):
 
     request: str
     offset: int
+    is_seek: bool = False
+    handed: float = 0
+    """The end of what was handed out since the last seek, while this was the newest move."""
 
 
 class _Standing(NamedTuple):
@@ -54,6 +65,23 @@ class _Standing(NamedTuple):
     def offset(self) -> int:
         return self.trail[-1].offset
 
+    @property
+    def handed(self) -> float:
+        return self.trail[-1].handed
+
+    def handing_out(self, end: float) -> "_Standing":
+        """Hand out up to `end`: it stays so when acknowledgements are undone, but not when the last seek is."""
+        trail = list(self.trail)
+        for place in reversed(range(len(trail))):
+            trail[place] = trail[place]._replace(handed=max(trail[place].handed, end))
+            if trail[place].is_seek:
+                break
+        return self._replace(trail=tuple(trail))
+
+    def restarted(self, end: float) -> "_Standing":
+        """Forget what was handed out, as a service does that starts again; from now on it is everything up to `end`."""
+        return self._replace(trail=tuple(move._replace(handed=end) for move in self.trail))
+
     def has(self, use: Use) -> bool:
         return use.request in self.read | self.kept or any(move.request == use.request for move in self.trail)
 
@@ -61,10 +89,18 @@ class _Standing(NamedTuple):
 _BEGINNING = _Standing((_Move("its creation", 0),))
 
 
-def violations(subscription: str, uses: Sequence[Use], known_end: KnownEnd, final: int) -> Iterator[str]:
-    """Yield each use, and the final offset, that no lawful run of the service could have answered."""
+def violations(
+    subscription: str, uses: Sequence[Use], known_end: KnownEnd, final: int, restarts: Sequence[float] = ()
+) -> Iterator[str]:
+    """Yield each use, and the final offset, that no lawful run of the service could have answered.
+
+    `restarts` is when the service was ready again after it had ended.
+    """
     walk = _Walk(known_end)
-    for _, is_end, use in sorted(_events(uses), key=lambda event: event[:2]):
+    for time, is_end, use in sorted(_events(uses, restarts), key=lambda event: event[:2]):
+        if use is None:
+            walk.restart(everything=not _sought_shortly_before(time, uses))
+            continue
         if not is_end:
             walk.pending[use.request] = use
             continue
@@ -76,7 +112,16 @@ def violations(subscription: str, uses: Sequence[Use], known_end: KnownEnd, fina
         yield f"law 3: the cursor of subscription {subscription} ended at {final}; {_told(last)}"
 
 
-def _events(uses: Sequence[Use]) -> Iterator[tuple[float, bool, Use]]:
+def _sought_shortly_before(time: float, uses: Sequence[Use]) -> bool:
+    return any(
+        isinstance(use, Seek) and use.outcome is Outcome.DONE and time - DEADLINE_SECONDS < use.started < time
+        for use in uses
+    )
+
+
+def _events(uses: Sequence[Use], restarts: Sequence[float]) -> Iterator[tuple[float, bool, Use | None]]:
+    for time in restarts:
+        yield time, False, None
     for use in uses:
         yield use.started, False, use
         if use.ended != float("inf"):
@@ -95,6 +140,8 @@ class _Walk:
         """Take an answer, or that none will come; return what is wrong with it."""
         reachable = self.reachable()
         del self.pending[use.request]
+        if isinstance(use, Pull) and use.outcome is not Outcome.DONE:
+            reachable = {standing.handing_out(ANYTHING) for standing in reachable}
         if use.outcome is Outcome.REFUSED:
             agreeing = {standing for standing in reachable if not standing.has(use)}
         elif use.outcome is Outcome.DONE:
@@ -103,6 +150,11 @@ class _Walk:
             agreeing = {_without(standing, use) for standing in reachable}
         self._standings = {self._compact(standing) for standing in agreeing or self._believing(use, reachable)}
         return None if agreeing else _complaint(use, reachable)
+
+    def restart(self, *, everything: bool) -> None:
+        """Take that the service has started again."""
+        end = ANYTHING if everything else 0
+        self._standings = {standing.restarted(end) for standing in self.reachable()}
 
     def reachable(self) -> set[_Standing]:
         """Return the standings, with every pending use that may have happened meanwhile."""
@@ -121,12 +173,21 @@ class _Walk:
                 continue
             if isinstance(use, Pull):
                 if self._agrees(use, standing.offset):
-                    yield standing._replace(read=standing.read | {use.request})
-            else:
-                yield standing._replace(trail=(*standing.trail, _Move(use.request, _moved(use, standing.offset))))
+                    read = standing._replace(read=standing.read | {use.request})
+                    yield read.handing_out(use.messages[-1].id + 1 if use.messages else 0)
+            elif isinstance(use, Seek):
+                yield standing._replace(trail=(*standing.trail, _Move(use.request, use.offset, is_seek=True)))
+            elif self._may_take(use, standing):
+                yield standing._replace(trail=(*standing.trail, _acknowledged(use, standing)))
         for place, move in enumerate(standing.trail):
             if move.request in self.pending and self.pending[move.request].outcome is not Outcome.DONE:
                 yield standing._replace(trail=standing.trail[:place])
+
+    def _may_take(self, ack: Ack, standing: _Standing) -> bool:
+        """Tell whether an acknowledgement is of what was handed out, or of what was acknowledged before."""
+        if ack.last < max(standing.offset, standing.handed):
+            return True
+        return any(isinstance(use, Pull) and use.outcome is not Outcome.DONE for use in self.pending.values())
 
     def _agrees(self, pull: Pull, offset: int) -> bool:
         if pull.outcome is not Outcome.DONE:
@@ -156,12 +217,14 @@ class _Walk:
     def _believing(self, use: Use, reachable: set[_Standing]) -> set[_Standing]:
         """Go on after a violation as if the answer were right, so that it is told once."""
         if isinstance(use, Pull) and use.messages:
-            return {_Standing((_Move(f"pull {use.request}", use.messages[0].id),))}
+            return {_Standing((_Move(f"pull {use.request}", use.messages[0].id, handed=ANYTHING),))}
+        if isinstance(use, Ack):
+            return {_Standing((_acknowledged(use, standing)._replace(handed=ANYTHING),)) for standing in reachable}
         return reachable
 
 
-def _moved(use: Ack | Seek, offset: int) -> int:
-    return use.offset if isinstance(use, Seek) else max(offset, use.last + 1)
+def _acknowledged(ack: Ack, standing: _Standing) -> _Move:
+    return _Move(ack.request, max(standing.offset, ack.last + 1), handed=standing.handed)
 
 
 def _without(standing: _Standing, use: Use) -> _Standing:
@@ -170,6 +233,11 @@ def _without(standing: _Standing, use: Use) -> _Standing:
 
 
 def _complaint(use: Use, reachable: set[_Standing]) -> str:
+    if isinstance(use, Ack) and all(use.last >= max(standing.offset, standing.handed) for standing in reachable):
+        return (
+            f"{use.request} acknowledged message {use.last}, which was not handed out since the last seek, and was"
+            f" answered as if it had happened; {_told(reachable)}"
+        )
     if not isinstance(use, Pull):
         return f"{use.request} was answered as if it had happened; {_told(reachable)}"
     if not use.messages:
@@ -185,5 +253,5 @@ def _complaint(use: Use, reachable: set[_Standing]) -> str:
 
 
 def _told(reachable: set[_Standing]) -> str:
-    moves = sorted({standing.trail[-1] for standing in reachable}, key=lambda move: move.offset)
-    return "it could only stand at " + " or ".join(f"{move.offset} (by {move.request})" for move in moves)
+    moves = sorted({(standing.offset, standing.trail[-1].request) for standing in reachable})
+    return "it could only stand at " + " or ".join(f"{offset} (by {request})" for offset, request in moves)

@@ -16,6 +16,8 @@ from tests.faults.target import Target
 
 ANSWER_SECONDS = 30.0
 PROJECT = "/v1/projects/FAULTS"
+RIGHT_REFUSALS = (": 400 wrong ack", ": 400 no ack pending")
+"""Of acknowledgements that come after a seek, or of what was not handed out."""
 
 
 class Kind(Enum):
@@ -86,6 +88,16 @@ class Traffic:
     stopping: bool = False
     """Whether clients are to end after the attempt they are at."""
     _begun: dict[Kind, asyncio.Event] = field(default_factory=lambda: {kind: asyncio.Event() for kind in Kind})
+
+    def violations(self) -> Iterator[str]:
+        """Yield what no client may meet while nothing is wrong but that the service is killed."""
+        if self.dropped:
+            yield f"{self.dropped} requests were never answered, and nobody had killed the service"
+        if self.without_retry_after:
+            yield f"{self.without_retry_after} errors of the 500s did not say when to try again"
+        for refusal, times in self.refusals.items():
+            if not refusal.endswith(RIGHT_REFUSALS):
+                yield f"{times} times refused for no reason: {refusal}"
 
     @contextmanager
     def flight(self, kind: Kind) -> Iterator[None]:

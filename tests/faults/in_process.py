@@ -75,6 +75,7 @@ class Clients:
 
     async def again(self, engines: Engines) -> "Clients":
         """Return the same clients, with the same history, of a service started again."""
+        self.history.restarts.append(time.monotonic())
         return replace(await Clients.of(engines), history=self.history, numbers=self.numbers)
 
     async def publish(self, size: int) -> Publish:

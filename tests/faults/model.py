@@ -28,6 +28,11 @@ class Fault(Enum):
     SAME_IDS_TWICE = auto()
     SKIP_WITHOUT_AN_ACK = auto()
     FORGET_AN_ACK = auto()
+    TAKE_ANY_ACK = auto()
+    KEEP_HAND_OUTS_OVER_A_SEEK = auto()
+    ANSWER_NO_PULL = auto()
+    REFUSE_EVERY_PULL = auto()
+    REFUSE_EVERY_PUBLISH = auto()
 
 
 Finish = Callable[[Outcome], Attempt]
@@ -45,6 +50,9 @@ class Model:
     unsynced: list[str] = field(default_factory=list)
     durable: int = 0
     visible: int = 0
+    handed: int = 0
+    """The end of what was handed out since the last seek; only that may be acknowledged."""
+    was_sought: bool = False
     waiting: list[Finish] = field(default_factory=list)
     """Requests that happened in memory and wait for the disk."""
     reading: list[tuple[str, float, tuple[Held, ...]]] = field(default_factory=list)
@@ -54,6 +62,9 @@ class Model:
     def publish(self, size: int) -> None:
         """Take a request; it is answered by the next sync."""
         request, started = self._begin()
+        if self.fault is Fault.REFUSE_EVERY_PUBLISH:
+            self._refuse_publish(request, started, size)
+            return
         names = tuple(f"{request}/{place}" for place in range(size))
         first = len(self.log) + len(self.unsynced)
         ids = tuple(range(first, first + size))
@@ -73,19 +84,26 @@ class Model:
     def acknowledge(self, last: int) -> None:
         """Move the cursor; it is answered by the next sync."""
         request, started = self._begin()
-        last = min(last, len(self.log) - 1)  # clients acknowledge what they were given
-        self.visible = max(self.visible, last + 1)
-        self._take(
-            lambda outcome: Ack(
+
+        def finish(outcome: Outcome) -> Attempt:
+            return Ack(
                 request=request, started=started, ended=self._now(), outcome=outcome,
                 subscription=SUBSCRIPTION, last=last,
-            )
-        )  # fmt: skip
+            )  # fmt: skip
+
+        if last >= max(self.visible, self.handed) and self.fault is not Fault.TAKE_ANY_ACK:
+            self.history.add(finish(Outcome.REFUSED))
+            return
+        self.visible = max(self.visible, last + 1)
+        self._take(finish)
 
     def seek(self, offset: int) -> None:
         """Move the cursor anywhere; it is answered by the next sync."""
         request, started = self._begin()
         self.visible = offset
+        self.was_sought = True
+        if self.fault is not Fault.KEEP_HAND_OUTS_OVER_A_SEEK:
+            self.handed = 0
         self._take(
             lambda outcome: Seek(
                 request=request, started=started, ended=self._now(), outcome=outcome,
@@ -99,12 +117,19 @@ class Model:
             self.answer()
         request, started = self._begin()
         held = [Held(number, name) for number, name in enumerate(self.log)]
-        self.reading.append((request, started, tuple(held[self.visible : self.visible + size])))
+        given = tuple(held[self.visible : self.visible + size])
+        if given:
+            self.handed = max(self.handed, given[-1].id + 1)
+        self.reading.append((request, started, given))
 
     def answer(self) -> None:
         """Let the oldest pull have its answer."""
-        if self.reading:
-            self._end_pull(Outcome.DONE)
+        if not self.reading:
+            return
+        if self.fault is Fault.ANSWER_NO_PULL:
+            self._end_pull(Outcome.UNKNOWN, ended=float("inf"))
+        else:
+            self._end_pull(Outcome.REFUSED if self.fault is Fault.REFUSE_EVERY_PULL else Outcome.DONE)
 
     def sync(self) -> None:
         """Store everything, and answer."""
@@ -117,6 +142,8 @@ class Model:
         """Let the disk refuse: nothing that waits has happened."""
         self.unsynced.clear()
         self.visible = self.durable
+        if self.was_sought:  # what was handed out at a place sought in vain cannot be acknowledged
+            self.handed = 0
         for finish in self.waiting:
             self.history.add(finish(Outcome.REFUSED))
         self.waiting.clear()
@@ -132,6 +159,8 @@ class Model:
         self.waiting.clear()
         while self.reading:
             self._end_pull(Outcome.UNKNOWN)
+        self.handed = 0 if self.was_sought else len(self.log)  # who pulled before may still acknowledge
+        self.history.restarts.append(self._now())
 
     def violations(self) -> list[str]:
         """Check the history so far."""
@@ -161,12 +190,20 @@ class Model:
         if self.fault is Fault.FORGET_AN_ACK:
             self.durable = 0
 
-    def _end_pull(self, outcome: Outcome) -> None:
+    def _refuse_publish(self, request: str, started: float, size: int) -> None:
+        names = tuple(f"{request}/{place}" for place in range(size))
+        self.history.add(
+            Publish(
+                request=request, started=started, ended=self._now(), outcome=Outcome.REFUSED, topic=TOPIC, names=names
+            )
+        )  # fmt: skip
+
+    def _end_pull(self, outcome: Outcome, *, ended: float | None = None) -> None:
         request, started, messages = self.reading.pop(0)
         given = messages if outcome is Outcome.DONE else ()
         self.history.add(
             Pull(
-                request=request, started=started, ended=self._now(), outcome=outcome,
+                request=request, started=started, ended=self._now() if ended is None else ended, outcome=outcome,
                 subscription=SUBSCRIPTION, messages=given,
             )
         )  # fmt: skip

@@ -28,6 +28,8 @@ class Target:
         """How often it was killed."""
         self.starts: list[float] = []
         """Seconds from start to ready, each time."""
+        self.restarts: list[float] = []
+        """When it was ready after it was killed, each time."""
         self._environment = dict(environment)
         self._stack = contextlib.ExitStack()
         self._live: LiveService | None = None
@@ -44,6 +46,8 @@ class Target:
         manager = live_service(self.data, environment=self._environment)
         self._live = await asyncio.to_thread(self._stack.enter_context, manager)
         self.starts.append(time.perf_counter() - began)
+        if self.deaths:
+            self.restarts.append(time.monotonic())
         self.up.set()
 
     async def kill(self) -> None:

@@ -71,7 +71,8 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     folder = tmp_path / "disk"
     folder.mkdir()
     with mounted(folder, 32 * MIB) as disk:
-        target, traffic, history = Target(folder / "data", ENVIRONMENT), Traffic(), History({"s": "t"})
+        target, traffic = Target(folder / "data", ENVIRONMENT), Traffic()
+        history = History({"s": "t"}, restarts=target.restarts)
         admin, p, c = (HttpClient(name, target, traffic) for name in ("admin", "p", "c"))
         publisher = Publisher(p, history, random.Random(1), ("t",), ((1, 1),), 0.0)
         consumer = Consumer(c, history, random.Random(2), "s")

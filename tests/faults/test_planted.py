@@ -88,6 +88,22 @@ class AcksNobodySent:
         return getattr(self._cursors, name)
 
 
+class AnyAck:
+    """Cursors that take every acknowledgement, whatever was handed out since the last seek."""
+
+    def __init__(self, cursors: Cursors) -> None:
+        self._cursors = cursors
+
+    async def acknowledge(self, subscription: Any, last: Offset, deadline: Any) -> None:
+        topic = (await self._cursors.places())[subscription].topic
+        generation = (await self._cursors.position(subscription, topic)).generation
+        await self._cursors.hand_out(subscription, generation, Offset(last + 1))
+        await self._cursors.acknowledge(subscription, last, deadline)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursors, name)
+
+
 class LyingDisk(UnreliableDisk):
     """Says that it has synced, and has not."""
 
@@ -156,6 +172,35 @@ async def test_cursors_that_go_wrong_are_caught(
     found = await used(tmp_path, lambda clients: replace(clients, cursors=cast("Cursors", fault(clients.cursors))))
 
     assert any(sentence in each for each in found), found
+
+
+async def acknowledge_after_a_seek(clients: Clients) -> None:
+    await clients.publish(4)
+    await clients.pull()
+    await clients.seek(0)
+    await clients.acknowledge(2)
+
+
+async def acknowledge_what_was_not_pulled(clients: Clients) -> None:
+    await clients.publish(4)
+    await clients.pull(2)
+    await clients.acknowledge(2)
+
+
+@pytest.mark.parametrize("wrong", [acknowledge_after_a_seek, acknowledge_what_was_not_pulled])
+@pytest.mark.parametrize("fault", [lambda cursors: cursors, AnyAck], ids=["as it is", "planted"])
+async def test_an_acknowledgement_of_what_is_not_handed_out_is_caught(
+    tmp_path: Path, fault: Callable[[Cursors], object], wrong: Callable[[Clients], Awaitable[None]]
+) -> None:
+    await prepare(tmp_path)
+    async with open_engines(tmp_path) as engines:
+        clients = await Clients.of(engines)
+        clients = replace(clients, cursors=cast("Cursors", fault(clients.cursors)))
+        await wrong(clients)
+        found = await clients.violations(engines)
+
+    assert len(found) == (fault is AnyAck)
+    assert all("acknowledged message 2, which was not handed out since the last seek" in each for each in found)
 
 
 @pytest.mark.parametrize("lies", [False, True], ids=["after the sync", "before the sync"])

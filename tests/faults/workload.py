@@ -12,6 +12,8 @@ from tests.faults.history import History
 from tests.faults.http_client import PROJECT, Client, Kind, Tried
 from tests.faults.payload import held, message
 
+BEYOND = 5
+"""How far behind what it was given a consumer acknowledges when it does so wrongly."""
 BULK = 100
 """Messages from which on a publish is aimed at as a large one."""
 _PREFIX = PROJECT.removeprefix("/v1/")
@@ -62,7 +64,7 @@ class Publisher:
 
 @dataclass(frozen=True)
 class Consumer:
-    """Pulls and acknowledges: all, a part, or nothing of what it was given."""
+    """Pulls and acknowledges: all, a part, or nothing of what it was given; now and then more, which is refused."""
 
     client: Client
     history: History
@@ -88,11 +90,7 @@ class Consumer:
 
     async def acknowledge(self, last: int) -> Ack:
         """Acknowledge everything up to an id and note it."""
-        body = {"ackIds": [f"{_PREFIX}/subscriptions/{self.subscription}:{last}"]}
-        tried = await self._call("acknowledge", body, Kind.ACK)
-        attempt = Ack(**tried.facts, subscription=self.subscription, last=last)
-        self.history.add(attempt)
-        return attempt
+        return await _acknowledge(self.client, self.history, self.subscription, last, Kind.ACK)
 
     async def _react(self, pulled: Pull) -> None:
         mood = self.random.random()
@@ -100,6 +98,9 @@ class Consumer:
             await self.acknowledge(pulled.messages[-1].id)
         elif mood < 0.85:
             await self.acknowledge(self.random.choice(pulled.messages).id)
+        elif mood < 0.88:
+            last = pulled.messages[-1].id + BEYOND
+            await _acknowledge(self.client, self.history, self.subscription, last, Kind.OTHER)
 
     async def _call(self, verb: str, body: object, kind: Kind = Kind.OTHER) -> Tried:
         path = f"/subscriptions/{self.subscription}:{verb}"
@@ -108,7 +109,7 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Seeker:
-    """Moves a subscription back and forth."""
+    """Moves a subscription back and forth, and acknowledges at times what was handed out before, which is refused."""
 
     client: Client
     history: History
@@ -122,7 +123,9 @@ class Seeker:
             await asyncio.sleep(self.random.uniform(0, self.pause))
             end = await self.end()
             if end is not None:
-                await self.seek(self.random.randint(max(0, end - self.reach), end))
+                sought = await self.seek(self.random.randint(max(0, end - self.reach), end))
+                if sought.outcome is Outcome.DONE and sought.offset < end and self.random.random() < 0.3:
+                    await _acknowledge(self.client, self.history, self.subscription, end - 1, Kind.OTHER)
 
     async def end(self) -> int | None:
         """Ask for the topic's end."""
@@ -137,3 +140,11 @@ class Seeker:
         attempt = Seek(**tried.facts, subscription=self.subscription, offset=offset)
         self.history.add(attempt)
         return attempt
+
+
+async def _acknowledge(client: Client, history: History, subscription: str, last: int, kind: Kind) -> Ack:
+    body = {"ackIds": [f"{_PREFIX}/subscriptions/{subscription}:{last}"]}
+    tried = await client.attempt(client.next_request(), f"/subscriptions/{subscription}:acknowledge", body, kind)
+    attempt = Ack(**tried.facts, subscription=subscription, last=last)
+    history.add(attempt)
+    return attempt

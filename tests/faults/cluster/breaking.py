@@ -26,7 +26,7 @@ async def kill_node(site: Site, course: Course) -> None:
     """SIGKILL a node; it is started again later."""
     course.begin()
     await asyncio.to_thread(site.nodes[0].kill)
-    course.lose()
+    course.lose(site.nodes[0].name)
     await asyncio.sleep(AWAY_SECONDS)
     await asyncio.to_thread(site.nodes[0].start)
 
@@ -197,7 +197,7 @@ async def one_of_each(site: Site, course: Course) -> None:
     """SIGKILL a node, the leader and the primary, a few seconds apart; a standby is promoted, nothing is restarted."""
     course.begin()
     await asyncio.to_thread(site.nodes[0].kill)
-    course.lose()
+    course.lose(site.nodes[0].name)
     await asyncio.sleep(APART_SECONDS)
     course.strike()
     await asyncio.to_thread(site.brokers.kill, await site.leader(course.topic))

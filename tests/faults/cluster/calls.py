@@ -9,6 +9,8 @@ from bench.connection import CLOSED
 SLOW_SECONDS = 2.0
 """A call that takes longer has felt the fault; a waiting pull ends sooner by itself."""
 SERVER_ERRORS = range(500, 600)
+_SERVER, _LOG_WORDS = 2, 8
+"""Where a line of haproxy's log has backend and server, and how many words those of requests have at least."""
 
 
 class Call(NamedTuple):
@@ -24,6 +26,8 @@ class Call(NamedTuple):
     """Of the answer; 0: there was none within the client's patience."""
     text: str = ""
     """What an error said."""
+    node: str = ""
+    """The node that had it, as haproxy's log says; empty: none had it."""
     again: bool = False
     """Whether its client repeats, with its key, a request that failed: how long that goes on says the contract."""
 
@@ -59,6 +63,19 @@ class CallLog:
         """Tell whether no call that ended after this moment felt anything, and there were some."""
         recent = [call for call in self.calls if call.ended > moment]
         return bool(recent) and not any(call.felt for call in recent)
+
+
+def with_nodes(calls: Iterable[Call], log: str) -> list[Call]:
+    """Return the calls with the nodes that had them, by haproxy's log, in the format of `deploy/haproxy/haproxy.cfg`.
+
+    Of a request that was repeated with its key, all calls have the node that had the first.
+    """
+    nodes: dict[str, str] = {}
+    for line in log.splitlines():
+        words = line.split()
+        if len(words) > _LOG_WORDS and words[_SERVER].startswith("ams_"):
+            nodes.setdefault(words[-1], words[_SERVER].partition("/")[2])
+    return [call._replace(node=nodes.get(call.request, "")) for call in calls]
 
 
 def failed_requests(calls: Iterable[Call]) -> dict[str, Call]:

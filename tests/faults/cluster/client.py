@@ -94,7 +94,7 @@ class FrontClient:
         self, name: str, path: str, body: object, method: str, headers: Mapping[str, str]
     ) -> tuple[Tried, Call]:
         encoded = json.dumps(body).encode() if body is not None else b""
-        pieces = request(method, PROJECT + path, self._front.token, encoded, **headers)
+        pieces = request(method, PROJECT + path, self._front.token, encoded, x_request_id=name, **headers)
         started = time.monotonic()
         answer = await self._ask(pieces)
         ended = time.monotonic()

@@ -15,6 +15,8 @@ class Course:
     gone: float = 0.0
     """When a node that is killed was surely dead: it is stopped first, and what comes to it until then is on its way to
     it."""
+    node: str = ""
+    """Which node that is."""
     helped: float = float("inf")
     """When somebody began to put it right."""
     ended: float | None = None
@@ -24,9 +26,9 @@ class Course:
         """Note that it comes now."""
         self.began = self.struck = time.monotonic()
 
-    def lose(self) -> None:
-        """Note that the node is dead now."""
-        self.gone = time.monotonic()
+    def lose(self, node: str) -> None:
+        """Note that this node is dead now."""
+        self.node, self.gone = node, time.monotonic()
 
     def strike(self) -> None:
         """Note that another part is broken now."""

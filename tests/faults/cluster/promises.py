@@ -24,9 +24,10 @@ class Promise(Enum):
 
 
 def was_in_flight(call: Call, course: Course) -> bool:
-    """Tell whether a call is a publish, not the library's, that was on its way when the node died."""
+    """Tell whether a call is a publish, not the library's, that was on its way to the node when that died."""
     came = max(course.began, course.gone)
-    return call.what == "publish" and call.started < came + MOMENT and call.ended > course.began
+    was_there = call.node == course.node != ""
+    return call.what == "publish" and was_there and call.started < came + MOMENT and call.ended > course.began
 
 
 def broken(promise: Promise, calls: Sequence[Call], course: Course) -> Iterator[str]:
@@ -35,9 +36,13 @@ def broken(promise: Promise, calls: Sequence[Call], course: Course) -> Iterator[
         if not _excused(promise, call, course):
             after = call.ended - course.began
             yield (
-                f"promise: {call.what} {call.request} failed {after:.1f} s after the fault came:"
-                f" {call.status} {call.text} ({call.seconds:.1f} s)"
+                f"promise: {call.what} {call.request} failed {after:.1f} s after the fault came"
+                f" {_at(call)}: {call.status} {call.text} ({call.seconds:.1f} s)"
             )
+
+
+def _at(call: Call) -> str:
+    return f"at {call.node}" if call.node else "before any node had it"
 
 
 def _excused(promise: Promise, call: Call, course: Course) -> bool:

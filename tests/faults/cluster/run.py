@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.faults import scene
 from tests.faults.attempts import Ending
-from tests.faults.cluster.calls import CallLog, failed_requests, well_again
+from tests.faults.cluster.calls import CallLog, failed_requests, well_again, with_nodes
 from tests.faults.cluster.client import FrontClient
 from tests.faults.cluster.course import Course
 from tests.faults.cluster.faults import Fault
@@ -83,7 +83,7 @@ class Run:
                 return
 
     def _entry(self, ending: Ending) -> Entry:
-        calls = self.log.calls
+        self.log.calls = calls = with_nodes(self.log.calls, self._site.haproxy.process.log.read_text())
         failed = failed_requests(calls).values()
         entry = Entry(
             self._fault.name,

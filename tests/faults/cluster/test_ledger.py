@@ -1,6 +1,6 @@
 import json
 
-from tests.faults.cluster.calls import Call, CallLog, failed_requests, well_again
+from tests.faults.cluster.calls import Call, CallLog, failed_requests, well_again, with_nodes
 from tests.faults.cluster.ledger import Entry, by_fault, line, table
 
 
@@ -18,6 +18,20 @@ def test_a_request_repeated_with_its_key_failed_once() -> None:
     calls = [call("a", 0, 1, 500), call("a", 1, 2, 500, again=True), call("a", 2, 3, again=True)]
 
     assert failed_requests(calls) == {"a": calls[0]}
+
+
+HAPROXY_LOG = """\
+127.0.0.1:1 [23/Nov/2026:01:00:00.000] ams_nodes/node2 0/0/1/2/3 200 99 ---- 9/9/1/1/0 POST /v1/t:publish a
+127.0.0.1:1 [23/Nov/2026:01:00:00.000] ams_nodes/<NOSRV> 0/-1/-1/-1/3 503 99 sC-- 9/9/1/1/0 POST /v1/t:publish b
+127.0.0.1:1 [23/Nov/2026:01:00:00.000] ams_nodes/node3 0/0/1/2/3 200 99 ---- 9/9/1/1/0 POST /v1/t:publish a
+[NOTICE] (1) : New worker forked
+"""
+
+
+def test_the_node_that_had_a_call_is_known_by_the_log_of_haproxy() -> None:
+    calls = with_nodes([call("a", 0, 1), call("b", 0, 1, 503), call("c", 0, 1, 0)], HAPROXY_LOG)
+
+    assert [each.node for each in calls] == ["node2", "<NOSRV>", ""]
 
 
 def test_it_is_well_again_after_the_last_call_that_failed_or_was_slow() -> None:

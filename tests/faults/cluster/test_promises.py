@@ -4,19 +4,19 @@ from tests.faults.cluster.calls import Call
 from tests.faults.cluster.course import Course
 from tests.faults.cluster.promises import Promise, answered_at_once, broken
 
-FAULT = Course("jobs", began=10, helped=30)
+FAULT = Course("jobs", began=10, node="node1", helped=30)
 
 
-def call(what: str, started: float, ended: float, status: int = 500) -> Call:
-    return Call(f"{what}-{started}", what, started, ended, status)
+def call(what: str, started: float, ended: float, status: int = 500, node: str = "node1") -> Call:
+    return Call(f"{what}-{started}", what, started, ended, status, node=node)
 
 
 def test_where_no_call_may_fail_each_that_does_is_told() -> None:
     calls = [call("pull", 11, 12), call("pull", 11, 19, 200), call("publish", 9, 12, 0)]
 
     assert list(broken(Promise.NONE, calls, FAULT)) == [
-        "promise: pull pull-11 failed 2.0 s after the fault came: 500  (1.0 s)",
-        "promise: publish publish-9 failed 2.0 s after the fault came: 0  (3.0 s)",
+        "promise: pull pull-11 failed 2.0 s after the fault came at node1: 500  (1.0 s)",
+        "promise: publish publish-9 failed 2.0 s after the fault came at node1: 0  (3.0 s)",
     ]
 
 
@@ -24,6 +24,8 @@ def test_where_no_call_may_fail_each_that_does_is_told() -> None:
     ("one", "excused"),
     [
         (call("publish", 9, 12), True),
+        (call("publish", 9, 12, node="node2"), False),
+        (call("publish", 9, 12, node=""), False),
         (call("publish", 11, 12), False),
         (call("pull", 9, 12), False),
         (call("library publish", 9, 50), False),
@@ -35,7 +37,7 @@ def test_a_killed_node_excuses_only_publishes_that_were_on_their_way(one: Call, 
 
 
 def test_what_came_to_a_node_that_is_being_killed_was_on_its_way() -> None:
-    dying = Course("jobs", began=10, gone=10.5)
+    dying = Course("jobs", began=10, gone=10.5, node="node1")
 
     assert list(broken(Promise.IN_FLIGHT, [call("publish", 10.3, 10.6)], dying)) == []
     assert len(list(broken(Promise.IN_FLIGHT, [call("publish", 10.6, 10.8)], dying))) == 1

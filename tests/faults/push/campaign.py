@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.faults.attempts import Outcome, Publish
 from tests.faults.http_client import HttpClient, Traffic
 from tests.faults.push import scene
 from tests.faults.push.deliveries import POISON, message
@@ -56,6 +57,8 @@ class Result:
     kills: int
     seed: int
     violations: list[str] = field(default_factory=list)
+    published: int = 0
+    """Publishes that were answered."""
     messages: int = 0
     deliveries: int = 0
     repeated: int = 0
@@ -80,6 +83,7 @@ class Campaign:
         environment = SMALL | {"AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PUSH_CA_FILE": receiver.ca}
         self._target = Target(folder / "data", environment)
         self._traffic = Traffic()
+        self._publishes: list[Publish] = []
 
     async def run(self) -> Result:
         """Do it all; the service is gone at the end."""
@@ -91,7 +95,8 @@ class Campaign:
             await self._kill_while_delivering()
             self._say("waiting for the rest")
             await scene.all_delivered(admin, SUBSCRIPTIONS)
-            self._judge(await scene.stories(admin, self._receiver, SUBSCRIPTIONS, lambda _: self._result.kills))
+            kills = self._result.kills
+            self._judge(await scene.stories(admin, self._receiver, SUBSCRIPTIONS, lambda _: kills, self._publishes))
         finally:
             admin.close()
             await self._target.stop()
@@ -128,7 +133,9 @@ class Campaign:
             names = [self._name(pushed, number + each) for each in range(PUBLISHED)]
             number += PUBLISHED
             body = {"messages": [message(name) for name in names]}
-            await client.attempt(client.next_request(), f"/topics/{pushed.name}:publish", body)
+            tried = await client.attempt(client.next_request(), f"/topics/{pushed.name}:publish", body)
+            ids = tuple(int(each) for each in tried.document["messageIds"]) if tried.done else ()
+            self._publishes.append(Publish(**tried.facts, topic=pushed.name, names=tuple(names), ids=ids))
             await asyncio.sleep(PUBLISH_SECONDS)
         client.close()
 
@@ -141,7 +148,8 @@ class Campaign:
 
     def _judge(self, stories: Sequence[Story]) -> None:
         result = self._result
-        result.violations = scene.broken(stories)
+        result.violations = [*scene.broken(stories), *self._traffic.violations()]
+        result.published = sum(each.outcome is Outcome.DONE for each in self._publishes)
         result.messages = sum(len(each.topic) for each in stories)
         result.deliveries = sum(len(each.deliveries) for each in stories)
         result.repeated = sum(repeated(each.deliveries) for each in stories)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tests.faults import topic_laws
+from tests.faults.attempts import Held, Publish
 from tests.faults.push.deliveries import POISON, Delivery
 
 SLACK = 0.01
@@ -29,11 +31,13 @@ class Story:
     """Seconds that its endpoint needs for an answer."""
     dead: Sequence[int] = ()
     """Ids of its messages found in the dead letter topic."""
+    publishes: Sequence[Publish] = ()
+    """What was published to its topic, and what was answered."""
 
 
 def violations(story: Story) -> Iterator[str]:
     """Yield what contradicts the laws, each as a sentence."""
-    for law in (_contents, _nothing_lost, _order, _one_at_a_time, _dead_letters):
+    for law in (_publishes, _contents, _nothing_lost, _order, _one_at_a_time, _dead_letters):
         for broken in law(story):
             yield f"{story.subscription}: {broken}"
 
@@ -41,6 +45,12 @@ def violations(story: Story) -> Iterator[str]:
 def repeated(deliveries: Sequence[Delivery]) -> int:
     """Return how many deliveries came again although nobody refused them."""
     return sum(after.first == before.first and not before.refused for before, after in pairwise(deliveries))
+
+
+def _publishes(story: Story) -> Iterator[str]:
+    """Hold the topic against what publishers were answered: a message that is not there cannot be missed otherwise."""
+    held = [Held(id_, name) for id_, name in sorted(story.topic.items())]
+    return topic_laws.violations(story.subscription, held, story.publishes)
 
 
 def _contents(story: Story) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.faults.attempts import Publish
 from tests.faults.http_client import PROJECT, Client
 from tests.faults.push.deliveries import POISON, Delivery, name_of, read
 from tests.faults.push.laws import Story, violations
@@ -92,9 +93,13 @@ async def _states(admin: Client, names: Iterable[str]) -> Sequence[str]:
 
 
 async def stories(
-    admin: Client, receiver: Receiving, subscriptions: Sequence[Pushed], breaks: Callable[[Pushed], int]
+    admin: Client,
+    receiver: Receiving,
+    subscriptions: Sequence[Pushed],
+    breaks: Callable[[Pushed], int],
+    publishes: Sequence[Publish],
 ) -> list[Story]:
-    """Return all that is known of the subscriptions when everything is delivered."""
+    """Return all that is known of the subscriptions when everything is delivered; `publishes` are to their topics."""
     dead = await _dead_letters(admin)
     return [
         Story(
@@ -104,6 +109,7 @@ async def stories(
             breaks(each),
             takes=each.milliseconds / 1000,
             dead=dead.get(each.name, ()),
+            publishes=[publish for publish in publishes if publish.topic == each.name],
         )
         for each in subscriptions
     ]

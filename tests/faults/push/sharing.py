@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cluster.processes import Process
+from tests.faults.attempts import Facts, Outcome, Publish
 from tests.faults.http_client import Client
 from tests.faults.push import scene
 from tests.faults.push.deliveries import message
@@ -101,6 +102,7 @@ class Sharing:
     receiver: Receiving
     holders: Sequence[Holder]
     found: Shared = field(default_factory=Shared)
+    _publishes: list[Publish] = field(default_factory=list)
     _stopping: bool = False
 
     async def run(self, kills: int, *, again: bool = False) -> Shared:
@@ -118,7 +120,7 @@ class Sharing:
             finally:
                 self._stopping = True
         await scene.all_delivered(self.client, SUBSCRIPTIONS)
-        stories = await scene.stories(self.client, self.receiver, SUBSCRIPTIONS, lambda _: kills)
+        stories = await scene.stories(self.client, self.receiver, SUBSCRIPTIONS, lambda _: kills, self._publishes)
         self.found.violations = scene.broken(stories)
         self.found.repeated = sum(repeated(each.deliveries) for each in stories)
         self.found.deliveries = sum(len(each.deliveries) for each in stories)
@@ -147,10 +149,16 @@ class Sharing:
         number = 0
         while not self._stopping:
             for each in SUBSCRIPTIONS:
-                body = {"messages": [message(f"{each.name}-{number}")]}
-                await self.client.must(f"/topics/{each.name}:publish", body)
+                await self._publish_one(each.name, f"{each.name}-{number}")
             number += 1
             await asyncio.sleep(PUBLISH_SECONDS)
+
+    async def _publish_one(self, topic: str, name: str) -> None:
+        began = time.monotonic()
+        answer = await self.client.must(f"/topics/{topic}:publish", {"messages": [message(name)]})
+        ids = tuple(int(each) for each in answer["messageIds"])
+        facts = Facts(request=name, started=began, ended=time.monotonic(), outcome=Outcome.DONE)
+        self._publishes.append(Publish(**facts, topic=topic, names=(name,), ids=ids))
 
 
 async def beside_a_service(folder: Path, processes: int, kills: int, *, again: bool = False) -> Shared:

@@ -18,5 +18,6 @@ async def test_nothing_is_lost_and_only_what_was_on_its_way_comes_twice(tmp_path
 
     print(result.line())
     assert result.violations == []
+    assert result.published > 0
     assert result.repeated > 0  # kills hit deliveries
     assert result.dead > 0

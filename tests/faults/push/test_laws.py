@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.faults.attempts import Outcome, Publish
 from tests.faults.push.deliveries import POISON, Delivery, Item, delivery, message
 from tests.faults.push.laws import Story, repeated, violations
 
@@ -18,7 +19,13 @@ def came(*runs: tuple[int, int], every: float = 1.0) -> list[Delivery]:
 
 
 def story(*runs: tuple[int, int], breaks: int = 0, dead: tuple[int, ...] = (2,), every: float = 1.0) -> Story:
-    return Story("s", came(*runs, every=every), TOPIC, breaks, takes=0.5, dead=dead)
+    return Story("s", came(*runs, every=every), TOPIC, breaks, takes=0.5, dead=dead, publishes=[published(TOPIC)])
+
+
+def published(topic: dict[int, str]) -> Publish:
+    """Return the publish that all of a topic came from."""
+    ids, names = tuple(topic), tuple(topic.values())
+    return Publish(request="p0", started=0, ended=1, outcome=Outcome.DONE, topic="s", names=names, ids=ids)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +78,29 @@ def test_a_message_that_was_altered_is_found() -> None:
     altered = message("a") | {"messageId": "0", "data": "AAAA"}
     [first] = [delivery(json.dumps({"message": altered, "subscription": "projects/P/subscriptions/s"}), 0.0)]
 
-    found = list(violations(Story("s", [first], {0: "a"}, 0, 0.0)))
+    found = list(violations(Story("s", [first], {0: "a"}, 0, 0.0, publishes=[published({0: "a"})])))
 
     assert found == ["s: message 0 is 'a' and was delivered as 'a (altered)'"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "ids", "outcome", "said"),
+    [
+        ({0: "a"}, (0, 1), Outcome.DONE, "law 1: message b of request p1, acknowledged as id 1, is lost"),
+        ({0: "a", 1: "b"}, (0,), Outcome.DONE, "law 1: request p1 of 2 messages was answered 1 ids"),
+        ({0: "a"}, (), Outcome.UNKNOWN, "law 2: 1 of 2 messages of request p1 are stored; b is not"),
+        ({0: "a", 1: "b"}, (), Outcome.REFUSED, "law 2: request p1 was refused, yet its message a is stored as id 0"),
+    ],
+)
+def test_a_topic_that_is_not_as_its_publishers_were_answered_is_found(
+    topic: dict[int, str], ids: tuple[int, ...], outcome: Outcome, said: str
+) -> None:
+    publish = Publish(request="p1", started=0, ended=1, outcome=outcome, topic="s", names=("a", "b"), ids=ids)
+    came = [Delivery("s", (Item(id_, name),), float(id_)) for id_, name in topic.items()]
+
+    found = list(violations(Story("s", came, topic, 0, 0.0, publishes=[publish])))
+
+    assert any(each.startswith(f"s: {said}") for each in found)
 
 
 def test_what_was_refused_is_not_counted_as_repeated() -> None:

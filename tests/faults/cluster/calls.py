@@ -27,7 +27,7 @@ class Call(NamedTuple):
     text: str = ""
     """What an error said."""
     node: str = ""
-    """The node that had it, as haproxy's log says; empty: none had it."""
+    """The node that had it, as haproxy's log says; empty: its log has no line."""
     again: bool = False
     """Whether its client repeats, with its key, a request that failed: how long that goes on says the contract."""
 

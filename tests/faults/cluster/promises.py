@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from enum import Enum
 
+from bench.connection import CLOSED
 from tests.faults.cluster.calls import Call, failed_requests
 from tests.faults.cluster.course import Course
 
@@ -24,10 +25,17 @@ class Promise(Enum):
 
 
 def was_in_flight(call: Call, course: Course) -> bool:
-    """Tell whether a call is a publish, not the library's, that was on its way to the node when that died."""
+    """Tell whether a call is a publish, not the library's, that was on its way to the node when that died.
+
+    Where the node breaks a connection on which requests were answered before, haproxy breaks the client's too, and
+    writes no line: the client shall try again. Then the moment has to tell: it is that of the node's death.
+    """
     came = max(course.began, course.gone)
-    was_there = call.node == course.node != ""
-    return call.what == "publish" and was_there and call.started < came + MOMENT and call.ended > course.began
+    if call.what != "publish" or call.started >= came + MOMENT or call.ended <= course.began or not course.node:
+        return False
+    if not call.node:
+        return call.status == CLOSED and call.ended < came + MOMENT
+    return call.node == course.node
 
 
 def broken(promise: Promise, calls: Sequence[Call], course: Course) -> Iterator[str]:
@@ -42,7 +50,7 @@ def broken(promise: Promise, calls: Sequence[Call], course: Course) -> Iterator[
 
 
 def _at(call: Call) -> str:
-    return f"at {call.node}" if call.node else "before any node had it"
+    return f"at {call.node}" if call.node else "at an unknown node"
 
 
 def _excused(promise: Promise, call: Call, course: Course) -> bool:

@@ -261,3 +261,17 @@ async def test_an_issuer_that_does_not_give_its_keys_is_told(house: House, tmp_p
     assert wrong
     assert text.startswith("Issuer away did not give its keys the last time it was asked (")
     assert text.endswith("): its signed tokens are refused.")
+
+
+@pytest.mark.parametrize(("minutes", "wrong"), [(2, False), (90, True)])
+async def test_a_backup_that_keeps_retention_waiting_is_told(house: House, minutes: int, wrong: bool) -> None:
+    doctor = replace(doctor_of(house), copied_for=house.engines.log.kept_for)
+    async with house.engines.log.kept():
+        house.engines.clock.advance(minutes * 60_000)
+        [found] = await doctor.look()
+
+    time = "1.5h" if wrong else "2m"
+    assert found == Finding(
+        wrong, f"A backup has been taken for {time}: until it is done or ended, retention removes nothing."
+    )
+    assert await doctor.look() == []

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from ams.clock import Milliseconds, span_text
 from ams.cursors.base import Cursors
 from ams.doctor import Finding
 from ams.errors import TopicGone, Unavailable
@@ -25,6 +26,8 @@ K = TypeVar("K", TopicId, SubscriptionId)
 
 AGAIN_AFTER = 1.5
 """Seconds between two looks: what is being made or deleted is done by then, as a rule."""
+LONG_COPY = Milliseconds(3_600_000)
+"""A backup that has been taken for longer is something to look after."""
 PATIENCE = 6.0
 """Seconds an engine may take for an answer: who asks a sick service must hear of it before giving up."""
 NAMED = 20
@@ -73,6 +76,8 @@ class ServiceDoctor:
     """Why the `registry` or the `cursors` cannot be asked now, as `Log.away` says it of the log."""
     again_after: float = AGAIN_AFTER
     issuers: Issuers | None = None
+    copied_for: Callable[[], Milliseconds | None] = lambda: None
+    """For how long a backup that is being taken has kept retention waiting; None without one."""
 
     async def look(self) -> Sequence[Finding]:
         """Return what is known, what is wrong first; an engine that does not answer is told, and the rest besides.
@@ -89,6 +94,7 @@ class ServiceDoctor:
             *await self._of_logs(asking, found),
             *await self._of_cursors(asking, found),
             *await self._of_issuers(asking),
+            *_of_backup(self.copied_for()),
             *_of_losses(self.losses.messages),
         ]
         return sorted([*self._of_engines(asking.silent), *findings], key=lambda finding: not finding.wrong)
@@ -213,6 +219,14 @@ def _listed(told: Sequence[str], found: int, kind: str, *, wrong: bool = True) -
         yield Finding(wrong, text)
     if found > NAMED:
         yield Finding(wrong, f"And {found - NAMED} more {kind}.")
+
+
+def _of_backup(since: Milliseconds | None) -> Iterator[Finding]:
+    if since is not None:
+        yield Finding(
+            since >= LONG_COPY,
+            f"A backup has been taken for {span_text(since)}: until it is done or ended, retention removes nothing.",
+        )
 
 
 def _of_losses(messages: int) -> Iterator[Finding]:

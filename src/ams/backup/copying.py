@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,8 +14,14 @@ from ams.files import Disk, FileHandle, make_private
 
 SLICE = 2 << 20
 """Bytes of a copy that wait for the disk at once: more would keep the service's own syncs waiting behind them."""
+PAGES = 512
+"""Pages of a database that are copied at once."""
 LOCK_SECONDS = 10
 """How long a database may be locked by somebody else."""
+
+
+def _nothing() -> None:
+    """Tell nobody."""
 
 
 class Snapshot:
@@ -32,11 +38,11 @@ class Snapshot:
         row = self._connection.execute(query).fetchone()
         return row[0] if row else None
 
-    def write_to(self, path: str) -> None:
-        """Write it as a database of its own."""
+    def write_to(self, path: str, get_on: Callable[[], None] = _nothing) -> None:
+        """Write it as a database of its own; `get_on` is called after each part."""
         make_private(path)
         with closing(connect(path)) as target:
-            self._connection.backup(target)
+            self._connection.backup(target, pages=PAGES, progress=lambda *_: get_on())
 
     def close(self) -> None:
         """Let go of the state."""
@@ -57,10 +63,12 @@ def nothing_changes(path: str) -> Iterator[None]:
         yield
 
 
-def copy_file(source: str, folder: str, name: str, length: int | None = None) -> Entry:
+def copy_file(
+    source: str, folder: str, name: str, length: int | None = None, get_on: Callable[[], None] = _nothing
+) -> Entry:
     """Copy a file, or its first `length` bytes, to `folder`/`name`, durably; return what was copied.
 
-    Raises `OSError`, and `Unusable` when the file is shorter than that.
+    `get_on` is called after each slice. Raises `OSError`, and `Unusable` when the file is shorter than that.
     """
     digest, copied = hashlib.sha256(), 0
     # Plainly opened: a backup may lie where nothing can be written, and the seam opens for writing too.
@@ -70,6 +78,7 @@ def copy_file(source: str, folder: str, name: str, length: int | None = None) ->
             disk.write(target, data, copied)
             disk.sync(target)
             copied += len(data)
+            get_on()
     if length is not None and copied < length:
         raise Unusable(f"{source} ends at {copied} instead of {length}; `ams check` tells more")
     return Entry(name, copied, digest.hexdigest())

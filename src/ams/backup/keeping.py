@@ -5,6 +5,11 @@ and nothing is on the network. It never copies anything itself. A line is a ques
 
     keep     {"kept": true}                        from now on no file of the log goes, until the connection ends
     files    {"files": [[NAME, LENGTH or null]]}   the log of this moment: names within `log`, how much of each counts
+
+Who copies says `keep` again and again as it gets on. When nothing is heard for a minute, as of a process that was
+suspended or hangs at its disk, the service lets files go again and ends the connection; the last line says so:
+
+    {"given_up": SECONDS}
 """
 
 import asyncio
@@ -14,6 +19,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any
 
 import structlog
 
@@ -25,21 +31,29 @@ SOCKET = "control"
 ANSWER_SECONDS = 60
 """How long an answer may take: an index that is being written is finished first."""
 
+SILENT_SECONDS = 60.0
+"""How long a copy that says nothing keeps files from going; a warning is logged after half of it."""
+SAID_EVERY_SECONDS = 5.0
+"""How often a copy that gets on says so."""
+
 logger = structlog.get_logger("ams.backup")
 
 _Files = Callable[[], Awaitable[Sequence[Part]]]
 
 
 @contextlib.asynccontextmanager
-async def answering(folder: str, log: EmbeddedLog) -> AsyncIterator[None]:
-    """Answer those who copy this folder until the block ends. Without a socket the service goes on without backups."""
+async def answering(folder: str, log: EmbeddedLog, silent_seconds: float = SILENT_SECONDS) -> AsyncIterator[None]:
+    """Answer those who copy this folder until the block ends. Without a socket the service goes on without backups.
+
+    A copy that says nothing for `silent_seconds` is given up.
+    """
     try:
         sock = _bound(folder)
     except OSError as error:
         logger.warning("backup.unavailable", reason=error.strerror)
         yield
         return
-    keeper = _Keeper(log)
+    keeper = _Keeper(log, silent_seconds)
     server = await asyncio.start_unix_server(keeper.answer, sock=sock)
     try:
         yield
@@ -53,8 +67,9 @@ async def answering(folder: str, log: EmbeddedLog) -> AsyncIterator[None]:
 class _Keeper:
     """Answers connections; each keeps the log's files as long as it lasts."""
 
-    def __init__(self, log: EmbeddedLog) -> None:
+    def __init__(self, log: EmbeddedLog, silent_seconds: float) -> None:
         self._log = log
+        self._silent_seconds = silent_seconds
         self._answering: set[asyncio.Task[None]] = set()
 
     def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -74,7 +89,12 @@ class _Keeper:
         try:
             async with self._log.kept() as files:
                 logger.info("backup.begun")
-                await _talk(reader, writer, files)
+                await _talk(reader, writer, files, self._silent_seconds)
+        except TimeoutError:
+            logger.warning("backup.given_up", silent_seconds=self._silent_seconds)
+            writer.write(json.dumps({"given_up": self._silent_seconds}).encode() + b"\n")
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()  # it reads nothing: to wait for that would keep the connection
         except (OSError, ValueError, AmsError) as error:  # who asked sees the connection end
             logger.warning("backup.failed", reason=str(error))
         finally:
@@ -82,8 +102,11 @@ class _Keeper:
             writer.close()
 
 
-async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, files: _Files) -> None:
-    while line := await reader.readline():
+async def _talk(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, files: _Files, silent_seconds: float
+) -> None:
+    """Answer until the other end closes; raise `TimeoutError` when it says nothing, or takes no answer, for so long."""
+    while line := await _heard(reader, silent_seconds):
         question = line.strip()
         if question == b"keep":
             answer: object = {"kept": True}
@@ -92,7 +115,20 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, file
         else:
             answer = {"error": "ask keep or files"}
         writer.write(json.dumps(answer).encode() + b"\n")
-        await writer.drain()
+        async with asyncio.timeout(silent_seconds):
+            await writer.drain()
+
+
+async def _heard(reader: asyncio.StreamReader, silent_seconds: float) -> bytes:
+    """Return the next line, with a warning when it is late; raise `TimeoutError` when it does not come."""
+    half = silent_seconds / 2
+    try:
+        async with asyncio.timeout(half):
+            return await reader.readline()
+    except TimeoutError:
+        logger.warning("backup.silent", seconds=half, given_up_in_seconds=half)
+    async with asyncio.timeout(half):
+        return await reader.readline()
 
 
 class Kept:
@@ -102,10 +138,16 @@ class Kept:
         self._sock = sock
         self._reader = sock.makefile("rb")
         self._folder = folder
+        self._said = time.monotonic()
 
     def confirm(self) -> None:
-        """Return if all files were and are kept; raise `Unusable` when the service has ended meanwhile."""
+        """Return if all files were and are kept; raise `Unusable` when the service has ended or given this copy up."""
         self._ask("keep")
+
+    def get_on(self) -> None:
+        """Let the service know now and then that the copy gets on; raise `Unusable` as `confirm`."""
+        if time.monotonic() - self._said >= SAID_EVERY_SECONDS:
+            self.confirm()
 
     def parts(self) -> Sequence[Part]:
         """Return the files that are the log of this moment; raise `Unusable` as `confirm`."""
@@ -116,12 +158,19 @@ class Kept:
         self._reader.close()
         self._sock.close()
 
-    def _ask(self, question: str) -> dict[str, list[tuple[str, int | None]]]:
+    def _ask(self, question: str) -> dict[str, Any]:
         try:
-            self._sock.sendall(question.encode() + b"\n")
-            answer: dict[str, list[tuple[str, int | None]]] = json.loads(self._reader.readline())
+            with contextlib.suppress(BrokenPipeError):  # the service's last line may be there nevertheless
+                self._sock.sendall(question.encode() + b"\n")
+            answer: dict[str, Any] = json.loads(self._reader.readline())
         except (OSError, ValueError) as error:
             raise Unusable(f"the service on {self._folder} ended while it was copied; try again") from error
+        if "given_up" in answer:
+            raise Unusable(
+                f"the service on {self._folder} gave this backup up: nothing was copied for {answer['given_up']:g} s, "
+                "and retention cannot wait for ever; try again"
+            )
+        self._said = time.monotonic()
         return answer
 
 

@@ -52,6 +52,8 @@ class _Source(Protocol):
 
     def confirm(self) -> None: ...
 
+    def get_on(self) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
@@ -119,6 +121,9 @@ class _Resting:
     def confirm(self) -> None:
         """Nobody else has it."""
 
+    def get_on(self) -> None:
+        """Nobody waits for it."""
+
 
 @contextlib.contextmanager
 def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
@@ -151,7 +156,11 @@ def _size(folder: Folder, part: Part) -> int:
 
 def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_key: bool) -> Manifest:
     """Copy everything; the marker, without which nobody takes it for a data folder, is written last."""
-    files = [*_copy_databases(moment, path), *_copy_log(folder, moment, path), *_copy_others(folder, path, with_key)]
+    files = [
+        *_copy_databases(source, moment, path),
+        *_copy_log(folder, source, moment, path),
+        *_copy_others(folder, source, path, with_key),
+    ]
     source.confirm()
     made = Manifest(
         format=manifest.FORMAT,
@@ -169,20 +178,21 @@ def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_k
     return made
 
 
-def _copy_databases(moment: _Moment, path: str) -> Iterator[Entry]:
+def _copy_databases(source: _Source, moment: _Moment, path: str) -> Iterator[Entry]:
     snapshots = zip((*_DATABASES, _AUTHN_DATABASE), (moment.registry, moment.cursors, moment.authn), strict=True)
     for name, snapshot in snapshots:
         if snapshot is not None:
-            snapshot.write_to(os.path.join(path, name))
+            snapshot.write_to(os.path.join(path, name), source.get_on)
             yield entry_of(path, name)
 
 
-def _copy_log(folder: Folder, moment: _Moment, path: str) -> Iterator[Entry]:
+def _copy_log(folder: Folder, source: _Source, moment: _Moment, path: str) -> Iterator[Entry]:
     for part in moment.parts:
-        yield copy_file(os.path.join(folder.log, part.name), path, os.path.join("log", part.name), part.length)
+        name = os.path.join("log", part.name)
+        yield copy_file(os.path.join(folder.log, part.name), path, name, part.length, source.get_on)
 
 
-def _copy_others(folder: Folder, path: str, with_key: bool) -> Iterator[Entry]:
+def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> Iterator[Entry]:
     """Copy the small files beside log and databases: keys, tokens, certificates."""
     for name in (*sorted(os.listdir(folder.path)), *_names_in(folder, _AUTHN_TLS)):
         is_database = name.startswith((*_DATABASES, _AUTHN_DATABASE))
@@ -191,7 +201,7 @@ def _copy_others(folder: Folder, path: str, with_key: bool) -> Iterator[Entry]:
             continue
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISREG(os.lstat(folder.place(name)).st_mode):
-                yield copy_file(folder.place(name), path, name)
+                yield copy_file(folder.place(name), path, name, get_on=source.get_on)
 
 
 def _names_in(folder: Folder, below: str) -> list[str]:

@@ -179,6 +179,7 @@ def _table(
             _remedies(settings, engines),
             {"registry": lambda: registry.away},
             issuers=identity.issuers,
+            copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
         ),
         metrics=Metrics(registry, counting, Losses(registry, log, cursors), clock),
         usage=Usage(registry, counting, admission, clock),

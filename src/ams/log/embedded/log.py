@@ -261,6 +261,10 @@ class EmbeddedLog:
         async with self._upkeep.kept() as parts:
             yield parts
 
+    def kept_for(self) -> Milliseconds | None:
+        """Return for how long copies under way have kept anything from being cut; None while there is none."""
+        return self._upkeep.kept_for()
+
     def release_reserve(self) -> bool:
         """Give the reserve's space to others on a full disk; return whether there was some. From any thread."""
         return self._space.release_reserve()

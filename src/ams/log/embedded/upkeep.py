@@ -61,8 +61,8 @@ class Upkeep:
         self._rebuilding = asyncio.Lock()
         self._called = asyncio.Event()
         self._old_tables: list[str] = []
-        self._keepers = 0
-        """Copies under way: until they are made no file goes."""
+        self._keepers: dict[object, Milliseconds] = {}
+        """Copies under way, and when they began (monotonic): until they are made no file goes."""
         self._about_to_list: set[object] = set()
         """Those of them that have not asked for the list of files yet."""
 
@@ -115,13 +115,19 @@ class Upkeep:
                 self._let_go_on(copy)
 
         async with self._turn:
-            self._keepers += 1
+            self._keepers[copy] = self._clock.monotonic()
             self._about_to_list.add(copy)
         try:
             yield parts
         finally:
-            self._keepers -= 1
+            del self._keepers[copy]
             self._let_go_on(copy)
+
+    def kept_for(self) -> Milliseconds | None:
+        """Return for how long copies have kept files from going; None while there is no copy under way."""
+        if not self._keepers:
+            return None
+        return Milliseconds(self._clock.monotonic() - min(self._keepers.values()))
 
     def _let_go_on(self, copy: object) -> None:
         """Go on with the upkeep, as far as the copies under way allow."""

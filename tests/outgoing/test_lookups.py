@@ -113,3 +113,18 @@ async def test_a_look_up_that_is_not_waited_for_any_more_complains_nowhere(names
 
 async def test_the_machine_resolves_names() -> None:
     assert set(await Lookups()("localhost", 443)) <= {"127.0.0.1", "::1"}
+
+
+async def test_a_machine_without_threads_left_is_told_as_a_failed_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up = Lookups(lambda host, port: ["192.0.2.1"])
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for number in range(THREADS):
+            with pytest.raises(OSError, match="can't start new thread"):
+                await look_up(f"host{number}", 443)
+
+    assert await look_up("host0", 443) == ["192.0.2.1"]

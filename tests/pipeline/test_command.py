@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.pipeline.checkpoint import read_standing
+from ams.pipeline.checkpoint import SPARK_LOG, read_standing
 from tests.pipeline.garden import Garden, numbered
 
 pytestmark = pytest.mark.spark
@@ -48,6 +48,35 @@ def test_a_spark_that_does_not_start_is_told_in_one_line(garden: Garden, tmp_pat
 
     assert (run.returncode, run.stderr) == (1, f"ams: Spark did not start; {tmp_path}/w/spark.log says why\n")
     assert "much" in (tmp_path / "w" / "spark.log").read_text()
+
+
+def test_sigterm_for_the_whole_process_group_is_an_interruption_and_no_fault(garden: Garden, tmp_path: Path) -> None:
+    """As `timeout` and systemd send it: Java gets it too, here while it starts."""
+    (tmp_path / "plants.yaml").write_text(DEFINITION)
+    command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "plants.yaml", "--every", "1s", "--work", "w"]
+
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment(garden),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as run:
+        try:
+            until = time.monotonic() + SECONDS
+            while not (tmp_path / "w" / SPARK_LOG).exists() and run.poll() is None and time.monotonic() < until:
+                time.sleep(0.05)
+            os.killpg(run.pid, signal.SIGTERM)
+            out, err = run.communicate(timeout=SECONDS)
+        finally:
+            run.kill()
+
+    assert (run.returncode, out) == (130, "")
+    assert err == (
+        "ams: plants was ended together with its Spark: what is done stays done, the next run goes on behind it\n"
+    )
 
 
 def test_sigterm_ends_a_run_that_goes_on_with_one_line_and_the_token_is_nowhere(garden: Garden, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ _CODES: dict[type[BaseException], Exit] = {
     pipeline.StaleCheckpoint: Exit.CONFLICT,
     pipeline.WrongTable: Exit.CONFLICT,
     pipeline.Busy: Exit.CONFLICT,
+    pipeline.Interrupted: Exit.INTERRUPTED,
     BaseException: Exit.FAULT,
 }
 _OF_CLICK = {"UsageError": Exit.USAGE, "ClickException": Exit.REFUSED, "Abort": Exit.REFUSED}

@@ -101,7 +101,10 @@ class Lookups:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(lambda: None if found.done() else how(what))
 
-        threading.Thread(target=find, name="ams-lookup", daemon=True).start()
+        try:
+            threading.Thread(target=find, name="ams-lookup", daemon=True).start()
+        except RuntimeError as error:  # the machine gives no more threads
+            raise socket.gaierror(socket.EAI_AGAIN, f"names cannot be looked up: {error}") from error
         return await found
 
     def _keep(self, host: str, addresses: Sequence[str]) -> None:

@@ -11,6 +11,7 @@
     ├── WrongRow              a row that was to be published is no message
     ├── StaleCheckpoint       a batch was begun so long ago that the service may have forgotten what came of it
     ├── Busy                  another run works in the same folder
+    ├── Interrupted           a signal ended Spark too, so that the run could not end in order
     └── Failed                Spark gave up; the message is the root cause in one line
 
 No text of these holds a token, a password or a payload. `Broken` stands apart: it is about one message, which is set
@@ -88,6 +89,10 @@ class StaleCheckpoint(PipelineError):
 
 class Busy(PipelineError):
     """Another run works in the same folder."""
+
+
+class Interrupted(PipelineError):
+    """A signal to the whole process group ended Spark together with the run; the next run goes on behind it."""
 
 
 class Failed(PipelineError):

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ams.pipeline.checkpoint import SPARK_LOG, Identity, guard, locked
-from ams.pipeline.errors import Failed
+from ams.pipeline.errors import Failed, Interrupted
 from ams.pipeline.failures import explained
 from ams.pipeline.plan import Plan
 from ams.pipeline.running import Run, Source, Stopped, to_stderr
@@ -67,16 +67,35 @@ class Ended:
 def start(plan: Plan, setup: Setup) -> Ended:
     """Run a plan to its end, or until SIGTERM or Ctrl-C; a second of these ends at once, with exit code 130.
 
-    Raises `Busy`, `ChangedDefinition`, and what ended the work as a `ClientError` or `PipelineError`.
+    Raises `Busy`, `ChangedDefinition`, what ended the work as a `ClientError` or `PipelineError`, and `Interrupted`
+    when the signal ended Spark too, as one to the whole process group does (that of `timeout`, or of systemd unless
+    the unit says `KillMode=mixed`).
     """
     identity = Identity(name=plan.name, project=setup.project, rows=plan.rows, options=plan.options)
     stopping = threading.Event()
-    with locked(setup.work), _told_by_signals(stopping, setup.say) as listen:
+    with (
+        locked(setup.work),
+        _told_by_signals(stopping, setup.say) as listen,
+        interrupted_if(stopping, plan.name),
+    ):
         guard(setup.work, identity, accept_change=setup.accept_change)
         with _session(plan, setup) as spark:
             listen()  # Spark has taken the signals over
             run = Run(spark, setup.work, setup.source, setup.every, stopping, setup.say, skip_lost=setup.skip_lost)
             return _work(plan, run)
+
+
+@contextmanager
+def interrupted_if(stopping: threading.Event, name: str) -> Iterator[None]:
+    """Raise `Interrupted` for whatever fails after the run was told to end: nobody knows then what Spark still did."""
+    try:
+        yield
+    except Exception as error:
+        if not stopping.is_set():
+            raise
+        raise Interrupted(
+            f"{name} was ended together with its Spark: what is done stays done, the next run goes on behind it"
+        ) from error
 
 
 def _work(plan: Plan, run: Run) -> Ended:

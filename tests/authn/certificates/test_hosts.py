@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ams.authn.certificates.hosts import HostCheck, SystemNames
+from ams.authn.certificates.hosts import THREADS, HostCheck, SystemNames
 from ams.authn.certificates.reading import read
 from ams.errors import CertificateRefused
 from tests.authn.certificates.conftest import Site, World
@@ -102,3 +102,18 @@ async def test_a12_the_machine_knows_the_name_of_its_own_address(world: World) -
 async def test_a13_a_certificate_without_alternative_names_is_as_good_as_others(site: Site, world: World) -> None:
     """The note about them is dropped."""
     await site.check(world.root.signs("Robot", extensions=[NO_CA]), verify_certificate=False)
+
+
+async def test_a_machine_without_threads_left_takes_no_place_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = SystemNames(find, wait_seconds=5.0)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for _ in range(THREADS):
+            with pytest.raises(OSError, match="can't start new thread"):
+                await names.of("127.0.0.1")
+
+    assert await names.of("127.0.0.1") == ["a.example.org"]

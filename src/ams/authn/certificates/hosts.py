@@ -75,7 +75,11 @@ class SystemNames:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(say)
 
-        threading.Thread(target=find, name="ams-authn-names", daemon=True).start()
+        try:
+            threading.Thread(target=find, name="ams-authn-names", daemon=True).start()
+        except RuntimeError as error:  # the machine gives no more threads
+            self._places.release()
+            raise socket.herror(socket.EAI_AGAIN, f"names cannot be looked up: {error}") from error
         return await found
 
 

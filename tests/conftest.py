@@ -3,13 +3,13 @@
 What they stand on is imported then as well, so that tests which need none of them pay nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from tests.support import shape
+from tests.support import marks, shape
 
 if TYPE_CHECKING:
     from tests.support.publishing import Publishing
@@ -27,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     shape.choose(config.getoption("shape"))
+    marks.watch_processes()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -42,8 +43,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     assert isinstance(item, pytest.Function)
     for fixture in MARKS.keys() & set(item.fixturenames):
         item.add_marker(MARKS[fixture])
-    if "spark_session" in item.fixturenames:
-        item.add_marker(pytest.mark.xdist_group("spark"))  # one worker has the session, which is costly to start
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let no test use Kafka, PostgreSQL or haproxy without their mark."""
+    marks.begin(item)
+    try:
+        return (yield)
+    finally:
+        marks.end()
 
 
 @pytest.fixture

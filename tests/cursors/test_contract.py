@@ -40,7 +40,7 @@ class Store:
         return await self.open()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     async def sqlite(clock: ManualClock) -> Cursors:
         return await SqliteCursors.open(str(tmp_path / "cursors.db"), ends={TOPIC: END}, clock=clock)

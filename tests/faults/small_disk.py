@@ -1,10 +1,8 @@
 """A disk small enough to be filled: a tmpfs, where this process may mount one."""
 
 import contextlib
-import functools
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,14 +44,3 @@ def mounted(folder: Path, size: int) -> Iterator[SmallDisk]:
         yield SmallDisk(folder)
     finally:
         subprocess.run(["umount", folder], check=True)
-
-
-@functools.cache
-def can_mount() -> bool:
-    """Whether this process may mount a disk."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            with mounted(Path(folder), 2**20):
-                return True
-        except (OSError, subprocess.CalledProcessError):
-            return False

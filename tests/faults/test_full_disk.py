@@ -23,7 +23,7 @@ MOST_TRIES = 3_000
 MORE_THAN_A_PAGE_OF_LOG_LINES = 80
 """Standard error is a file on the small disk; its last page has room left when the disk has none."""
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.mount]
 
 
 @dataclass(frozen=True)

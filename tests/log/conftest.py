@@ -5,7 +5,7 @@ import pytest
 from tests.log.engines import ENGINES, Engine
 
 
-@pytest.fixture(params=list(ENGINES))
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def engine(request):
     return ENGINES[request.param]()
 

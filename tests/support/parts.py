@@ -21,6 +21,8 @@ from typing import NamedTuple
 import psycopg
 from psycopg import sql
 
+from tests.support import marks
+
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 120
 _numbers = itertools.count(1)
@@ -35,6 +37,7 @@ class Shared(NamedTuple):
 
 def kafka_servers() -> str:
     """Return `host:port` of the broker that all tests of this run share."""
+    marks.require("kafka")
     return _address("kafka")
 
 
@@ -79,6 +82,7 @@ def template_database(name: str, prepare: Callable[[str], None]) -> str:
 
 
 def _url(database: str) -> str:
+    marks.require("postgres")
     return _address("postgres") + database
 
 

@@ -5,12 +5,16 @@ import base64
 import itertools
 from typing import NamedTuple
 
+import pytest
+
 from ams.log.kafka.log import KafkaLog
 from ams.log.kafka.place import place_in
 from ams.messages import message
 from ams.names import TopicId
 from tests.log.engines import Kafka, new_topic
 from tests.log.kafka.stored import raw_batches
+
+pytestmark = pytest.mark.kafka
 
 SECONDS = 1.0
 SIZES = (1, 100, 1000)

@@ -70,13 +70,12 @@ async def refused(connection, place, within):
 async def test_brokers_that_are_absent_are_said_to_be_at_once():
     options = raw.options(servers=f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}")
     async with opened(options) as (connection, reader):
-        began = time.monotonic()
         assert not connection.reachable
         with pytest.raises(LogUnavailable, match="^Backend Error$"):
             await reader.end(NOBODY)
         with pytest.raises(LogUnavailable, match="^Backend Error$"):
-            await reader.wait(NOBODY, Offset(0), 5.0)
-        assert time.monotonic() - began < 1.0
+            async with asyncio.timeout(30.0):
+                await reader.wait(NOBODY, Offset(0), 600.0)
 
 
 async def test_a_password_is_shown_nowhere():

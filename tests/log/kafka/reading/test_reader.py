@@ -13,6 +13,9 @@ from ams.messages import message, parse
 from ams.names import Offset, new_topic_id
 from tests.log.kafka import raw
 
+FOR_EVER = 600.0
+"""Seconds of a wait that has to end by itself."""
+PATIENCE = 60.0
 ALL = {"max_messages": 10_000, "max_bytes": 16 * 2**20}
 
 
@@ -174,10 +177,12 @@ async def test_a_wait_does_not_end_for_a_hole(node):
         await made.send_and_wait(place.name, b"x")
     await has_end(node, place, 2)
     assert await node.wait(place, Offset(0), 1.0)
-    began = time.monotonic()
+    waiting = asyncio.create_task(node.wait(place, Offset(1), FOR_EVER))
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
     assert not await node.wait(place, Offset(1), 0.3)
-    assert not await node.wait(place, Offset(1), 0.3)
-    assert time.monotonic() - began > 0.55
 
 
 async def test_times_are_looked_up_by_the_broker(node):
@@ -206,12 +211,11 @@ async def test_foreign_messages_are_read(node):
 async def test_a_wait_ends_with_a_publish_through_another_node(node):
     place = await raw.make()
     async with raw.producer() as made:
-        waiting = asyncio.create_task(node.wait(place, Offset(0), 5.0))
+        waiting = asyncio.create_task(node.wait(place, Offset(0), FOR_EVER))
         await asyncio.sleep(0.2)
-        began = time.monotonic()
         await made.send_and_wait(place.name, b"x")
-        assert await waiting
-        assert time.monotonic() - began < 0.2
+        async with asyncio.timeout(PATIENCE):
+            assert await waiting
 
 
 async def test_a_wait_ends_at_once_with_a_publish_of_this_node(node):
@@ -243,9 +247,8 @@ async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(node):
 async def test_a_wait_for_a_message_that_is_there_ends_at_once(node):
     place = await raw.make()
     await raw.produce(place, [b"x"])
-    began = time.monotonic()
-    assert await node.wait(place, Offset(0), 5.0)
-    assert time.monotonic() - began < 1.0
+    async with asyncio.timeout(PATIENCE):
+        assert await node.wait(place, Offset(0), FOR_EVER)
 
 
 async def test_a_wait_beyond_the_end_ends_with_the_message_it_is_for(node):

@@ -14,6 +14,8 @@ from ams.names import TopicId, new_topic_id
 from tests.log.engines import HOUR, Kafka, all_fragments, fragments, texts
 from tests.log.kafka.stored import change_topic, make_topic, settings
 
+pytestmark = pytest.mark.kafka
+
 DAY = 24 * HOUR
 
 

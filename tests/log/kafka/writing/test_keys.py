@@ -14,6 +14,8 @@ from ams.log.keys import content_hash, key_hash
 from ams.names import TopicId, new_uuid
 from tests.log.engines import HOUR, Kafka, all_fragments, fragments, new_topic, numbered, texts
 
+pytestmark = pytest.mark.kafka
+
 
 @pytest.fixture
 def engine() -> Kafka:

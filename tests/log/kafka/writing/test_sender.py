@@ -25,6 +25,8 @@ from ams.messages import Message, message
 from ams.names import TopicId, new_topic_id
 from tests.log.engines import Kafka, all_fragments, fragments, new_topic, numbered, texts
 
+pytestmark = pytest.mark.kafka
+
 
 class LossyConnection(Connection):
     """A connection that loses answers to publishes, or the publishes themselves."""

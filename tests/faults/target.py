@@ -57,6 +57,14 @@ class Target:
         self.live.process.kill()
         await self.stop()
 
+    async def terminate(self) -> int:
+        """SIGTERM it now; returns its exit code when it is gone."""
+        self.up.clear()
+        self.deaths += 1
+        code = await asyncio.to_thread(self.live.stop)
+        await self.stop()
+        return code
+
     async def stop(self) -> None:
         """Let it end in order, if it still runs."""
         self.up.clear()

@@ -13,6 +13,8 @@ from ams.messages import message, parse
 from ams.names import Offset, new_topic_id
 from tests.log.kafka import raw
 
+pytestmark = pytest.mark.kafka
+
 FOR_EVER = 600.0
 """Seconds of a wait that has to end by itself."""
 PATIENCE = 60.0

@@ -1,10 +1,14 @@
 import asyncio
 
+import pytest
+
 from ams.log.base import Bounds
 from ams.log.kafka.reading import together
 from ams.log.kafka.reading.together import bounds_together
 from ams.names import Offset
 from tests.log.kafka import raw
+
+pytestmark = pytest.mark.kafka
 
 
 async def test_the_bounds_of_many_topics_are_those_of_each(monkeypatch) -> None:

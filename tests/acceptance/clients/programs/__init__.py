@@ -1,0 +1,84 @@
+"""Programs that ask the service with HTTP clients as people have them, each through all requests of one plan.
+
+A program gets the path of a plan and prints what it was answered. The plan is JSON: `base`, the address of the
+service; `ca`, a file, for TLS; and `asks`, in order, each with the members of `Ask`. The output is a list of JSON
+objects with the members of `Told`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+RUN_SECONDS = 60
+
+
+class Ask(NamedTuple):
+    """One request."""
+
+    method: str
+    path: str
+    token: str
+    body: str = ""
+    chunked: bool = False
+    """The length of the body is not known before; clients that cannot do so send it with its length."""
+    expect: bool = False
+    """Wait for `100 Continue` before the body, where the client can."""
+    close: bool = False
+    """Close the connection afterwards."""
+
+
+class Told(NamedTuple):
+    """One answer."""
+
+    status: int
+    body: str
+    version: str
+    """Of HTTP, `1.0` or `1.1`; empty where the client does not tell."""
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+@cache
+def _go(folder: Path) -> str:
+    program = folder / "asks"
+    subprocess.run(["go", "build", "-o", program, HERE / "nethttp.go"], check=True, timeout=300)
+    return str(program)
+
+
+def _command(client: str, folder: Path) -> list[str]:
+    name, *options = client.split()
+    match name:
+        case "fetch":
+            return ["node", str(HERE / "fetch.mjs")]
+        case "net/http":
+            return [_go(folder)]
+        case "java.net.http":
+            return ["java", "-XX:TieredStopAtLevel=1", str(HERE / "Asks.java")]
+        case "curl":
+            return [sys.executable, str(HERE / "curl.py"), *options]
+    return [sys.executable, str(HERE / "python.py"), name]
+
+
+def run(client: str, folder: Path, base: str, ca: Path, asks: Sequence[Ask]) -> list[Told]:
+    """Let a client ask it all; `folder` is for the plan and what is built."""
+    plan = folder / f"{os.urandom(4).hex()}.json"
+    plan.write_text(json.dumps({"base": base, "ca": str(ca), "asks": [ask._asdict() for ask in asks]}))
+    environment = {**os.environ, "NODE_EXTRA_CA_CERTS": str(ca), "NO_PROXY": "localhost,127.0.0.1"}
+    ran = subprocess.run(
+        [*_command(client, folder), str(plan)],
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+        env=environment,
+    )
+    assert ran.returncode == 0, f"{client} ended with {ran.returncode}: {ran.stderr[-3000:]}"
+    return [Told(**told) for told in json.loads(ran.stdout)]

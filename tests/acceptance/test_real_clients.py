@@ -1,0 +1,135 @@
+"""The hot routes asked by HTTP clients as people have them, over plain HTTP and TLS: no request of ours, no answer read
+by ours. `tests.acceptance.clients.programs` has the programs.
+"""
+
+import itertools
+import json
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.acceptance.clients.programs import Ask, run
+from tests.support.service import LiveService, live_service
+
+pytestmark = pytest.mark.acceptance
+
+CLIENTS = [
+    "requests",
+    "urllib3",
+    "httpx",
+    "aiohttp",
+    pytest.param("curl", marks=pytest.mark.curl),
+    pytest.param("curl --http1.0", marks=pytest.mark.curl),
+    pytest.param("curl --http2", marks=pytest.mark.curl),
+    pytest.param("fetch", marks=pytest.mark.node),
+    pytest.param("net/http", marks=pytest.mark.go),
+    pytest.param("java.net.http", marks=pytest.mark.jdk),
+]
+"""`curl --http2` and Java offer to upgrade to HTTP/2 where there is no TLS."""
+_count = itertools.count(1)
+_half = "A" * 750_000
+SMALL, BIG = (
+    json.dumps({"messages": [{"data": "aGk=", "attributes": {"n": "1"}}]}),
+    json.dumps({"messages": [{"data": _half}, {"data": _half}]}),
+)
+PUBLISHED = {
+    "sized": {"body": SMALL},
+    "of unknown length": {"body": SMALL, "chunked": True},
+    "big": {"body": BIG},
+    "big and expecting": {"body": BIG, "expect": True},
+    "big and of unknown length": {"body": BIG, "chunked": True},
+    "big, of unknown length and expecting": {"body": BIG, "chunked": True, "expect": True},
+    "closing": {"body": SMALL, "close": True},
+    "big and closing": {"body": BIG, "close": True},
+    "after one that closed": {"body": SMALL},
+}
+
+
+@pytest.fixture(scope="module", params=["http", "https"])
+def service(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LiveService]:
+    data = tmp_path_factory.mktemp("real-clients") / "ams-data"
+    tls = ["--tls-self-signed"] if request.param == "https" else []
+    with live_service(data, "--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "100ms", *tls) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture
+def project(service: LiveService) -> str:
+    """A project with a topic that has a subscription."""
+    path = f"/v1/projects/P{next(_count)}"
+    with asking(service) as http:
+        http.post(path, json={}).raise_for_status()
+        http.put(f"{path}/topics/t").raise_for_status()
+        http.put(f"{path}/subscriptions/s", json={"topic": f"{path[4:]}/topics/t"}).raise_for_status()
+    return path
+
+
+def asking(service: LiveService) -> httpx.Client:
+    verify: Any = ssl.create_default_context(cafile=service.ca) if service.ca.exists() else True
+    headers = {"x-api-key": service.token}
+    return httpx.Client(base_url=service.base_url, headers=headers, verify=verify, trust_env=False)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_publishes_pulls_and_acknowledges(
+    client: str, service: LiveService, project: str, folder: Path
+) -> None:
+    publish, subscription = f"{project}/topics/t:publish", f"{project}/subscriptions/s"
+    ids = [f"{subscription[4:]}:{number}" for number in range(sum(2 if "big" in name else 1 for name in PUBLISHED))]
+    asks = {name: Ask("POST", publish, service.token, **how) for name, how in PUBLISHED.items()}
+    asks |= {
+        "pull": Ask("POST", f"{subscription}:pull", service.token, '{"maxMessages": "100"}'),
+        "acknowledge": Ask("POST", f"{subscription}:acknowledge", service.token, json.dumps({"ackIds": ids})),
+        "empty pull": Ask("POST", f"{subscription}:pull", service.token, '{"returnImmediately": "false"}'),
+        "read": Ask("GET", f"{subscription}:offsets", service.token),
+    }
+
+    told = dict(zip(asks, run(client, folder, service.base_url, service.ca, list(asks.values())), strict=True))
+
+    assert {name: each.status for name, each in told.items()} == dict.fromkeys(asks, 200)
+    assert [told[name].document for name in PUBLISHED] == list(_answers_to_publishes())
+    assert [each["ackId"] for each in told["pull"].document["receivedMessages"]] == ids
+    data = [each["message"]["data"] for each in told["pull"].document["receivedMessages"]]
+    assert data == [part["data"] for how in PUBLISHED.values() for part in json.loads(str(how["body"]))["messages"]]
+    assert told["acknowledge"].body == "{}"
+    assert told["empty pull"].document == {"receivedMessages": []}
+    assert told["read"].document["current"] == len(ids)
+    assert {each.version for each in told.values()} <= {"", "1.1"}
+
+
+def _answers_to_publishes() -> Iterator[dict[str, list[str]]]:
+    numbers = itertools.count()
+    for how in PUBLISHED.values():
+        count = len(json.loads(str(how["body"]))["messages"])
+        yield {"messageIds": [str(next(numbers)) for _ in range(count)]}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_with_a_wrong_token_reads_the_error_and_asks_on(
+    client: str, service: LiveService, project: str, folder: Path
+) -> None:
+    # A JDK before 20 hangs when a refusal comes in place of 100 Continue, whatever the service (JDK-8286171).
+    can_be_refused = (
+        {**PUBLISHED}
+        if client != "java.net.http"
+        else {name: how for name, how in PUBLISHED.items() if "expect" not in how}
+    )
+    refused = [Ask("POST", f"{project}/topics/t:publish", "wrong", **how) for how in can_be_refused.values()]
+    good = Ask("POST", f"{project}/topics/t:publish", service.token, SMALL)
+
+    told = run(client, folder, service.base_url, service.ca, [turn for ask in refused for turn in (ask, good)])
+
+    assert [each.status for each in told] == [401, 200] * len(refused)
+    assert [each.document for each in told[::2]] == [
+        {"error": {"code": 401, "message": "Unauthorized", "status": "UNAUTHORIZED"}}
+    ] * len(refused)
+    assert [each.document["messageIds"] for each in told[1::2]] == [[str(n)] for n in range(len(refused))]

@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs faults faults-cluster faults-push faults-pipeline fuzz fuzz-packets mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs pins faults faults-cluster faults-push faults-pipeline fuzz fuzz-packets mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -27,15 +27,19 @@ identity-demo: .venv/core ## Log in with tokens of an OpenID Connect issuer and 
 	@$(BIN)/python -m demo.identity
 
 pipeline-demo: .venv/dev ## Feed a day of five worlds to the service, run the jobs on Spark, write a page with plots
+	@scripts/system java
 	@$(BIN)/python -m demo.pipeline
 
 kafka: .venv/dev ## Start one Kafka broker for developers and say where it is; Ctrl-C stops it
+	@scripts/system java maven
 	@$(BIN)/python -m cluster kafka
 
 cluster: .venv/dev ## Start three of everything behind haproxy on this machine; Ctrl-C stops them (SECURE=--secure)
+	@scripts/system java maven postgresql haproxy
 	@$(BIN)/python -m cluster up $(SECURE)
 
 cluster-demo: .venv/dev ## Run the main job through haproxy while one of everything is killed in turn
+	@scripts/system java maven postgresql haproxy
 	@$(BIN)/python -m cluster.demo $(SECURE)
 
 test: ## Everything that must hold: style, types, layers, tests (what is missing is listed first)
@@ -63,19 +67,25 @@ proto: .venv/dev ## Write src/ams/push_rpc/push_service_pb2.py and .pyi anew fro
 	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/ams/push_rpc/push_service.proto
 
 docs: .venv/dev ## Check the documents: links, settings, and the tutorials line by line
+	@scripts/system curl openssl
 	@$(BIN)/pytest -q tests/test_docs.py tests/test_reference.py \
 		tests/acceptance/test_readme.py tests/acceptance/test_guides.py tests/acceptance/test_reference.py
+
+pins: .venv/dev ## Write requirements/service.txt anew: every package the service needs, with the hashes of its files
+	@scripts/pins
 
 faults: .venv/dev ## Kill the service N times at bad moments and check that nothing was lost (N=200)
 	@$(BIN)/python -m tests.faults.campaign --kills $(N)
 
 faults-cluster: .venv/dev ## Break one thing after another of a cluster under load, N times each (N=3 FAULT="kill-node upgrade")
+	@scripts/system java maven postgresql haproxy
 	@$(BIN)/python -m tests.faults.cluster.campaign --runs $(if $(filter file,$(origin N)),3,$(N)) $(if $(FAULT),--fault $(FAULT))
 
 faults-push: .venv/dev ## Kill who delivers by push N times, and check that nothing is lost and all in order (N=50)
 	@$(BIN)/python -m tests.faults.push.campaign --kills $(if $(filter file,$(origin N)),50,$(N))
 
 faults-pipeline: .venv/dev ## Kill the Spark driver of each job N times and compare with a run nobody killed (N=5 JOB="archive")
+	@scripts/system java postgresql
 	@$(BIN)/python -m tests.faults.pipeline.campaign --kills $(if $(filter file,$(origin N)),5,$(N)) $(JOB)
 
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
@@ -89,6 +99,7 @@ mutants: .venv/dev ## Change the program N times, each time alone, and see that 
 	@$(BIN)/python -m tests.contract.mutants --sample $(if $(filter file,$(origin N)),100,$(N))
 
 bench: .venv/dev ## Measure, one JSON line a case (BENCH="publish pull" for some of them)
+	@$(if $(BENCH),:,scripts/system java maven postgresql)
 	@$(BIN)/python -m bench $(BENCH)
 
 soak: .venv/dev ## Load it for an hour with retention cutting: memory and p99 stay flat (SECONDS=3600)

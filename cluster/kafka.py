@@ -175,5 +175,5 @@ def _ports(ways: Sequence[str]) -> Ports:
 def _java() -> str:
     java = shutil.which("java")
     if java is None:
-        raise DidNotStart("Java 17 or newer is missing (the Debian package openjdk-17-jre-headless)")
+        raise DidNotStart("Java 17 or newer is missing (the Debian package default-jre-headless)")
     return java

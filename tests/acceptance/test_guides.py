@@ -30,7 +30,7 @@ from tests.support.documents import (
 )
 from tests.support.service import live_service
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.curl, pytest.mark.openssl]
 
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-message.md"
 PYTHON = ROOT / "docs" / "tutorial" / "python.md"

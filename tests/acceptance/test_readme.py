@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.documents import ROOT, environment, follow, make_clone, run, run_examples
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.curl]
 
 LAST_LINE_SHOWN = "ams --help"
 NO_JAVA = environment(JAVA_HOME="/nowhere")

@@ -5,7 +5,7 @@ import pytest
 from tests.support.documents import ROOT, follow, make_clone, run_examples
 from tests.support.service import live_service
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.curl]
 
 REFERENCE = ROOT / "docs" / "reference"
 PAGES = [

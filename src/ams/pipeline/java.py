@@ -13,7 +13,7 @@ from pathlib import Path
 from ams.pipeline.errors import Unavailable
 
 OLDEST = 17
-INSTALL = f"Spark needs Java {OLDEST} or newer: install it (Debian: openjdk-17-jre-headless), or set JAVA_HOME to it"
+INSTALL = f"Spark needs Java {OLDEST} or newer: install it (Debian: default-jre-headless), or set JAVA_HOME to it"
 _VERSION = re.compile(r'version "(\d+)[^"]*"')
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 

@@ -18,6 +18,8 @@ from ams.pipeline.jobs.accounting.reader import Reader
 from ams.pipeline.jobs.accounting.signatures import slash_form
 from tests.pipeline.jobs.accounting.texts import INDIVIDUAL, JOB, NOW, text
 
+pytestmark = pytest.mark.openssl
+
 SITE = "/DC=org/DC=example/O=Site-A/CN=ce01.site-a.example"
 TEXT = text(INDIVIDUAL, JOB).encode()
 ANYONE = Trust()

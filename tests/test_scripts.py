@@ -1,0 +1,210 @@
+"""Targets of make on a machine that lacks what they need: a PATH of its own, and Debian's apt-get as a stand-in."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOOLS = "sh make sed awk df dirname basename head grep ls seq mktemp sleep rm find touch"
+"""What every Debian has, besides what is looked for."""
+JAVA, CLUSTER = "default-jre-headless", "default-jre-headless maven postgresql haproxy"
+NEEDS = {
+    "run": "",
+    "demo": "",
+    "certificates-demo": "",
+    "identity-demo": "",
+    "pipeline-demo": JAVA,
+    "kafka": f"{JAVA} maven",
+    "cluster": CLUSTER,
+    "cluster-demo": CLUSTER,
+    "system": f"python3-venv curl openssl {CLUSTER} nginx prometheus systemd",
+    "openapi": "",
+    "proto": "",
+    "docs": "curl openssl",
+    "faults": "",
+    "faults-cluster": CLUSTER,
+    "faults-push": "",
+    "faults-pipeline": f"{JAVA} postgresql",
+    "fuzz": "",
+    "fuzz-packets": "",
+    "mutants": "",
+    "bench": f"{JAVA} maven postgresql",
+    "soak": "",
+}
+"""Debian packages by the target that needs them."""
+WITHOUT_PARTS = {"help", "test", "setup", "check", "fmt", "pins", "dist", "clean"}
+"""Targets that need nothing but Python, or, for `test`, list by themselves what is missing."""
+
+
+class Machine:
+    """A clone with an environment, on a machine with Python, make and what every Debian has."""
+
+    def __init__(self, folder: Path, user: int) -> None:
+        self.clone, self._bin, self._log = folder / "clone", folder / "bin", folder / "log"
+        shutil.copytree(ROOT / "scripts", self.clone / "scripts")
+        shutil.copytree(ROOT / "requirements", self.clone / "requirements")
+        for name in ("Makefile", "pyproject.toml"):
+            shutil.copy(ROOT / name, self.clone / name)
+        for script in (self.clone / "scripts").iterdir():  # a /usr of its own, which is empty
+            script.write_text(script.read_text().replace("/usr/", f"{folder}/usr/"))
+        self._bin.mkdir()
+        for tool in TOOLS.split():
+            found = shutil.which(tool)
+            assert found, tool
+            (self._bin / tool).symlink_to(found)
+        self.has("id", f"echo {user}")
+        self.has("python3", 'case "$*" in *ensurepip*) exit 1 ;; esac')
+
+    def has(self, name: str, does: str) -> None:
+        """Put a program there that does this and writes down what it was called with."""
+        self._put(self._bin / name, does)
+
+    def has_environment(self) -> None:
+        for name in ("python", "pytest"):
+            self._put(self.clone / ".venv" / "bin" / name, 'case "$*" in *"import pip"*) exit 1 ;; esac')
+        for name in ("core", "dev"):
+            (self.clone / ".venv" / name).touch()
+
+    def _put(self, program: Path, does: str) -> None:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.unlink(missing_ok=True)  # a link leads to the program of this machine
+        program.write_text(f'#!/bin/sh\necho "{program.name} $*" >>{self._log}\n{does}\n')
+        program.chmod(0o755)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.clone,
+            env={"PATH": str(self._bin)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def called(self, name: str) -> list[str]:
+        """Return what a program was called with."""
+        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        return [line.partition(" ")[2] for line in lines if line.startswith(f"{name} ")]
+
+
+def test_the_needs_of_every_target_are_in_the_table() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    assert targets == NEEDS.keys() | WITHOUT_PARTS
+
+
+@pytest.mark.parametrize("target", NEEDS)
+def test_a_target_names_the_command_that_brings_what_it_needs(target: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path, user=1000)
+    machine.has_environment()
+    machine.has("apt-get", "")
+
+    ran = machine.run("make", target)
+
+    if not NEEDS[target]:
+        assert (ran.returncode, ran.stderr) == (0, "")
+        return
+    assert ran.returncode != 0
+    assert ran.stderr.splitlines()[0] == f"Please run: sudo apt-get install -y {NEEDS[target]}"
+    assert machine.called("apt-get") == machine.called("pytest") == []
+
+
+@pytest.mark.parametrize("target", [target for target, needs in NEEDS.items() if needs])
+def test_root_gets_what_a_target_needs_and_the_target_runs(target: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path, user=0)
+    machine.has_environment()
+    machine.has("apt-get", "")
+
+    ran = machine.run("make", target)
+
+    assert ran.returncode == 0
+    assert machine.called("apt-get") == [
+        "-qq update",
+        f"-qq install -y --no-install-recommends {NEEDS[target]}",
+    ]
+
+
+def test_a_bench_chosen_by_name_needs_nothing_more(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, user=1000)
+    machine.has_environment()
+
+    assert machine.run("make", "bench", "BENCH=publish").returncode == 0
+    assert machine.called("python") == ["-m bench publish"]
+
+
+def test_without_apt_the_packages_are_named(tmp_path: Path) -> None:
+    ran = Machine(tmp_path, user=0).run("scripts/system", "haproxy", "java")
+
+    assert (ran.returncode, ran.stderr) == (1, "Please install what Debian calls: haproxy default-jre-headless\n")
+
+
+def test_what_apt_could_not_install_is_named_last(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, user=0)
+    machine.has("apt-get", "echo 'E: Unable to locate package' >&2; exit 100")
+
+    ran = machine.run("scripts/system", "haproxy")
+
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == "Could not install: haproxy"
+
+
+def test_what_is_there_is_not_installed_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, user=0)
+    machine.has("haproxy", "")
+    machine.has("java", "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2")
+
+    assert machine.run("scripts/system", "haproxy", "java").returncode == 0
+
+
+@pytest.mark.parametrize("target", ["run", "demo", "setup"])
+def test_a_python_that_makes_no_environment_is_told_what_to_install(target: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path, user=1000)
+    machine.has("apt-get", "")
+
+    ran = machine.run("make", target)
+
+    assert ran.returncode != 0
+    assert "Please run: sudo apt-get install -y python3-venv" in ran.stderr.splitlines()
+
+
+def test_an_old_python_is_named(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, user=1000)
+    machine.has("python3", 'case "$1" in -V) echo Python 3.9.2 ;; *) exit 1 ;; esac')
+
+    ran = machine.run("make", "run")
+
+    assert "missing python: Python 3.11 or newer, 'python3' is Python 3.9.2" in ran.stderr
+
+
+def test_a_jre_is_no_jdk(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, user=1000)
+    machine.has("java", "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2; echo java.base@17.0.15")
+
+    assert machine.run("scripts/preflight", "java").returncode == 0
+    assert machine.run("scripts/preflight", "jdk").stdout.startswith("missing jdk: ")
+
+    machine.has("java", "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2; echo jdk.compiler@17.0.15")
+
+    assert machine.run("scripts/preflight", "jdk").returncode == 0
+
+
+def test_make_test_names_the_clients_it_did_not_find_and_leaves_their_tests_out(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, user=1000)
+    machine.has_environment()
+    machine.has("timeout", "")
+    for name in ("curl", "openssl", "mvn", "haproxy", "nginx", "initdb", "promtool", "systemd-analyze", "go"):
+        machine.has(name, "")
+    machine.has("java", "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2")
+    machine.has("node", "echo v18.20.4")
+    machine.has("make", "")
+    machine.has("python3", "")
+
+    ran = machine.run("scripts/test")
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[-1] == "Left out, as this machine does not have them: node jdk"
+    assert "not node and not jdk and not spark" in machine.called("timeout")[0]

@@ -74,8 +74,8 @@ def test_a_member_is_added_and_removed_and_a_user_deleted(ams: Ams, project: str
 
 def test_roles_are_gathered_by_project() -> None:
     assert memberships(["a=publisher", "b=consumer", "a=consumer"]) == [
-        wire.Membership(project="a", roles=["publisher", "consumer"]),
-        wire.Membership(project="b", roles=["consumer"]),
+        wire.Grant(project="a", roles=["publisher", "consumer"]),
+        wire.Grant(project="b", roles=["consumer"]),
     ]
 
 

@@ -20,7 +20,7 @@ def test_a_subscription_that_waits_for_its_endpoint_is_shown(ams: Ams, project: 
     assert told.returncode == 0, told.stderr
     assert told.stdout.splitlines() == ["state    unverified", "backlog  2"]
     found = json.loads(ams("subs", "push-status", "reader", "-o", "json").stdout)
-    assert found == {"pushStatus": "", "state": "unverified", "backlog": 2}
+    assert found == {"pushStatus": "", "state": "unverified", "backlog": 2, "attempts": []}
 
 
 def test_a_subscription_that_is_pulled_from_has_no_status(ams: Ams, project: str) -> None:

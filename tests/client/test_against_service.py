@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ams.client import Client, Message, errors, wire
-from ams.client.wire import Membership, UserDetails
+from ams.client.wire import Grant, UserDetails
 from tests.client.faces import open_client
 from tests.support.served import served
 from tests.support.service import LiveService, live_service
@@ -57,7 +57,7 @@ def test_projects(client: Client, project: str) -> None:
 
 def test_users(client: Client, project: str) -> None:
     name = f"u-{project}"
-    details = UserDetails(email="u@site.example", projects=[Membership(project=project, roles=["consumer"])])
+    details = UserDetails(email="u@site.example", projects=[Grant(project=project, roles=["consumer"])])
 
     made = client.call(wire.create_user(name, details))
     updated = client.call(wire.update_user(name, UserDetails(first_name="Uma", service_roles=["metrics_viewer"])))

@@ -44,7 +44,7 @@ class Details(NamedTuple):
     description: str | None
 
     def with_roles(
-        self, service_roles: list[str] | None, projects: list[wire.Membership] | None, *, name: str | None = None
+        self, service_roles: list[str] | None, projects: list[wire.Grant] | None, *, name: str | None = None
     ) -> wire.UserDetails:
         """Return this as the service takes it."""
         return wire.UserDetails(name=name, service_roles=service_roles, projects=projects, **self._asdict())
@@ -125,7 +125,7 @@ def delete(session: Session, user: UserName) -> None:
     session.done(f"user {user} deleted")
 
 
-def memberships(pairs: list[str]) -> list[wire.Membership]:
+def memberships(pairs: list[str]) -> list[wire.Grant]:
     """Gather PROJECT=ROLE pairs by project; raise `Usage` for what is no pair."""
     roles: dict[str, list[str]] = {}
     for pair in pairs:
@@ -133,7 +133,7 @@ def memberships(pairs: list[str]) -> list[wire.Membership]:
         if not (project and separator and role):
             raise Usage(f"--role {pair!r} must look like PROJECT=ROLE")
         roles.setdefault(project, []).append(role)
-    return [wire.Membership(project=project, roles=each) for project, each in roles.items()]
+    return [wire.Grant(project=project, roles=each) for project, each in roles.items()]
 
 
 def show_user(session: Session, user: wire.User, *, token: bool = False) -> None:

@@ -28,7 +28,7 @@ class IssuerKeys(Object, frozen=True, kw_only=True, omit_defaults=True):
 
     fetched_on: str = ""
     """Empty: not yet."""
-    ids: list[str] = msgspec.field(default_factory=list)
+    ids: list[str]
     failure: str = ""
     """Why they could not be fetched the last time."""
 
@@ -53,7 +53,7 @@ class Issuer(Object, frozen=True, kw_only=True, omit_defaults=False):
     roles: list[RoleRule] = msgspec.field(default_factory=list)
     source: str = ""
     """`settings` or `registry`."""
-    keys: IssuerKeys = IssuerKeys()
+    keys: IssuerKeys = IssuerKeys(ids=[])
 
     def __repr__(self) -> str:
         """Show no secret."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ams.client.wire.call import Call, json_body, members_path, nothing, page, projects_path, reader
-from ams.client.wire.values import Membership, Project, Projects, User, UserDetails, Users
+from ams.client.wire.values import Grant, Project, Projects, User, UserDetails, Users
 
 _project = reader(Project)
 _projects = reader(Projects)
@@ -74,4 +74,4 @@ def remove_member(project: str, user: str) -> Call[None]:
 
 
 def _member_body(project: str, roles: Sequence[str], email: str | None = None) -> bytes:
-    return json_body(UserDetails(projects=[Membership(project=project, roles=list(roles))], email=email))
+    return json_body(UserDetails(projects=[Grant(project=project, roles=list(roles))], email=email))

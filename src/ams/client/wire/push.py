@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-import msgspec
-
 from ams.client.wire.call import Call, json_body, reader, subscriptions_path
 from ams.client.wire.values import CamelObject, Object
 
@@ -54,7 +52,7 @@ class PushStatus(CamelObject, frozen=True, kw_only=True, omit_defaults=True):
     dead: int | None = None
     undecodable: int | None = None
     late: int | None = None
-    attempts: list[PushAttempt] = msgspec.field(default_factory=list)
+    attempts: list[PushAttempt]
     """Oldest first."""
 
 

@@ -37,13 +37,18 @@ class Projects(Object, frozen=True, kw_only=True, omit_defaults=True):
     projects: list[Project]
 
 
-class Membership(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """A user's part in a project; `topics` and `subscriptions` are those whose access list holds the user."""
+class Grant(Object, frozen=True, kw_only=True, omit_defaults=True):
+    """Roles in a project, as a request gives them to a user."""
 
     project: str
     roles: list[str]
-    topics: list[str] = []
-    subscriptions: list[str] = []
+
+
+class Membership(Grant, frozen=True, kw_only=True, omit_defaults=True):
+    """A user's part in a project; `topics` and `subscriptions` are those whose access list holds the user."""
+
+    topics: list[str]
+    subscriptions: list[str]
 
 
 class User(Object, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,7 +82,7 @@ class UserDetails(Object, frozen=True, kw_only=True, omit_defaults=True):
     last_name: str | None = None
     organization: str | None = None
     description: str | None = None
-    projects: list[Membership] | None = None
+    projects: list[Grant] | None = None
     service_roles: list[str] | None = None
 
 
@@ -131,7 +136,7 @@ class AuditEvent(Object, frozen=True, kw_only=True, omit_defaults=True):
     times: int = 1
 
 
-class AuditEvents(Object, frozen=True, kw_only=True, omit_defaults=True):
+class AuditEvents(Object, frozen=True, kw_only=True, omit_defaults=False):
     """A page of events, newest first."""
 
     events: list[AuditEvent]

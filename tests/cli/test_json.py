@@ -1,0 +1,110 @@
+"""`-o json` prints what the API sends, empty lists too."""
+
+import json
+import ssl
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.cli.conftest import Ams
+from tests.support.service import LiveService
+
+LISTS = {
+    "projects list": "/projects",
+    "users list": "/users",
+    "users list --member-of {project}": "/users?project={project}",
+    "members list": "/projects/{project}/members?details=true",
+    "topics list": "/projects/{project}/topics",
+    "subs list": "/projects/{project}/subscriptions",
+    "schemas list": "/projects/{project}/schemas",
+    "registrations list --status declined": "/registrations?status=declined",
+    "issuers list": "/issuers",
+    "audit --actor none": "/audit?actor=none",
+    "token list --user {project}-u": "/users/{project}-u/tokens",
+    "bindings list --user {project}-u": "/users/{project}-u/bindings",
+    "metrics project": "/projects/{project}:metrics",
+    "metrics va --only {project}": "/metrics/va_metrics?projects={project}",
+    "metrics usage --only {project}": "/users/usageReport?projects={project}",
+}
+IN_USE = {
+    "users show {project}-m": "/users/{project}-m",
+    "members show {project}-m": "/projects/{project}/members/{project}-m",
+    "members list": "/projects/{project}/members?details=true",
+    "topics list": "/projects/{project}/topics",
+    "topics show t": "/projects/{project}/topics/t",
+    "topics acl t": "/projects/{project}/topics/t:acl",
+    "acl show topics/t": "/projects/{project}/topics/t:acl",
+    "topics offsets t": "/projects/{project}/topics/t:offsets",
+    "metrics topic t": "/projects/{project}/topics/t:metrics",
+    "subs list": "/projects/{project}/subscriptions",
+    "subs show s": "/projects/{project}/subscriptions/s",
+    "subs acl s": "/projects/{project}/subscriptions/s:acl",
+    "subs offsets s": "/projects/{project}/subscriptions/s:offsets",
+    "subs push-status pushed": "/projects/{project}/subscriptions/pushed:pushStatus",
+    "metrics subscription s": "/projects/{project}/subscriptions/s:metrics",
+}
+
+
+@pytest.fixture
+def user(ams: Ams, project: str) -> None:
+    assert ams("users", "create", f"{project}-u").returncode == 0
+
+
+@pytest.fixture
+def in_use(ams: Ams, project: str) -> None:
+    """A member without roles, a topic, a subscription, and one that waits for its endpoint."""
+    for command in (
+        f"members create {project}-m",
+        "topics create t",
+        "subs create s --topic t",
+        "subs create pushed --topic t",
+        "subs push-config pushed --url https://receiver.example/in",
+    ):
+        ran = ams(*command.split())
+        assert ran.returncode == 0, ran.stderr
+
+
+def answered(service: LiveService, path: str) -> Any:
+    trusted = ssl.create_default_context(cafile=service.ca)
+    answer = httpx.get(
+        f"{service.base_url}/v1{path}", headers={"x-api-key": service.token}, verify=trusted, trust_env=False
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def without_tokens(document: Any) -> Any:
+    """Tokens are printed only when they are asked for."""
+    if isinstance(document, list):
+        return [without_tokens(each) for each in document]
+    if isinstance(document, dict):
+        return {name: without_tokens(value) for name, value in document.items() if name != "token"}
+    return document
+
+
+@pytest.mark.usefixtures("user")
+@pytest.mark.parametrize("command", LISTS)
+def test_a_list_in_an_empty_project_is_what_the_api_sends(
+    command: str, ams: Ams, project: str, service: LiveService
+) -> None:
+    ran = ams(*command.format(project=project).split(), "-o", "json")
+
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == without_tokens(answered(service, LISTS[command].format(project=project)))
+
+
+@pytest.mark.usefixtures("in_use")
+@pytest.mark.parametrize("command", IN_USE)
+def test_what_is_shown_is_what_the_api_sends(command: str, ams: Ams, project: str, service: LiveService) -> None:
+    ran = ams(*command.format(project=project).split(), "-o", "json")
+
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == without_tokens(answered(service, IN_USE[command].format(project=project)))
+
+
+@pytest.mark.usefixtures("in_use")
+def test_a_pull_of_nothing_and_dead_letters_of_nobody_are_empty_lists(ams: Ams, project: str) -> None:
+    assert ams("pull", "s", "--no-wait", "-o", "json").stdout == '{\n  "receivedMessages": []\n}\n'
+    assert ams("dead", "list", "s", "--from", "t", "-o", "json").stdout == "[]\n"
+    assert ams("topics", "read", "t", "-o", "json").stdout == ""

@@ -122,7 +122,10 @@ def test_what_cannot_be_published_is_said_before_asking(ams: Ams, arguments: lis
 def test_a_message_that_says_nothing_is_refused_by_the_service(ams: Ams, topic: str) -> None:
     ran = ams("publish", topic, "--data", "")
 
-    assert (ran.returncode, ran.stderr) == (1, "ams: Invalid Message Arguments\n")
+    assert (ran.returncode, ran.stderr) == (
+        1,
+        "ams: Invalid Message Arguments: message 0, counted from 0, has neither data nor attributes\n",
+    )
 
 
 def test_a_publish_is_sent_again_under_its_key_and_says_so(ams: Ams) -> None:

@@ -48,6 +48,36 @@ def test_a_deadline_is_what_was_said_also_0(ams: Ams, project: str, deadline: in
     assert json.loads(ams("subs", "show", "reader", "-o", "json").stdout)["ackDeadlineSeconds"] == deadline
 
 
+def test_the_topic_may_follow_the_name_of_the_subscription(ams: Ams, project: str) -> None:
+    ams("topics", "create", "jobs")
+
+    made = ams("subs", "create", "reader", "jobs", "-o", "json")
+
+    assert json.loads(made.stdout)["topic"] == f"/projects/{project}/topics/jobs"
+
+
+@pytest.mark.parametrize("topics", [[], ["jobs", "--topic", "jobs"]])
+def test_a_subscription_is_to_one_topic(ams: Ams, topics: list[str]) -> None:
+    ran = ams("subs", "create", "reader", *topics)
+
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines()[-1] == "ams: name one topic: ams subs create reader TOPIC, or --topic TOPIC"
+
+
+@pytest.mark.parametrize(("option", "place"), [("--oldest", 0), ("--end", 3)])
+def test_both_ends_of_a_topic_are_options_of_their_own(ams: Ams, sub: str, option: str, place: int) -> None:
+    ams("subs", "seek", sub, "--to", "1")
+
+    assert ams("subs", "seek", sub, option).stdout == f"subscription reader moved to {place}\n"
+
+
+@pytest.mark.parametrize("places", [[], ["--end", "--oldest"], ["--end", "--to", "0"]])
+def test_a_subscription_is_moved_to_one_place(ams: Ams, places: list[str]) -> None:
+    ran = ams("subs", "seek", "reader", *places)
+
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (2, "ams: give one of --to, --oldest and --end")
+
+
 def test_a_subscription_is_listed_shown_changed_and_deleted(ams: Ams, sub: str) -> None:
     assert ams("subs", "list").stdout.splitlines()[1].split()[:3] == ["reader", "jobs", "60s"]
     assert ams("subs", "ack-deadline", sub, "20").returncode == 0

@@ -109,7 +109,7 @@ ON_TOPICS = [
         invalid("Message 1 data is not valid,name: String length must be greater than or equal to 2"), CHECKED,
         ((publish(GOOD), Answer({"messageIds": ["0"]})),)),
     Row("12.2", "a message that is none comes before the schema", send(data({}), {}),
-        error("IA", "Invalid Message Arguments"), CHECKED),
+        error("IA", "Invalid Message Arguments: message 1, counted from 0, has neither data nor attributes"), CHECKED),
     Row("15.3, 17.1 M7", "published data that is not base64", publish(GOOD, "msg 1"),
         invalid("Message 1 is not in valid base64 enocding,illegal base64 data at input byte 3"), CHECKED),
     Row("15.3", "so too where any data is taken otherwise", publish("msg 1"),

@@ -37,14 +37,17 @@ Seconds = Annotated[int, typer.Argument(metavar="SECONDS", help="0 to 600.", sho
 def create(
     session: Session,
     subscription: SubscriptionName,
-    topic: Annotated[
-        str, typer.Option(help="Topic of the same project.", show_default=False, autocompletion=topic_names)
-    ],
+    topic_too: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="Topic of the same project.", autocompletion=topic_names)
+    ] = "",
+    topic: Annotated[str, typer.Option(help="The same as TOPIC.", autocompletion=topic_names)] = "",
     ack_deadline: Annotated[int | None, typer.Option(help="Seconds to acknowledge in; the service's is 10.")] = None,
 ) -> None:
     """Subscribe to a topic, from its end on."""
+    if bool(topic) == bool(topic_too):
+        raise Usage(f"name one topic: ams subs create {subscription} TOPIC, or --topic TOPIC")
     there = session.client.project(session.project).subscription(subscription)
-    _show(session, there.create(topic, ack_deadline=ack_deadline))
+    _show(session, there.create(topic or topic_too, ack_deadline=ack_deadline))
 
 
 @app.command("list")
@@ -92,10 +95,14 @@ def offsets(session: Session, subscription: SubscriptionName) -> None:
 def seek(
     session: Session,
     subscription: SubscriptionName,
-    to: Annotated[str, typer.Option(help="oldest, end, an OFFSET, or a TIME such as 2024-03-05T10:20:30Z.")],
+    to: Annotated[str, typer.Option(help="oldest, end, an OFFSET, or a TIME such as 2024-03-05T10:20:30Z.")] = "",
+    oldest: Annotated[bool, typer.Option("--oldest", help="The same as --to oldest.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="The same as --to end.")] = False,
 ) -> None:
     """Move a subscription: back to get messages again, forward to skip them."""
-    found = session.call(_seek(session.project, subscription, to))
+    if bool(to) + oldest + end != 1:
+        raise Usage("give one of --to, --oldest and --end")
+    found = session.call(_seek(session.project, subscription, to or ("end" if end else "oldest")))
     session.show(found, f"subscription {subscription} moved to {found.current}")
 
 

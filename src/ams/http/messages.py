@@ -104,18 +104,22 @@ class MessageReader:
     async def read(self, body: bytes, *, lenient: bool = False) -> list[Message]:
         """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments".
 
+        Of a message that is empty or no base64 the text goes on with its place, counted from 0 as schemas do (15.3).
+
         Raises `TooLarge` for more than `big.MAX_MESSAGES` of them, or `big.MAX_ATTRIBUTES` of one.
 
         `lenient` leaves data that is not base64 to be refused by the topic's schema, with its text (contract 15.3).
         """
         lenient = lenient or self._lenient
         if len(body) <= big.BIG_BODY:
-            return [_message(each, lenient) for each in _publish.read(body).messages or ()]
+            every = _publish.read(body).messages or ()
+            return [_message(each, place, lenient) for place, each in enumerate(every)]
         async with self._one_at_a_time:
             messages: list[Message] = []
             for slice_ in big.slices(body):
                 await asyncio.sleep(0)
-                messages += [_message(_read_one(each), lenient) for each in slice_]
+                places = enumerate(slice_, start=len(messages))
+                messages += [_message(_read_one(each), place, lenient) for place, each in places]
             return messages
 
     async def ack_ids(self, prefix: str, body: bytes) -> list[str] | None:
@@ -146,16 +150,16 @@ async def _largest(prefix: str, ids: list[str]) -> list[str] | None:
     return [f"{prefix}{max(found)}"]
 
 
-def _message(published: PublishedMessage | None, lenient: bool) -> Message:
+def _message(published: PublishedMessage | None, place: int, lenient: bool) -> Message:
     if published is None:
-        raise InvalidInput("Invalid Message Arguments")
+        raise _empty(place)
     data = published.data or ""
     attributes = _attributes(published.attributes)
     if not attributes and not data.strip("\r\n"):  # line breaks are no data (contract 17.1, M7)
-        raise InvalidInput("Invalid Message Arguments")
+        raise _empty(place)
     plain = _is_base64(data)
     if not plain and not lenient:
-        _must_decode(data)
+        _must_decode(data, place)
     return message(data, attributes, plain=plain)
 
 
@@ -178,11 +182,18 @@ def _is_base64(data: str) -> bool:
     return True
 
 
-def _must_decode(data: str) -> None:
+def _empty(place: int) -> InvalidInput:
+    return InvalidInput(f"Invalid Message Arguments: message {place}, counted from 0, has neither data nor attributes")
+
+
+def _must_decode(data: str, place: int) -> None:
     try:
         decoded_data(data)
     except ValueError:
-        raise InvalidInput("Invalid Message Arguments") from None
+        raise InvalidInput(
+            f"Invalid Message Arguments: the data of message {place}, counted from 0, is not base64: encode it, or run"
+            " the service with the setting lenient_data"
+        ) from None
 
 
 def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:

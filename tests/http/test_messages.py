@@ -1,14 +1,18 @@
 import asyncio
 import json
+import re
 import time
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ams.clock import Milliseconds
 from ams.errors import InvalidInput, TooLarge
 from ams.http import messages
 from ams.http.big import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES
 from ams.http.messages import MessageReader
+from ams.http.openapi import HEADERS
 from ams.messages import Stored, message
 from ams.names import Offset
 
@@ -281,6 +285,21 @@ def test_a_key_is_the_value_of_its_header_as_it_is() -> None:
 def test_what_cannot_be_a_key_is_refused(value: bytes) -> None:
     with pytest.raises(InvalidInput, match="^Idempotency-Key must have 1 to 255 visible ASCII characters$"):
         keyed(value)
+
+
+@given(st.text(st.characters(max_codepoint=0x200), max_size=260))
+@example("a b")
+@example("k" * 256)
+def test_the_description_of_the_api_says_which_keys_there_are(key: str) -> None:
+    form = HEADERS["Idempotency-Key"][1]
+    is_described = bool(re.fullmatch(form["pattern"], key)) and form["minLength"] <= len(key) <= form["maxLength"]
+
+    try:
+        is_taken = keyed(key.encode()) == key
+    except InvalidInput:
+        is_taken = False
+
+    assert is_taken == is_described
 
 
 def test_two_keys_are_refused() -> None:

@@ -45,8 +45,8 @@ PARAMETERS: dict[str, tuple[str, str]] = {
 
 HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Idempotency-Key": (
-        "The same key with the same messages is stored once, and answered as the first time.",
-        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+        "The same key with the same messages is stored once, and answered as the first time. Blanks may be inside.",
+        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
     ),
 }
 """Request headers: meaning and form."""

@@ -251,3 +251,33 @@ async def test_a_stop_and_a_deletion_end_the_wait_for_many_subscriptions(house: 
 
         assert await asyncio.wait_for(waiting, 10) == {subscription.id}
         assert deliverer.waiting == 0
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "answered"])
+@pytest.mark.parametrize("how", ["pull", "ready"])
+async def test_a_wait_that_is_over_leaves_no_task(house: House, how: str, ends: str) -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    def gone() -> Gone:
+        return asyncio.ensure_future(never())
+
+    deliverer = house.deliverer()
+    subscription = await deliverer.subscription(house.caller, SUB)
+    before = asyncio.all_tasks()
+    if how == "pull":
+        waiting = asyncio.ensure_future(deliverer.pull(subscription, 1, wait=True, seconds=30, gone=gone))
+    else:
+        waiting = asyncio.ensure_future(deliverer.ready([subscription.id], 30, gone))  # type: ignore[arg-type]
+    await asyncio.sleep(0.01)
+    assert deliverer.waiting == 1
+
+    if ends == "cancelled":
+        waiting.cancel()
+    else:
+        await house.publish(1)
+    await asyncio.wait([waiting])
+    await asyncio.sleep(0)
+
+    assert asyncio.all_tasks() - before == set()
+    assert deliverer.waiting == 0

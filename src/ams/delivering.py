@@ -5,7 +5,7 @@ moves the cursor. Nothing is leased: a pull repeated without an acknowledgement 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ams.access.admission import Caller
@@ -72,22 +72,26 @@ class Deliverer:
         patience = self.wait_seconds if seconds is None else seconds
         give_up = loop.time() + (patience if wait else 0)
         left: Gone | None = None
-        while True:
-            topic = await topic_of(self.registry, subscription)
-            with no_topic_is_a_conflict():
-                messages, end = await self._take(
-                    subscription, topic.id, min(max_messages, self.max_messages), max_bytes or self.max_bytes, room
-                )
-            left_seconds = give_up - loop.time()
-            if messages or left_seconds <= 0 or self._stopping:
-                break
-            if left is None and gone is not None:
-                left = gone()
-            await self._wait(subscription.id, topic.id, end, left_seconds, left)
-            if self._stopping or (left is not None and left.done()) or loop.time() >= give_up:
-                break
-            if again is not None:
-                subscription = await again()
+        try:
+            while True:
+                topic = await topic_of(self.registry, subscription)
+                with no_topic_is_a_conflict():
+                    messages, end = await self._take(
+                        subscription, topic.id, min(max_messages, self.max_messages), max_bytes or self.max_bytes, room
+                    )
+                left_seconds = give_up - loop.time()
+                if messages or left_seconds <= 0 or self._stopping:
+                    break
+                if left is None and gone is not None:
+                    left = gone()
+                await self._wait(subscription.id, topic.id, end, left_seconds, left)
+                if self._stopping or (left is not None and left.done()) or loop.time() >= give_up:
+                    break
+                if again is not None:
+                    subscription = await again()
+        finally:
+            if left is not None:
+                left.cancel()
         self.counts.note_pull(subscription.id, messages)
         return messages
 
@@ -124,17 +128,18 @@ class Deliverer:
             for each in subscriptions
         }
         self._waiting.update(waits)
-        if gone is not None:
-            gone().add_done_callback(lambda _: [wait.cancel() for wait in waits])
+        left = gone() if gone is not None else None
+        if left is not None:
+            left.add_done_callback(lambda _: _cancel(waits))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return frozenset(each for wait, each in waits.items() if wait.done() and _is_ready(wait))
         finally:
             for wait in waits:
                 del self._waiting[wait]
-        found = frozenset(each for wait, each in waits.items() if wait.done() and _is_ready(wait))
-        for wait in waits:
-            wait.cancel()
-        return found
+            _cancel(waits)
+            if left is not None:
+                left.cancel()
 
     async def _ready(self, topic: TopicId, offset: Offset, seconds: float) -> None:
         """Return when there is something at or after an offset, or when the topic is gone; raise after a while."""
@@ -253,6 +258,11 @@ def _within(messages: Sequence[Stored], room: int) -> Sequence[Stored]:
                 raise Overloaded("Too many answers wait to be read by their clients")
             return messages[:count]
     return messages
+
+
+def _cancel(waits: "Iterable[asyncio.Task[None]]") -> None:
+    for wait in waits:
+        wait.cancel()
 
 
 def _is_ready(wait: "asyncio.Task[None]") -> bool:

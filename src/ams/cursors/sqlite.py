@@ -25,6 +25,7 @@ from ams.cursors.state import Cursor, Grace
 from ams.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGone, Unusable
 from ams.files import make_private
 from ams.names import Offset, SubscriptionId, TopicId
+from ams.sqlite import OVERWRITE, Commits
 from ams.supervisor import Supervisor
 
 _SCHEMA = """
@@ -103,6 +104,11 @@ class _Group:
     """What the rows were made of."""
     lost: int = 0
     """Messages that are lost though no cursor tells so."""
+    dropped: set[SubscriptionId] = field(default_factory=set)
+    dropped_lost: int = 0
+    """Messages that the dropped cursors had lost."""
+    unknown: bool = False
+    """Whether it failed and may be there after a restart all the same."""
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
     """One for each caller: one that leaves must not end it for the others."""
 
@@ -128,10 +134,13 @@ class SqliteCursors:
         self._on_full = on_full
         self._loop = asyncio.get_running_loop()
         self._entries: dict[SubscriptionId, _Entry] = {}
+        self._dropped: dict[SubscriptionId, _Entry] = {}
+        """Dropped, and still on disk."""
         self._gone = 0
         """Messages lost that no cursor tells of any more."""
         self._group = _Group()
         self._writing: _Group | None = None
+        self._commits = Commits()
         self._queue: SimpleQueue[_Group | None] = SimpleQueue()
         self._supervisor = supervisor
         self._has_failed = False
@@ -171,9 +180,13 @@ class SqliteCursors:
     async def drop(self, subscription: SubscriptionId) -> None:
         """Forget a cursor, durably; what it had lost is kept."""
         entry = self._entries.pop(subscription, None)
-        if entry is not None:
-            self._gone += entry.cursor.lost
-            await self._join(subscription, None)
+        if entry is None:
+            return
+        self._dropped.setdefault(subscription, entry)
+        self._gone += entry.cursor.lost
+        self._group.dropped.add(subscription)
+        self._group.dropped_lost += entry.cursor.lost
+        await self._join(subscription, None)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
         """Return all that have a cursor."""
@@ -308,26 +321,35 @@ class SqliteCursors:
         waiting.end(CursorsUnavailable())
 
     def _stored(self, group: _Group) -> None:
+        for subscription in group.dropped:
+            self._dropped.pop(subscription, None)
         for subscription, row in group.rows.items():
-            entry = self._entries.get(subscription)
+            entry = self._on_disk(subscription)
             if entry is not None and row is not None:
                 entry.durable, entry.settled = row, group.cursors[subscription]
         group.end()
         self._writing = None
         self._send()
 
+    def _on_disk(self, subscription: SubscriptionId) -> _Entry | None:
+        """Return what the row on disk belongs to: a dropped cursor until its end is on disk too."""
+        return self._dropped.get(subscription) or self._entries.get(subscription)
+
     def _failed(self, group: _Group, reason: str) -> None:
         """Nothing of this group is on disk, nor may anything that came after it build on it."""
-        log.error("cursors.unavailable", reason=reason, cursors=len(group.rows))
+        log.error("cursors.unavailable", reason=reason, cursors=len(group.rows), outcome_unknown=group.unknown)
         later, self._group = self._group, _Group()
         for subscription in group.rows | later.rows:
-            entry = self._entries.get(subscription)
+            entry = self._on_disk(subscription)
+            self._dropped.pop(subscription, None)
+            self._entries.pop(subscription, None)
             if entry is not None and entry.durable is not None:
                 entry.fall_back(entry.durable)
-            elif entry is not None:
-                del self._entries[subscription]
+                self._entries[subscription] = entry
         for failed in (group, later):
-            failed.end(CursorsUnavailable())
+            self._gone -= failed.dropped_lost
+            # Who came later may have waited for what is in this group.
+            failed.end(CursorsUnavailable(OUTCOME_UNKNOWN) if group.unknown else CursorsUnavailable())
         self._writing = None
 
     # In the writer thread.
@@ -348,11 +370,22 @@ class SqliteCursors:
 
     def _write(self, group: _Group) -> None:
         try:
+            self._store(group)
+        except sqlite3.Error as error:
+            group.unknown = not self._commits.is_undone(error, self._overwrite)
+            raise
+        self._commits.succeeded()
+
+    def _store(self, group: _Group) -> None:
+        try:
             _store(self._connection, group.rows, group.lost)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._on_full():
                 raise
             _store(self._connection, group.rows, group.lost)
+
+    def _overwrite(self) -> None:
+        self._connection.execute(OVERWRITE)
 
     def _load(self, ends: Mapping[TopicId, Offset]) -> None:
         wall, now = self._clock.wall(), self._clock.monotonic()

@@ -17,8 +17,9 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from ams.database.failures import broken_rule, driver_error, unavailable
 from ams.database.invalidation import Forget
 from ams.database.schema import Schema
-from ams.errors import AmsError, RegistryUnavailable, Unusable
+from ams.errors import OUTCOME_UNKNOWN, AmsError, RegistryUnavailable, Unusable
 from ams.files import make_private
+from ams.sqlite import OVERWRITE, Commits
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -41,6 +42,7 @@ class SqliteStore:
         self._unique = _unique_columns(schema)
         self._engine = _engine(url)
         self._on_full = on_full
+        self._commits = Commits()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
 
@@ -60,7 +62,7 @@ class SqliteStore:
     async def put(self, work: Work[T]) -> T:
         """Run work and commit it."""
         run = contextvars.copy_context().run
-        return await asyncio.get_running_loop().run_in_executor(self._writer, run, self._attempt_with_room, work)
+        return await asyncio.get_running_loop().run_in_executor(self._writer, run, self._attempt_write, work)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
         """Run work and commit it: all that is written here has its turn."""
@@ -84,6 +86,17 @@ class SqliteStore:
 
     # In the threads.
 
+    def _attempt_write(self, work: Work[T]) -> T:
+        try:
+            result = self._attempt_with_room(work)
+        except RegistryUnavailable as error:
+            if self._commits.is_undone(driver_error(error.__cause__), self._overwrite):
+                raise
+            logger.error("registry.outcome_unknown")
+            raise RegistryUnavailable(OUTCOME_UNKNOWN) from error.__cause__
+        self._commits.succeeded()
+        return result
+
     def _attempt_with_room(self, work: Work[T]) -> T:
         try:
             return self._attempt(work, "BEGIN IMMEDIATE")
@@ -92,6 +105,13 @@ class SqliteStore:
                 raise
         logger.warning("registry.given_room")
         return self._attempt(work, "BEGIN IMMEDIATE")
+
+    def _overwrite(self) -> None:
+        try:
+            with self._engine.connect().execution_options(begin="BEGIN IMMEDIATE") as connection, connection.begin():
+                connection.exec_driver_sql(OVERWRITE)
+        except SQLAlchemyError as error:
+            raise sqlite3.OperationalError from error
 
     def _attempt(self, work: Work[T], begin: str) -> T:
         try:

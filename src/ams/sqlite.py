@@ -6,8 +6,11 @@ made (https://www.sqlite.org/walformat.html, 4). So one more commit, which chang
 Once that is synced, the old state is what a restart finds.
 """
 
+import os
 import sqlite3
 from collections.abc import Callable
+
+from ams.files import Disk
 
 OVERWRITE = "PRAGMA user_version = 0"
 """Writes a page without changing anything: the version is always 0. To be run in a transaction of its own."""
@@ -23,6 +26,18 @@ _NOTHING_WRITTEN = frozenset(
     }
 )
 """Errors after which the file holds no whole commit that failed."""
+
+
+def keep_files(connection: sqlite3.Connection, path: str) -> None:
+    """Sync the folder of a database in WAL mode, so that no power cut takes its files away whole.
+
+    SQLite does so when it has made the WAL, but passes over an error. Raises `sqlite3.OperationalError`.
+    """
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the first read makes the WAL
+    try:
+        Disk().sync_folder(os.path.dirname(path) or ".")
+    except OSError as error:
+        raise sqlite3.OperationalError(f"its folder cannot be synced: {error.strerror}") from error
 
 
 class Commits:

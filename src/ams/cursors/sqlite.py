@@ -25,7 +25,7 @@ from ams.cursors.state import Cursor, Grace
 from ams.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGone, Unusable
 from ams.files import make_private
 from ams.names import Offset, SubscriptionId, TopicId
-from ams.sqlite import OVERWRITE, Commits
+from ams.sqlite import OVERWRITE, Commits, keep_files
 from ams.supervisor import Supervisor
 
 _SCHEMA = """
@@ -424,6 +424,7 @@ def _connect(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(_SCHEMA)
         connection.execute(_GONE_SCHEMA)
+        keep_files(connection, path)
     except sqlite3.Error as error:
         connection.close()
         raise Unusable(f"{path} is not a usable cursor database ({error}); restore it or move it away") from error

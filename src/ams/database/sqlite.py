@@ -19,7 +19,7 @@ from ams.database.invalidation import Forget
 from ams.database.schema import Schema
 from ams.errors import OUTCOME_UNKNOWN, AmsError, RegistryUnavailable, Unusable
 from ams.files import make_private
-from ams.sqlite import OVERWRITE, Commits
+from ams.sqlite import OVERWRITE, Commits, keep_files
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -131,8 +131,9 @@ class SqliteStore:
 
 def _engine(url: str) -> Engine:
     engine = create_engine(url, hide_parameters=True, pool_size=READERS + 1)
-    _make_private(make_url(url).database or "")
-    event.listen(engine, "connect", _prepare)
+    path = make_url(url).database or ""
+    _make_private(path)
+    event.listen(engine, "connect", lambda connection, _: _prepare(connection, path))
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -145,13 +146,14 @@ def _make_private(path: str) -> None:
         raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
 
 
-def _prepare(connection: sqlite3.Connection, _: object) -> None:
+def _prepare(connection: sqlite3.Connection, path: str) -> None:
     connection.isolation_level = None  # transactions are begun by `_begin`, not guessed by the driver
     try:
         connection.execute("PRAGMA busy_timeout = 5000")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
+        keep_files(connection, path)
     except sqlite3.DatabaseError:
         connection.close()
         raise

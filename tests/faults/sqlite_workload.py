@@ -1,0 +1,142 @@
+"""A process that changes cursors and registry in real SQLite files, and notes what it asks and is answered.
+
+`python -m tests.faults.sqlite_workload FOLDER STEPS SEED`, to be run under strace by `tests.faults.sqlite_power_loss`.
+Each note is one write of one line to the file `notes`, so a trace shows it in order with all other calls.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import sqlite3
+import sys
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
+
+from sqlalchemy import Engine, event
+
+from ams.cursors.base import NO_DEADLINE
+from ams.cursors.sqlite import SqliteCursors
+from ams.database.database import sqlite_url
+from ams.errors import OUTCOME_UNKNOWN, Unavailable
+from ams.names import Offset, ProjectName, SubscriptionId, TopicId
+from ams.registry.registry import Registry
+
+TOPIC = TopicId(b"t" * 16)
+END = Offset(10_000)
+PAGES = 6
+"""Of the WAL, after which SQLite moves what it holds to the database: often, so that power is cut in it often."""
+LONG = 12_000
+"""Characters of a project's description at most: some pages."""
+
+State = dict[str, str | int]
+
+
+class Notes:
+    """What was asked of a database and what was answered."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def say(self, database: str, what: str, state: State) -> None:
+        """Note what is asked, with the state it would make, or what was answered, with the state it left."""
+        os.write(self._file, json.dumps([database, what, state]).encode() + b"\n")
+
+    async def ask(self, database: str, before: State, after: State, change: Awaitable[object]) -> State:
+        """Make a change and return the state that the process now holds to be the right one."""
+        self.say(database, "ask", after)
+        try:
+            await change
+        except Unavailable as error:
+            self.say(database, "unknown" if error.message == OUTCOME_UNKNOWN else "failed", before)
+            return before
+        self.say(database, "done", after)
+        return after
+
+
+@event.listens_for(Engine, "connect")
+def move_often(connection: sqlite3.Connection, _: object) -> None:
+    connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES}")
+
+
+async def use_cursors(cursors: SqliteCursors, notes: Notes, state: State, chance: random.Random) -> State:
+    """Create, drop, seek, or acknowledge for several subscriptions as one group."""
+    name = f"s{chance.randrange(40)}"
+    key = SubscriptionId(name)
+    offset = chance.randrange(END)
+    if name not in state:
+        return await notes.ask("cursors", state, state | {name: offset}, cursors.create(key, TOPIC, Offset(offset)))
+    if chance.random() < 0.1:
+        without = {each: value for each, value in state.items() if each != name}
+        return await notes.ask("cursors", state, without, cursors.drop(key))
+    if chance.random() < 0.3:
+        return await notes.ask("cursors", state, state | {name: offset}, cursors.seek(key, TOPIC, Offset(offset)))
+    moved: State = {}
+    for each in chance.sample(sorted(state), min(len(state), 3)):
+        position = await cursors.position(SubscriptionId(each), TOPIC)
+        if position.offset < END:
+            await cursors.hand_out(SubscriptionId(each), position.generation, END)
+            moved[each] = position.offset + chance.randrange(END - position.offset) + 1
+    together = asyncio.gather(
+        *(cursors.acknowledge(SubscriptionId(each), Offset(int(to) - 1), NO_DEADLINE) for each, to in moved.items())
+    )
+    return await notes.ask("cursors", state, state | moved, together)
+
+
+async def use_registry(registry: Registry, notes: Notes, state: State, chance: random.Random) -> State:
+    """Create, delete or describe a project."""
+    name = ProjectName(f"p{chance.randrange(12)}")
+    text = "".join(chance.choices("abcdefgh", k=chance.randrange(1, LONG)))
+    if name not in state:
+        return await notes.ask("registry", state, state | {name: text}, registry.projects.create(name, text, None))
+    found = await registry.projects.find(name)
+    assert found is not None
+    assert found.description == state[name]
+    if chance.random() < 0.2:
+        without = {each: value for each, value in state.items() if each != name}
+        return await notes.ask("registry", state, without, registry.projects.delete(found.id))
+    return await notes.ask("registry", state, state | {name: text}, registry.projects.update(found.id, name, text))
+
+
+async def main(folder: Path, steps: int, seed: int) -> None:
+    """Change both databases in turn."""
+    chance = random.Random(seed)
+    notes = Notes(folder / "notes")
+    cursors = await SqliteCursors.open(str(folder / "cursors.db"), ends={TOPIC: END})
+    move_often(cursors._connection, None)
+    registry = await Registry.open(sqlite_url(str(folder / "registry.db")), bytes(32))
+    standing: State = {}
+    described: State = {}
+    for database in ("cursors", "registry"):
+        notes.say(database, "done", {})
+    for _ in range(steps):
+        standing = await use_cursors(cursors, notes, standing, chance)
+        described = await use_registry(registry, notes, described, chance)
+    await cursors.close()
+    await registry.close()
+
+
+def stored(path: Path) -> State:
+    """Return what a database holds, as a process that opens it next finds it."""
+    query = {
+        "cursors.db": 'SELECT subscription, "offset" FROM cursors',
+        "registry.db": "SELECT name, description FROM projects",
+    }
+    with opened(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return dict(connection.execute(query[path.name]).fetchall())
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(path)
+    try:
+        connection.execute("PRAGMA synchronous = OFF")  # it is only looked at
+        yield connection
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

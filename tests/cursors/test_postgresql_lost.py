@@ -15,7 +15,7 @@ import pytest
 from ams import postgresql
 from ams.clock import Milliseconds
 from ams.cursors.postgresql import PostgresCursors
-from ams.errors import CursorsUnavailable
+from ams.errors import OUTCOME_UNKNOWN, CursorsUnavailable
 from ams.names import Offset, SubscriptionId
 from cluster.link import Link
 from cluster.postgres import Postgres
@@ -188,6 +188,31 @@ async def test_a_seek_whose_answer_was_lost_is_not_done_a_second_time(server: Po
 
         assert await seeking
         assert await here.position(SUB, TOPIC) == (55, 1, 0)
+        with server.connected() as connection:
+            connection.execute("DROP FUNCTION slowly CASCADE")
+
+
+async def test_a_change_whose_answer_was_lost_with_the_server_is_said_to_be_unknown(
+    server: Postgres, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = server.url()
+    far = near.replace(f":{server.port(1)}/", f":{link.port}/")
+    async with nodes_on(near) as (here, _), nodes_on(far) as (there, _):
+        await there.position(SUB, TOPIC)
+        with server.connected() as connection:
+            connection.execute(_SLOW)
+        monkeypatch.setattr(postgresql, "CALL_SECONDS", 1.0)
+        seeking = asyncio.create_task(there.seek(SUB, TOPIC, Offset(50)))
+        await asyncio.sleep(0.15)  # the statement is being done
+        link.cut()
+
+        with pytest.raises(CursorsUnavailable, match=f"^{OUTCOME_UNKNOWN}$"):
+            await seeking
+        with pytest.raises(CursorsUnavailable, match="^Backend Error$"):
+            await there.seek(SUB, TOPIC, Offset(60))
+        monkeypatch.undo()
+        await sought(here)
+        link.restore()
         with server.connected() as connection:
             connection.execute("DROP FUNCTION slowly CASCADE")
 

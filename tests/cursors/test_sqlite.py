@@ -1,11 +1,13 @@
 """What is particular to cursors in SQLite: durability settings, a full disk, a foreign file."""
 
 import asyncio
+import errno
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from ams import files
 from ams.clock import ManualClock, Milliseconds
 from ams.cursors import sqlite
 from ams.cursors.sqlite import SqliteCursors
@@ -185,6 +187,63 @@ async def test_a_seek_that_failed_is_undone(tmp_path: Path, monkeypatch: pytest.
 
     assert (await cursors.position(SUB, TOPIC)).offset == 50
     await cursors.close()
+
+
+async def test_a_drop_that_failed_leaves_the_cursor_where_the_disk_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    cursors = await opened(tmp_path / "cursors.db")
+    await cursors.create(SUB, TOPIC, Offset(50), lost=3)
+
+    disk.full = True
+    with pytest.raises(CursorsUnavailable):
+        await cursors.drop(SUB)
+
+    assert (await cursors.position(SUB, TOPIC)).offset == 50
+    assert await cursors.lost_in_all({}) == 3
+    disk.full = False
+    await cursors.seek(SUB, TOPIC, Offset(60))
+    await cursors.drop(SUB)
+    assert await cursors.lost_in_all({}) == 3
+    await cursors.close()
+    cursors = await opened(tmp_path / "cursors.db")
+    assert await cursors.subscriptions() == frozenset()
+    assert await cursors.lost_in_all({}) == 3
+    await cursors.close()
+
+
+async def test_a_drop_that_failed_after_a_move_that_went_well_leaves_the_cursor_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    cursors = await opened(tmp_path / "cursors.db")
+    await cursors.create(SUB, TOPIC, Offset(0))
+    moving = asyncio.ensure_future(cursors.seek(SUB, TOPIC, Offset(7)))
+    while cursors._writing is None:
+        await asyncio.sleep(0)
+    dropping = asyncio.ensure_future(cursors.drop(SUB))
+    await asyncio.sleep(0)
+    making = asyncio.ensure_future(cursors.create(SUB, TOPIC, Offset(90)))
+    moving.add_done_callback(lambda _: setattr(disk, "full", True))
+    await moving
+    with pytest.raises(CursorsUnavailable):
+        await dropping
+    with pytest.raises(CursorsUnavailable):
+        await making
+
+    assert (await cursors.position(SUB, TOPIC)).offset == 7
+    await cursors.close()
+
+
+async def test_a_folder_that_cannot_be_synced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files.Disk, "sync_folder", failing)
+
+    with pytest.raises(Unusable, match="its folder cannot be synced: Input/output error"):
+        await opened(tmp_path / "cursors.db")
 
 
 async def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 
-from ams.errors import RegistryUnavailable
+from ams.errors import OUTCOME_UNKNOWN, RegistryUnavailable
 from ams.names import ProjectName, TopicId, TopicName, new_topic_id
 from ams.registry.registry import Registry
 from cluster.link import Link
@@ -149,6 +149,26 @@ async def test_a_commit_whose_answer_is_lost_counts_once(
     assert await linked.projects.find("P") == made
     with administrator(server, database) as connection:
         assert connection.execute("SELECT count(*) FROM projects").fetchone() == (1,)
+
+
+async def test_a_commit_whose_answer_is_lost_with_the_server_is_said_to_be_unknown(
+    server: Postgres, database: str, linked: Registry, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linked._database._store._patience, "_seconds", 1.5)  # type: ignore[attr-defined]
+    with administrator(server, database) as connection:
+        connection.execute(SLOW_COMMIT)
+    making = asyncio.create_task(linked.projects.create(ProjectName("P"), "", None))
+    await asyncio.sleep(0.4)
+
+    link.cut()
+
+    with pytest.raises(RegistryUnavailable, match=f"^{OUTCOME_UNKNOWN}$"):
+        await making
+    with pytest.raises(RegistryUnavailable, match="^Internal error while querying datastore$"):
+        await linked.projects.create(ProjectName("Q"), "", None)
+    with administrator(server, database) as connection:
+        assert connection.execute("SELECT name FROM projects").fetchall() == [("P",)]
+    link.restore()
 
 
 async def test_a_commit_that_was_undone_is_done_again(server: Postgres, database: str, linked: Registry) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,13 +42,18 @@ class LiveService:
 
 @contextlib.contextmanager
 def live_service(
-    data: Path, *flags: str, environment: dict[str, str] | None = None, program: str = "ams.cli.main"
+    data: Path,
+    *flags: str,
+    environment: dict[str, str] | None = None,
+    program: str = "ams.cli.main",
+    tracer: Sequence[str] = (),
 ) -> Iterator[LiveService]:
     """Start `ams serve` on a free port, wait until it is ready, and stop it at the end.
 
-    `program` is a module that runs `ams`, as `tests.support.planted` does after it planted a fault.
+    `program` is a module that runs `ams`, as `tests.support.planted` does after it planted a fault; `tracer` is a command
+    that it is run by.
     """
-    command = [sys.executable, "-m", program, "serve", "--data", str(data), "--host", "127.0.0.1"]
+    command = [*tracer, sys.executable, "-m", program, "serve", "--data", str(data), "--host", "127.0.0.1"]
     with (data.parent / f"{data.name}.stderr").open("a") as errors:
         process = subprocess.Popen(
             [*command, "--port", "0", "--ops-port", "0", *flags],

@@ -1,9 +1,9 @@
 """The promise of a cursor store, kept by every engine and checked by `tests/cursors/test_contract.py`.
 
 1. A cursor that moved is durable before the call that moved it returns; if it could not be stored the call raises
-   `CursorsUnavailable` and the cursor stands where it stood. Where the store is another machine, the answer may have
-   been lost with the connection to it: then the cursor may have moved too, as the call would have had it, but does not
-   do so later.
+   `CursorsUnavailable` and the cursor stands where it stood, also after a restart. With the text `OUTCOME_UNKNOWN` it
+   may have moved, as the call would have had it: where the store is another machine, whose answer was lost, it has or
+   has not by now; where it is a file whose syncs fail, a restart shows it.
 2. Each call is one atomic step of `ams.cursors.state`, however many run at once.
 3. A hand-out is recorded only if the generation is the one its reader saw.
 4. A seek moves the cursor only on the topic its offset is of.

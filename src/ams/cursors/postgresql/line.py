@@ -9,7 +9,7 @@ import psycopg
 import structlog
 
 from ams import postgresql
-from ams.errors import CursorsUnavailable
+from ams.errors import OUTCOME_UNKNOWN, CursorsUnavailable
 
 if TYPE_CHECKING:
     from ams.postgresql import Connection
@@ -70,12 +70,22 @@ class Line:
                     await self._lose(began, error)
                 raise Interrupted from error
 
-    async def insist(self, work: Callable[["Connection", float], Awaitable[T]]) -> T:
-        """Do some work that may be done twice, again until there is an answer; for `CALL_SECONDS` in all."""
+    async def insist(self, work: Callable[["Connection", float], Awaitable[T]], *, changes: bool = False) -> T:
+        """Do some work that may be done twice, again until there is an answer; for `CALL_SECONDS` in all.
+
+        Raises `CursorsUnavailable`, which says so when work that `changes` something may have been done.
+        """
         give_up = self._loop.time() + postgresql.CALL_SECONDS
+        unsure = False
         while True:
-            with contextlib.suppress(Interrupted):
+            try:
                 return await self.run(work, give_up)
+            except Interrupted:
+                unsure = changes
+            except CursorsUnavailable as error:
+                if not unsure:
+                    raise
+                raise CursorsUnavailable(OUTCOME_UNKNOWN) from error
 
     async def close(self) -> None:
         """Let the connection go."""

@@ -20,7 +20,7 @@ from ams.cursors.postgresql.line import Interrupted, Line
 from ams.cursors.postgresql.rows import Row, Rows
 from ams.cursors.postgresql.time import DatabaseTime
 from ams.cursors.state import Cursor
-from ams.errors import AmsError, CursorsUnavailable, SubscriptionGone
+from ams.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone
 from ams.names import SubscriptionId
 
 Step = Callable[[Cursor], tuple[Cursor, Any]]
@@ -145,7 +145,8 @@ class Mover:
             try:
                 await self._try_to_send(calls)
             except CursorsUnavailable as error:
-                _finish(chain.from_iterable(calls.values()), error)
+                for call in chain.from_iterable(calls.values()):
+                    call.finish(CursorsUnavailable(OUTCOME_UNKNOWN) if call.unsure else error)
             except Exception:  # a defect: those who wait must be told
                 log.exception("cursors.failed")
                 _finish(chain.from_iterable(calls.values()), CursorsUnavailable())

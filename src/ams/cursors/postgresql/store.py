@@ -86,12 +86,12 @@ class PostgresCursors:
             if not await rows.create(connection, self._time, subscription, row, seconds):
                 raise Interrupted
 
-        await self._ask(self._moving.insist(attempt))
+        await self._ask(self._moving.insist(attempt, changes=True))
         self._mover.forget(subscription)
 
     async def drop(self, subscription: SubscriptionId) -> None:
         """Forget a cursor; what it had lost is kept, in the same step."""
-        await self._ask(self._moving.insist(lambda connection, _: rows.drop(connection, subscription)))
+        await self._ask(self._moving.insist(lambda connection, _: rows.drop(connection, subscription), changes=True))
         self._mover.forget(subscription)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:

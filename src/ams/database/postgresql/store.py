@@ -25,7 +25,7 @@ from ams.database.postgresql.listening import Listener
 from ams.database.postgresql.outcomes import Asked
 from ams.database.postgresql.patience import Passing, Patience
 from ams.database.schema import Schema
-from ams.errors import RegistryUnavailable, Unusable
+from ams.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection
 
 T = TypeVar("T")
@@ -71,6 +71,13 @@ class Write(Generic[T]):
         """The attempt that may have been committed."""
         self.refused = False
         """Whether an attempt broke a rule."""
+        self.running = False
+        """Whether an attempt is being made: it goes on when nobody waits for it any more."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it may be done, now or in a moment, by what is known here."""
+        return self.running or self.asked is not None
 
 
 class PostgresStore:
@@ -130,7 +137,13 @@ class PostgresStore:
 
     async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
         """Run work and commit it, once, and have the other nodes forget what it changed."""
-        return await self._patiently(self._writers, self._commit, Write(work, forgets, large=large))
+        write = Write(work, forgets, large=large)
+        try:
+            return await self._patiently(self._writers, self._commit, write)
+        except RegistryUnavailable as error:
+            if not write.is_unknown:
+                raise
+            raise RegistryUnavailable(OUTCOME_UNKNOWN) from error
 
     async def alone(self, work: Work[T]) -> T:
         """Run work and commit it, once, while no other node serves; raise `Unusable` while one does."""
@@ -193,6 +206,13 @@ class PostgresStore:
             return work(connection)
 
     def _commit(self, write: Write[T]) -> T:
+        write.running = True
+        try:
+            return self._commit_once(write)
+        finally:
+            write.running = False
+
+    def _commit_once(self, write: Write[T]) -> T:
         if write.asked is not None and self._run(lambda connection: self._has_ended(connection, write), _AUTOCOMMIT):
             return write.asked.result
         write.asked = None

@@ -37,8 +37,8 @@ def served(data: Path, **settings: object) -> Iterator[Served]:
     On Kafka and PostgreSQL, whose clocks nobody moves, the time that stands still is that of the start.
     """
     usual = {"service_token": SERVICE_TOKEN, "pull_wait": 0.05, "min_free_bytes": 0, "reserve_bytes": 0}
-    every = usual | shape.settings(data) | settings
-    chosen = Settings(data=str(data), port=0, ops_port=0, **every)  # type: ignore[arg-type]  # tests name settings freely
+    every = usual | {"port": 0, "ops_port": 0} | shape.settings(data) | settings
+    chosen = Settings(data=str(data), **every)  # type: ignore[arg-type]  # tests name settings freely
     clock = ManualClock(SystemClock().wall()) if shape.is_cluster() else ManualClock()
     started: Future[tuple[Running, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
     thread = threading.Thread(target=_run, args=(chosen, clock, started))

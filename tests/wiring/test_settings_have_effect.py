@@ -37,7 +37,6 @@ Test = TypeVar("Test", bound=Callable[..., object])
 SHOWN: set[str] = set()
 ELSEWHERE = {
     "drain_seconds": ("tests/test_serving.py::test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready"),
-    "issuers_ca_file": "tests/wiring/test_identity.py::test_a_bad_file_stops_the_start_with_one_line",
     "log": "tests/moving/test_cluster.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder",
     "push_allow": "tests/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
     "push_ca_file": "tests/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
@@ -424,8 +423,8 @@ def spoken(host: str, port: int, version: ssl.TLSVersion) -> str | None:
         return wrapped.version()
 
 
-class PushServer:
-    """Listens as a push server would, and notes how connections to it begin."""
+class Listener:
+    """Listens as another server would, and notes how connections to it begin."""
 
     def __init__(self, certificate: tuple[Path, Path]) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -473,7 +472,7 @@ def test_a_push_server_is_asked_where_it_is_set_and_believed_only_by_its_certifi
         ({"push_tls_enabled": False}, "without TLS"),
     ]
     for number, (settings, expected) in enumerate(cases):
-        server = PushServer((Path(chain), Path(key)))
+        server = Listener((Path(chain), Path(key)))
         place = {"push_server_host": "localhost", "push_server_port": server.port}
         with contextlib.closing(server), served(tmp_path / str(number), **place, **settings) as given:
             httpx.get(f"{given.run.base_url}/v1/status", timeout=SECONDS)
@@ -496,6 +495,27 @@ def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token
             headers = {"authorization": f"Bearer {token}"}
 
             assert httpx.get(f"{given.run.base_url}/v1/users/profile", headers=headers).status_code == 200
+
+
+@shows("issuers_ca_file")
+def test_an_issuer_is_believed_by_the_authorities_that_are_set(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    authority, chain, key = tls.self_signed(str(made))
+    for number, (trusted, expected) in enumerate((("", "refused"), (authority, "believed"))):
+        server = Listener((Path(chain), Path(key)))
+        url = f"https://localhost:{server.port}"
+        file = tmp_path / f"issuers{number}.toml"
+        file.write_text(f'[[issuer]]\nname = "egi"\nurl = "{url}"\naudiences = ["ams"]\n')
+        settings = {"issuers_file": str(file), "issuers_allow": "127.0.0.0/8,::1/128", "issuers_ca_file": trusted}
+        with (
+            contextlib.closing(server),
+            ExampleIssuer() as issuer,
+            served(tmp_path / str(number), **settings) as given,
+        ):
+            headers = {"authorization": f"Bearer {issuer.token(claims={'iss': url})}"}
+            httpx.get(f"{given.run.base_url}/v1/users/profile", headers=headers, timeout=SECONDS)
+            assert server.began.get(timeout=SECONDS) == expected
 
 
 @shows("audit_days")

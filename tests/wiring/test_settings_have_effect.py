@@ -40,7 +40,6 @@ ELSEWHERE = {
     "log": "tests/moving/test_cluster.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder",
     "push_allow": "tests/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
     "push_ca_file": "tests/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
-    "push_inside": "tests/http/routes/test_push_lease.py::test_a_process_is_told_all_it_needs_to_deliver",
     "push_worker_token": (
         "tests/wiring/test_service.py::test_a_start_with_push_makes_the_worker_beside_the_first_administrator"
     ),
@@ -117,6 +116,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         metrics_labels=True,
         per_resource_auth=False,
         proxy_hostname="proxy.example.org",
+        push_inside=False,
         reserve_bytes=123_456,
         retention=3_600.0,
         roles_file=str(roles),
@@ -222,6 +222,11 @@ def test_metrics_tell_topics_apart(client: Client, limited: Served) -> None:
     now(limited, limited.run.service.counting.round())
 
     assert 'topic="t"' in httpx.get(f"{limited.run.operations_url}/metrics").text
+
+
+@shows("push_inside")
+def test_a_service_that_does_not_deliver_has_no_figures_of_deliveries(limited: Served) -> None:
+    assert "ams_push_" not in httpx.get(f"{limited.run.operations_url}/metrics").text
 
 
 @shows("token_key")

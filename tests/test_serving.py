@@ -15,6 +15,8 @@ from ams.serving import warn_of_plain_http
 from ams.settings import Settings
 from tests.support.service import running_service
 
+DRAIN_SECONDS = 47.0
+"""No other sleep is so long."""
 HARMLESS: list[dict[str, Any]] = [
     *({"host": host} for host in ("127.0.0.1", "127.0.0.9", "::1", "localhost")),
     {"host": "::", "cert": "c.pem", "key": "k.pem"},
@@ -44,12 +46,22 @@ def test_what_stays_on_this_machine_or_has_tls_is_not(settings: dict[str, Any]) 
     assert said == []
 
 
-async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready(tmp_path: Path) -> None:
-    ready, stop = asyncio.Event(), asyncio.Event()
+async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, stop, drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
     urls: list[str] = []
+    sleep = asyncio.sleep
+
+    async def sleeping(seconds: float, *result: Any) -> Any:
+        if seconds != DRAIN_SECONDS:
+            return await sleep(seconds, *result)
+        return await drained.wait()
+
+    monkeypatch.setattr(asyncio, "sleep", sleeping)
 
     async def serve() -> None:
-        async with running_service(tmp_path / "data", drain_seconds=1.0) as (run, _):
+        async with running_service(tmp_path / "data", drain_seconds=DRAIN_SECONDS) as (run, _):
             urls.extend((run.base_url, run.operations_url))
             ready.set()
             await stop.wait()
@@ -59,10 +71,11 @@ async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_read
     async with httpx.AsyncClient(trust_env=False) as client:
         assert (await client.get(urls[1] + "/readyz")).status_code == 200
         stop.set()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.3)  # it looks every tenth of a second whether it is to stop
         refused = await client.get(urls[1] + "/readyz")
         assert (refused.status_code, refused.text) == (503, "stopping\n")
         assert (await client.get(urls[0] + "/v1/status")).status_code == 200
+        drained.set()
         await serving
         with pytest.raises(httpx.ConnectError):
             await client.get(urls[0] + "/v1/status")

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import httpx
@@ -404,7 +405,11 @@ def test_both_ports_are_where_they_are_set_and_nowhere_else(tmp_path: Path) -> N
 
 @shows("tls_self_signed", "cert", "key")
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_https_is_served_with_the_certificate_that_is_set_and_with_nothing_older_than_tls_1_2(tmp_path: Path) -> None:
+def test_https_is_served_with_the_certificate_that_is_set_and_with_nothing_older_than_tls_1_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that nothing but the service's own lowest version refuses: OpenSSL's usual ciphers are too good for TLS 1.1.
+    monkeypatch.setattr(tls, "ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": AnyCipher}))
     with served(tmp_path / "first", tls_self_signed=True) as given:
         first = ssl.get_server_certificate(("127.0.0.1", httpx.URL(given.run.base_url).port or 0))
         key = next((tmp_path / "first").glob("server*key*"))
@@ -416,6 +421,13 @@ def test_https_is_served_with_the_certificate_that_is_set_and_with_nothing_older
         for old in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
             with pytest.raises(ssl.SSLError, match="(?i)protocol version|EOF occurred"):
                 spoken("127.0.0.1", port, old)
+
+
+class AnyCipher(ssl.SSLContext):
+    def __new__(cls, protocol: int) -> "AnyCipher":
+        made = super().__new__(cls, protocol)
+        made.set_ciphers("ALL:@SECLEVEL=0")
+        return made
 
 
 def spoken(host: str, port: int, version: ssl.TLSVersion) -> str | None:

@@ -277,7 +277,7 @@ def test_a_service_with_little_room_and_patience_says_so(tmp_path: Path) -> None
     with (
         served(
             tmp_path / "data",
-            max_buffered_bytes=9_000,
+            max_buffered_bytes=100_000,
             min_free_bytes=2**60,
             push_enabled=False,
             max_connections=2,
@@ -294,7 +294,7 @@ def test_a_service_with_little_room_and_patience_says_so(tmp_path: Path) -> None
         client.close()
 
         head = f"POST /v1/projects/P/topics/t:publish HTTP/1.1\r\nhost: x\r\nx-api-key: {given.token}\r\n"
-        assert b" 503 " in until_closed(given, head.encode() + b"content-length: 99999\r\n\r\n" + bytes(12_000), b"a")
+        assert b" 503 " in until_closed(given, head.encode() + b"content-length: 999999\r\n\r\n" + bytes(200_000), b"a")
         assert b" 200 " in until_closed(given, b"GET /v1/version HTTP/1.1\r\nhost: x\r\n\r\n")
         assert b" 200 " not in until_closed(given, b"GET /v1/version HTTP/1.1\r\n")
         many = [socket.create_connection(address_of(given), SECONDS) for _ in range(3)]
@@ -314,6 +314,14 @@ def until_closed(given: Served, *parts: bytes) -> bytes:
         while came := connection.recv(4_096):
             found += came
     return found
+
+
+@shows("max_unread_bytes")
+def test_a_pull_that_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
+    with served(tmp_path / "data", max_unread_bytes=1_000) as given, Client(given) as client:
+        client.prepare().publish("YWFh" * 30_000).raise_for_status()
+
+        assert client.post("/projects/P/subscriptions/ts:pull", json={}).status_code == 503
 
 
 @shows("pull_wait")

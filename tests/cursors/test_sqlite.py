@@ -219,13 +219,19 @@ async def test_a_drop_that_failed_after_a_move_that_went_well_leaves_the_cursor_
     disk = Disk(monkeypatch)
     cursors = await opened(tmp_path / "cursors.db")
     await cursors.create(SUB, TOPIC, Offset(0))
+    store = sqlite._store
+
+    def storing(*changes: object) -> None:
+        store(*changes)  # type: ignore[arg-type]
+        disk.full = True
+
+    monkeypatch.setattr(sqlite, "_store", storing)
     moving = asyncio.ensure_future(cursors.seek(SUB, TOPIC, Offset(7)))
     while cursors._writing is None:
         await asyncio.sleep(0)
     dropping = asyncio.ensure_future(cursors.drop(SUB))
     await asyncio.sleep(0)
     making = asyncio.ensure_future(cursors.create(SUB, TOPIC, Offset(90)))
-    moving.add_done_callback(lambda _: setattr(disk, "full", True))
     await moving
     with pytest.raises(CursorsUnavailable):
         await dropping

@@ -50,8 +50,8 @@ def live_service(
 ) -> Iterator[LiveService]:
     """Start `ams serve` on a free port, wait until it is ready, and stop it at the end.
 
-    `program` is a module that runs `ams`, as `tests.support.planted` does after it planted a fault; `tracer` is a command
-    that it is run by.
+    `program` is a module that runs `ams`, as `tests.support.planted` does after it planted a fault; `tracer` is a
+    command that it is run by.
     """
     command = [*tracer, sys.executable, "-m", program, "serve", "--data", str(data), "--host", "127.0.0.1"]
     with (data.parent / f"{data.name}.stderr").open("a") as errors:

@@ -22,7 +22,7 @@ from cluster.postgres import Postgres
 from tests.cursors.law import DEADLINE, SUB, TOPIC, Trial
 from tests.faults.attempts import Outcome
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.postgres]
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,6 @@ class Notes:
         return after
 
 
-@event.listens_for(Engine, "connect")
 def move_often(connection: sqlite3.Connection, _: object) -> None:
     connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES}")
 
@@ -105,6 +104,7 @@ async def main(folder: Path, steps: int, seed: int) -> None:
     notes = Notes(folder / "notes")
     cursors = await SqliteCursors.open(str(folder / "cursors.db"), ends={TOPIC: END})
     move_often(cursors._connection, None)
+    event.listen(Engine, "connect", move_often)  # here alone: it holds for every engine of the process
     registry = await Registry.open(sqlite_url(str(folder / "registry.db")), bytes(32))
     standing: State = {}
     described: State = {}

@@ -1,5 +1,10 @@
-"""The data folder: one process owns it, and it is never mistaken for another folder."""
+"""The data folder: one process owns it, and it is never mistaken for another folder.
 
+The lock is on the folder itself, which cannot be removed while there is something in it. The file `lock` is locked
+besides: it is what earlier versions look at, and what is left where a file system cannot lock a folder.
+"""
+
+import errno
 import fcntl
 import os
 from collections.abc import Callable
@@ -11,6 +16,9 @@ from ams.files import NEW, Disk, write_whole
 MARKER = "ams-data"
 """A file of this name makes a folder ours; its content is the version of the layout."""
 VERSION = "1"
+LOCK = "lock"
+_NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
+"""How file systems say that they cannot lock a folder."""
 CERTIFICATE_SERVICE = "authn"
 """What the names of all begin with that `ams authn serve` keeps; it may have our folder for its own."""
 RESTORING = "restore-unfinished"
@@ -22,7 +30,7 @@ class Folder:
     """A locked data folder and the places in it."""
 
     path: str
-    _lock: int | None = None
+    _locks: tuple[int, ...] = ()
 
     @classmethod
     def look(cls, path: str) -> "Folder":
@@ -43,7 +51,7 @@ class Folder:
             _check_not_foreign(path)
         except OSError as error:
             raise _cannot_be_used(path, error) from error
-        folder = cls(path, locked(path, "lock", "another process"))
+        folder = cls(path, _locked_folder(path))
         try:
             _mark(path)
         except BaseException as error:
@@ -102,9 +110,35 @@ class Folder:
 
     def release(self) -> None:
         """Let the next process have it."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        for lock in self._locks:
+            os.close(lock)
+        self._locks = ()
+
+
+def _locked_folder(path: str) -> tuple[int, ...]:
+    """Return the handles that hold a folder; raises `Unusable` as `locked` does."""
+    handle = locked(path, LOCK, "another process")
+    try:
+        return (handle, *_locked_itself(path))
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _locked_itself(path: str) -> tuple[int, ...]:
+    """Return a handle that holds the lock of the folder itself; none where the file system has no such locks (NFS)."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _cannot_be_used(path, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if error.errno in _NO_FOLDER_LOCKS:
+            return ()
+        raise _in_use(path, "another process") from error
+    return (handle,)
 
 
 def locked(path: str, name: str, other: str) -> int:
@@ -120,8 +154,12 @@ def locked(path: str, name: str, other: str) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock)
-        raise Unusable(f"data folder {path} is in use by {other}; stop it or choose another with --data") from error
+        raise _in_use(path, other) from error
     return lock
+
+
+def _in_use(path: str, other: str) -> Unusable:
+    return Unusable(f"data folder {path} is in use by {other}; stop it or choose another with --data")
 
 
 def check_not_foreign(path: str, ours: Callable[[str], bool]) -> None:
@@ -136,16 +174,20 @@ def _cannot_be_used(path: str, error: OSError) -> Unusable:
 
 def is_in_use(path: str) -> bool:
     """Whether a process has taken this folder."""
+    return any(map(_is_locked, (path, os.path.join(path, LOCK))))
+
+
+def _is_locked(path: str) -> bool:
     try:
-        lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _NO_FOLDER_LOCKS
     finally:
-        os.close(lock)
+        os.close(handle)
     return False
 
 
@@ -178,7 +220,7 @@ def _check_not_foreign(path: str) -> None:
     A first start that was cut short left a lock, or half a mark; the certificate service may have been there first.
     """
     if not is_ours(path):
-        check_not_foreign(path, lambda name: name in ("lock", MARKER + NEW) or name.startswith(CERTIFICATE_SERVICE))
+        check_not_foreign(path, lambda name: name in (LOCK, MARKER + NEW) or name.startswith(CERTIFICATE_SERVICE))
 
 
 def _mark(path: str) -> None:

@@ -12,6 +12,8 @@ from typing import Protocol
 
 FileHandle = int
 
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
 NEW = ".new"
 """Ending of a file that is being written, until it is whole and gets its name."""
 
@@ -210,6 +212,11 @@ class Disk:
                 with contextlib.suppress(FileNotFoundError):
                     total += os.lstat(os.path.join(folder, name)).st_size
         return total
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether a call failed for want of memory or file descriptors: it says nothing about the file."""
+    return error.errno in _SHORTAGES
 
 
 def write_whole(files: Files, path: str, data: bytes) -> None:

@@ -1,5 +1,6 @@
 """Damaged bytes at every kind of place: never served, reported with file and position, and all else stays readable."""
 
+import errno
 import zlib
 
 import pytest
@@ -223,4 +224,23 @@ async def test_an_error_of_the_disk_while_reading_is_no_damage():
             await log.read(topic, 0, max_messages=1, max_bytes=1)
 
         assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
+        assert log.damaged == 0
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+async def test_too_many_open_files_are_no_damage_and_the_same_succeeds_later(error: int):
+    engine = Embedded()
+    topic = await written(engine, sealed=True)
+    async with engine.opened() as log:
+        engine.disk.cold = True
+        engine.disk.fail("open", error, where=".idx")
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, numbered(3, 1, size=SIZE), key="3")
+        engine.disk.fail("open", error, where=".log")
+        with pytest.raises(LogUnavailable):
+            await log.read(topic, 0, max_messages=1, max_bytes=1)
+
+        assert log.damaged == 0
+        assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
+        assert (await log.append(topic, numbered(3, 1, size=SIZE), key="3")).first == 3
         assert log.damaged == 0

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from ams.clock import Milliseconds
-from ams.errors import Damaged
+from ams.errors import Damaged, LogUnavailable
+from ams.files import is_shortage
 from ams.log.embedded.classes import CLASSES, RetentionClass
 from ams.log.embedded.entries import Answered, Entries, SegmentEntries
 from ams.log.embedded.filter import KeyFilter, prefix_of
@@ -271,12 +272,17 @@ class Places:
 
 
 def _checked(segment: Segment, work: Callable[[], T]) -> T:
-    """Do something with an index file; a file that cannot be read is as good as a damaged one."""
+    """Do something with an index file; a file that cannot be read is as good as a damaged one.
+
+    For want of descriptors or memory it is `LogUnavailable`: the same may succeed later.
+    """
     try:
         return work()
     except Damaged as damage:
         raise IndexDamaged(segment, damage.message) from damage
     except OSError as error:
+        if is_shortage(error):
+            raise LogUnavailable from error
         raise IndexDamaged(segment, error.strerror or "unreadable") from error
 
 

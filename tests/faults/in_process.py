@@ -14,7 +14,7 @@ from typing import TypeVar
 from ams.access.admission import Caller
 from ams.cursors.base import Cursors
 from ams.delivering import Deliverer
-from ams.errors import AmsError
+from ams.errors import AmsError, OutcomeUnknown
 from ams.files import Files
 from ams.log.base import Log
 from ams.messages import Stored, message, parse
@@ -150,10 +150,10 @@ async def _tried(request: str, call: Awaitable[_T]) -> tuple[Facts, _T | None]:
     answer: _T | None = None
     try:
         answer, outcome = await call, Outcome.DONE
+    except (Cut, OutcomeUnknown):
+        outcome = Outcome.UNKNOWN
     except AmsError:
         outcome = Outcome.REFUSED
-    except Cut:
-        outcome = Outcome.UNKNOWN
     return Facts(request=request, started=started, ended=time.monotonic(), outcome=outcome), answer
 
 

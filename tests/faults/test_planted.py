@@ -113,6 +113,9 @@ class LyingDisk(UnreliableDisk):
         if not self.lies:
             super().sync(handle)
 
+    def write_through(self, handle: FileHandle, data: bytes, position: int) -> None:
+        (self.write if self.lies else super().write_through)(handle, data, position)
+
 
 async def use(clients: Clients) -> None:
     """Do what clients do, so that every planted fault shows."""

@@ -1,14 +1,18 @@
 """A disk in memory that keeps exactly what it promised: `Files` for tests of power loss, failing and full disks.
 
 What was not synced, folder entries included, may after a power loss be there, be gone, be there in part, or be there
-without what was written before it. A sync that fails drops what it pleases and never tries again.
+without what was written before it; what never was there before may be anything. A sync covers what was written before
+it began, `write_through` its own bytes only. A sync that fails drops what it pleases, and no later one brings it back:
+programs go on seeing bytes that are nowhere but in memory. Cuts and names are tried again, as a journal does.
 """
 
 import errno
 import os
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 SECTOR = 512
 CHANGES = frozenset({"open", "write", "truncate", "allocate", "sync", "sync_folder", "rename", "unlink", "make_folder"})
@@ -20,42 +24,99 @@ class Inode:
 
     seen: bytearray = field(default_factory=bytearray)
     stable: bytearray = field(default_factory=bytearray)
-    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
-    """Writes (position, bytes) and cuts (size, None)."""
+    pending: list["Change"] = field(default_factory=list)
 
     def write(self, data: bytes, position: int) -> None:
         _put(self.seen, data, position)
-        self.pending.append((position, data))
+        self.pending.append(Change(position, bytes(data)))
 
     def truncate(self, size: int) -> None:
         _resize(self.seen, size)
-        self.pending.append((size, None))
+        self.pending.append(Change(size, None))
 
-    def sync(self) -> None:
-        self.stable = bytearray(self.seen)
-        self.pending.clear()
+    def sync(self, changes: list["Change"]) -> None:
+        """Put these pending changes on stable storage; the length is that which programs see."""
+        for change in changes:
+            if change in self.pending:  # else a sync that failed meanwhile has dropped it
+                self._reach(change)
+                self.pending.remove(change)
+        _resize(self.stable, max(len(self.stable), min(len(self.seen), self._promised(changes))))
+
+    def sync_range(self, position: int, size: int) -> None:
+        """Put these bytes on stable storage, and the length that is needed to read them."""
+        if any(change.data is None for change in self.pending):
+            self.sync(list(self.pending))  # the length goes as a whole
+            return
+        self.pending, pending = [], self.pending
+        for change in pending:
+            for part in change.cut(position, position + size):
+                within = position <= part.position < position + size
+                self._reach(part) if within else self.pending.append(part)
 
     def lose(self, chance: random.Random | None) -> None:
         """Let some of what is pending reach stable storage, in any order, and forget the rest; None: forget all."""
-        if chance is None:
-            self.pending.clear()
-            return
-        for position, data in chance.sample(self.pending, len(self.pending)):
-            if chance.random() < 0.4:
+        for change in chance.sample(self.pending, len(self.pending)) if chance else ():
+            if chance is None or chance.random() < 0.4:
                 continue
-            if data is None:
-                _resize(self.stable, position)
+            if change.data is None:
+                self._reach(change)
             else:
-                self._tear(data, position, chance)
+                self._tear(change.data, change.position, chance)
         self.pending.clear()
 
+    def fail(self, chance: random.Random) -> None:
+        """Let a sync fail: written bytes are lost or not; cuts are not, as the length is in the journal."""
+        cuts = [change for change in self.pending if change.data is None]
+        self.pending = [change for change in self.pending if change.data is not None]
+        self.lose(chance)
+        self.pending = cuts
+
+    def _reach(self, change: "Change") -> None:
+        if change.data is None:
+            _resize(self.stable, change.position)
+        else:
+            _put(self.stable, change.data, change.position)
+
+    def _promised(self, changes: list["Change"]) -> int:
+        return max((change.position + len(change.data or b"") for change in changes), default=0)
+
     def _tear(self, data: bytes, position: int, chance: random.Random) -> None:
+        """Let sectors of a write reach stable storage, each or not; one that is new may hold anything instead."""
         whole = chance.random() < 0.5
+        before = len(self.stable)
         if chance.random() < 0.5:
-            _resize(self.stable, max(len(self.stable), position + len(data)))
-        for start in range(0, len(data), SECTOR):
-            if whole or chance.random() < 0.5:
-                _put(self.stable, data[start : start + SECTOR], position + start)
+            _resize(self.stable, max(before, position + len(data)))
+        end = position + len(data)
+        while position < end:
+            size = min(SECTOR - position % SECTOR, end - position)
+            fate = 0.0 if whole else chance.random()
+            if fate < 0.45:
+                _put(self.stable, data[:size], position)
+            elif fate > 0.9 and position >= before:
+                _put(self.stable, data[: size // 2] + chance.randbytes(size - size // 2), position)
+            data, position = data[size:], position + size
+
+
+@dataclass(eq=False, frozen=True)
+class Change:
+    """A write, or (without data) a cut to the size `position`, that is not on stable storage yet."""
+
+    position: int
+    data: bytes | None
+
+    def cut(self, begin: int, end: int) -> "list[Change]":
+        """Return its parts before, within and after a range."""
+        assert self.data is not None
+        places = (self.position, *(min(max(each, self.position), self._end) for each in (begin, end)), self._end)
+        return [
+            Change(start, self.data[start - self.position : stop - self.position])
+            for start, stop in pairwise(places)
+            if start < stop
+        ]
+
+    @property
+    def _end(self) -> int:
+        return self.position + len(self.data or b"")
 
 
 @dataclass
@@ -82,6 +143,8 @@ class UnreliableDisk:
         """How many calls changed or synced something so far."""
         self.stop_at: int | None = None
         """The number of changes at which the power fails: from then on every call raises."""
+        self.during_sync: Callable[[], None] | None = None
+        """Called in the middle of every sync, with what others do meanwhile."""
         self._lock = threading.RLock()
         self._seen: dict[str, Inode | None] = {"/": None}
         self._stable: dict[str, Inode | None] = {"/": None}
@@ -177,7 +240,9 @@ class UnreliableDisk:
 
     def write_through(self, handle: int, data: bytes, position: int) -> None:
         self.write(handle, data, position)
-        self.sync(handle)
+        inode = self._begin_sync(handle)
+        with self._lock:
+            inode.sync_range(position, len(data))
 
     def read(self, handle: int, size: int, position: int) -> bytes:
         with self._lock:
@@ -209,15 +274,27 @@ class UnreliableDisk:
             inode.truncate(max(size, len(inode.seen)))
 
     def sync(self, handle: int) -> None:
+        promised = list(self._handles[handle][1].pending)
+        inode = self._begin_sync(handle)
+        with self._lock:
+            inode.sync(promised)
+
+    def _begin_sync(self, handle: int) -> Inode:
+        """Return the file whose sync goes well."""
         with self._lock:
             path, inode = self._handles[handle]
             try:
                 self._change("sync", path)
             except OSError:
                 if not self.stopped:
-                    inode.lose(random.Random(self.changes))
+                    inode.fail(random.Random(self.changes))
                 raise
-            inode.sync()
+            changes = self.changes
+        if self.during_sync:
+            self.during_sync()
+        if self.changes != changes and self.stopped:
+            raise OSError(errno.EIO, "the power is gone")
+        return inode
 
     def sync_folder(self, path: str) -> None:
         with self._lock:

@@ -177,7 +177,11 @@ class Committer:
         controls = [work for work in group if isinstance(work, Control)]
         appends = [work for work in group if isinstance(work, Append)]
         outcomes = self._commit_controls(controls) if controls else self._commit_appends(appends)
-        self._tell(outcomes + self._succeed_failed(), [])
+        begun = self._succeed_failed()
+        for outcome in outcomes:
+            # What was written of a group that failed is out of the way once a successor says so.
+            outcome.in_doubt &= self._writers[outcome.code].must_tell
+        self._tell(outcomes + begun, [])
 
     def _commit_appends(self, group: list[Append]) -> list[Outcome]:
         refusal = self._refusal(sum(append.size for append in group))
@@ -287,7 +291,7 @@ class Committer:
             self.refusal = None
 
     def _fail(self, writer: Writer, outcome: Outcome, works: Iterable[Append | Control], error: Exception) -> None:
-        """Nothing of a group is stored: give its segment up and answer with errors."""
+        """Nothing of a group is acknowledged: give its segment up and answer with errors."""
         if not isinstance(error, OSError):
             logger.exception("log.committer_failed")
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -295,6 +299,7 @@ class Committer:
         given_up = writer.abandon()
         if given_up is not None:
             outcome.closed.append(Closed(given_up.sequence, given_up.length))
+            outcome.in_doubt = given_up.reached > given_up.length
         outcome.failed += works
         self._refuse(f"the log could not be written: {error}")
 
@@ -306,8 +311,8 @@ class Committer:
     def _succeed_failed(self) -> list[Outcome]:
         """Begin the successors of failed segments, so that their failed bytes can never return.
 
-        Those who wait are told of the failure after that. Where it fails too it is tried again with the next group;
-        until then every append to the class fails.
+        Those who wait are told of the failure after that. Where it fails too they are told that the outcome is not
+        known, and it is tried again with the next group; until then every append to the class fails.
         """
         outcomes = []
         for writer in self._writers.values():

@@ -50,7 +50,7 @@ class Holdings:
         for control in outcome.controls:
             self._obey(control)
         for work in outcome.failed:
-            self._fail(work, LogUnavailable())
+            self._fail(work, OutcomeUnknown() if outcome.in_doubt else LogUnavailable())
         for closed in outcome.closed:
             self._close(closed)
         self.commit = max(self.commit, outcome.commit)

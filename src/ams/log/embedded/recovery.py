@@ -3,7 +3,7 @@
 Segments with an index are believed. The newest table of topics is taken from the newest index; every segment without
 an index is read whole, and what it holds beyond the table is added. Ends that never became whole appends are cut, what
 a failed write or sync left behind is cut where the segment after it says so, and all that is kept is put on stable
-storage before anything is served.
+storage before anything is served: what no record knows to be there is written again, as its sync may have failed.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ams.clock import Milliseconds
 from ams.errors import Damaged, Unusable
-from ams.files import NEW, Files
+from ams.files import NEW, FileHandle, Files
 from ams.log.embedded.classes import CLASSES, RetentionClass, class_of
 from ams.log.embedded.findings import Damage, Recovery, Trimmed
 from ams.log.embedded.index import IndexHead, Row
@@ -35,6 +35,9 @@ from ams.log.embedded.segment import (
 from ams.log.embedded.topic import Tail, TopicState
 from ams.log.embedded.writer import Open
 from ams.names import TopicId
+
+
+_COPY_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -226,15 +229,23 @@ class _Recovering:
         self._scanned[segment.sequence] = found
         self._damage += found.damage
         self._log.commit = max(self._log.commit, found.commit)
-        self._trim(segment, size, found.torn or "refused by the disk")
+        self._trim(segment, size, found)
 
-    def _trim(self, segment: Segment, size: int, reason: str) -> None:
+    def _trim(self, segment: Segment, size: int, found: Scanned) -> None:
         """Cut what is not kept, and put what is kept on stable storage."""
         with self._opened(segment.path) as handle:
             if size > segment.length:
+                reason = found.torn or "refused by the disk"
                 self._trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
                 self._files.truncate(handle, segment.length)
+            self._write_again(handle, found.durable, min(size, segment.length))
             self._files.sync(handle)
+
+    def _write_again(self, handle: FileHandle, position: int, end: int) -> None:
+        """Write what a sync may have failed for before the restart: the system calls it clean, and does not try again."""
+        while data := self._files.read(handle, min(_COPY_BYTES, end - position), position):
+            self._files.write(handle, data, position)
+            position += len(data)
 
     def _keep(self, segment: Segment, *, last: bool) -> bool:
         """Decide what becomes of a scanned segment: it goes on being written, is sealed, or (False) goes."""

@@ -55,6 +55,8 @@ class Scanned:
     damage: list[Damage] = field(default_factory=list)
     end: int = HEAD_BYTES
     """Where the last whole append ends; what follows was never acknowledged."""
+    durable: int = 0
+    """How much of the segment its records know to be on stable storage."""
     torn: str = ""
     """Why the scan ended before the end of the file."""
     records: int = 0
@@ -135,11 +137,14 @@ class Scanner:
             self._found.torn = "an append without its end"
 
     def _header(self, position: int) -> Header | None:
+        """Return the header of a record that is there to its end, damaged or not."""
+        header = self._lone_header(position)
+        return header if header is not None and position + header.size <= self._length else None
+
+    def _lone_header(self, position: int) -> Header | None:
+        """Return the header at a position, whatever there is of its record."""
         offset = self._offset(position, HEADER_BYTES)
-        header = decode_header(self._window, self._seed, offset)
-        if header is None or position + header.size > self._length:
-            return None
-        return header
+        return decode_header(self._window, self._seed, offset)
 
     def _offset(self, position: int, size: int) -> int:
         """Make `size` bytes at `position` part of the window; return where they are in it."""
@@ -175,7 +180,13 @@ class Scanner:
         return following
 
     def _next_record(self, position: int) -> int:
-        """Return where the next undamaged header is; the end of the segment when there is none."""
+        """Return where the next undamaged header of a record in the file is; the end of the segment without one."""
+        position = self._next_header(position)
+        while position < self._length and self._header(position) is None:
+            position = self._next_header(position + 1)
+        return position
+
+    def _next_header(self, position: int) -> int:
         while position < self._length:
             offset = self._offset(position, min(HEADER_BYTES, self._length - position))
             found = self._window.find(MAGIC, offset)
@@ -183,23 +194,20 @@ class Scanner:
                 position = max(self._base + len(self._window) - len(MAGIC) + 1, position + 1)
                 continue
             position = self._base + found
-            if self._header(position) is not None:
+            if self._lone_header(position) is not None:
                 return position
             position += 1
         return self._length
 
     def _is_durable(self, position: int, following: int) -> bool:
-        """Whether a later record knows that the bytes at `position` were on stable storage."""
+        """Whether a later record, were it torn itself, knows that the bytes at `position` were on stable storage."""
         if self._closed:
             return True
         while following < self._length:
-            header = self._header(following)
-            if header is None:
-                following = self._next_record(following + 1)
-            elif header.durable > position:
+            header = self._lone_header(following)
+            if header is not None and header.durable > position:
                 return True
-            else:
-                following += header.size
+            following = following + header.size if header is not None else self._next_header(following + 1)
         return False
 
     def _damaged(self, position: int, length: int, reason: str) -> None:
@@ -215,6 +223,7 @@ class Scanner:
         found = self._found
         found.records += 1
         found.marked = header.kind == Kind.MARK
+        found.durable = max(found.durable, header.durable)
         if header.commit > found.commit:
             found.commit = header.commit
         if header.kind == Kind.MESSAGES:

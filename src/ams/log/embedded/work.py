@@ -100,4 +100,6 @@ class Outcome:
     time: Milliseconds = Milliseconds(0)
     """When the controls were written."""
     failed: list[Append | Control] = field(default_factory=list)
+    in_doubt: bool = False
+    """Whether bytes of what failed may be in the file, and a restart may find them."""
     closed: list[Closed] = field(default_factory=list)

@@ -33,6 +33,8 @@ class Open:
     """The length at which a mark said that all was durable."""
     keys: int = 0
     """Appends in it that have an idempotency key."""
+    reached: int = 0
+    """Where the last write ends, or would have ended: up to here there may be bytes of a failed one."""
 
 
 class Writer:
@@ -109,6 +111,8 @@ class Writer:
         assert segment is not None
         if sync:
             self.sync()
+        segment.reached = segment.length + len(data)
+        if sync:
             self._files.write_through(segment.handle, data, segment.length)
             segment.durable = segment.length + len(data)
         else:

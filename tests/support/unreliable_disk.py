@@ -55,8 +55,11 @@ class Inode:
 
     def lose(self, chance: random.Random | None) -> None:
         """Let some of what is pending reach stable storage, in any order, and forget the rest; None: forget all."""
-        for change in chance.sample(self.pending, len(self.pending)) if chance else ():
-            if chance is None or chance.random() < 0.4:
+        if chance is None:
+            self.pending.clear()
+            return
+        for change in chance.sample(self.pending, len(self.pending)):
+            if chance.random() < 0.4:
                 continue
             if change.data is None:
                 self._reach(change)

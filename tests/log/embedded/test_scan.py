@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ams.log.embedded.classes import CLASSES
 from ams.log.embedded.packing import pack
-from ams.log.embedded.record import Header, Kind, encode
+from ams.log.embedded.record import HEADER_BYTES, Header, Kind, encode
 from ams.log.embedded.scan import Scanned, Scanner, scan
 from ams.log.embedded.segment import HEAD_BYTES, SegmentHead, encode_head, seed_of
 from ams.log.embedded.topic import TopicState
@@ -147,6 +147,22 @@ def test_a_flipped_bit_before_the_last_group_loses_only_its_record_and_is_report
     assert lost <= expected(each for each in segment.appends if each[3] < stop and each[4] > start)
     assert [(each.position, each.length) for each in found.damage] == [(start, stop - start)]
     assert found.torn == ""
+
+
+@settings(deadline=None, max_examples=100)
+@given(GROUPS, st.data())
+def test_damage_beside_a_torn_end_is_damage_when_the_torn_record_knows_better(groups, data):
+    """A sector may hold the last acknowledged bytes and the first of a group whose sync never returned."""
+    segment = written([*groups, [(0, [900])]])
+    place = data.draw(st.integers(HEAD_BYTES, segment.groups[-1] - 1))
+    segment.data[place] ^= 1 << data.draw(st.integers(0, 7))
+
+    found = scanned(segment.data[: segment.groups[-1] + data.draw(st.integers(HEADER_BYTES, 900))])
+
+    start = max(each for each in segment.starts if each <= place)
+    assert [each.position for each in found.damage] == [start]
+    assert found.end == segment.groups[-1]
+    assert found.torn
 
 
 @settings(deadline=None, max_examples=100)

@@ -170,7 +170,7 @@ class Scanner:
         self._found.end = start + header.size
 
     def _past_bad_header(self, position: int) -> int:
-        following = self._next_record(position + 1)
+        following = self._next_header(position + 1)
         if not self._is_durable(position, following):
             self._found.torn = "bytes that are no record"
             return position
@@ -179,14 +179,8 @@ class Scanner:
         self._found.end = following
         return following
 
-    def _next_record(self, position: int) -> int:
-        """Return where the next undamaged header of a record in the file is; the end of the segment without one."""
-        position = self._next_header(position)
-        while position < self._length and self._header(position) is None:
-            position = self._next_header(position + 1)
-        return position
-
     def _next_header(self, position: int) -> int:
+        """Return where the next undamaged header is; the end of the segment when there is none."""
         while position < self._length:
             offset = self._offset(position, min(HEADER_BYTES, self._length - position))
             found = self._window.find(MAGIC, offset)

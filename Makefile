@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs pins faults faults-cluster faults-push faults-pipeline fuzz fuzz-packets mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -87,6 +87,9 @@ faults-push: .venv/dev ## Kill who delivers by push N times, and check that noth
 faults-pipeline: .venv/dev ## Kill the Spark driver of each job N times and compare with a run nobody killed (N=5 JOB="archive")
 	@scripts/system java postgresql
 	@$(BIN)/python -m tests.faults.pipeline.campaign --kills $(if $(filter file,$(origin N)),5,$(N)) $(JOB)
+
+power-loss: .venv/dev ## Let power and calls fail under the log in N scenarios, and hold it to its answers (N=20000 SEED=1)
+	@$(BIN)/python -m tests.faults.power_loss --scenarios $(if $(filter file,$(origin N)),20000,$(N)) $(if $(SEED),--seed $(SEED))
 
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))

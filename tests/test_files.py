@@ -137,3 +137,75 @@ def test_folders_are_made_with_their_parents_for_the_owner_only(tmp_path):
     Disk().make_folder(str(tmp_path / "log" / "1h"))
 
     assert {os.stat(tmp_path / each).st_mode & 0o777 for each in ("log", "log/1h")} == {0o700}
+
+
+def on_a_disk_in_memory(written: bytes = b"") -> tuple[UnreliableDisk, int]:
+    disk = UnreliableDisk()
+    handle = disk.open("/file", create=True)
+    disk.sync_folder("/")
+    disk.write(handle, written, 0)
+    return disk, handle
+
+
+def after_power_loss(disk: UnreliableDisk, chance: random.Random | None = None) -> bytes:
+    disk.power_loss(chance)
+    return disk.content("/file")
+
+
+def test_the_disk_in_memory_writes_through_these_bytes_only():
+    disk, handle = on_a_disk_in_memory(b"aaaa")
+    disk.write_through(handle, b"bb", 2)
+
+    assert disk.content("/file") == b"aabb"
+    assert after_power_loss(disk) == b"\0\0bb"
+
+
+def test_a_failed_sync_of_the_disk_in_memory_is_not_made_up_for_by_later_ones():
+    lost = 0
+    for seed in range(20):
+        disk, handle = on_a_disk_in_memory(b"aaaa")
+        disk.changes = seed
+        disk.fail("sync")
+        with pytest.raises(OSError, match="Input/output error"):
+            disk.sync(handle)
+        disk.sync(handle)
+        disk.write_through(handle, b"bb", 4)
+        assert disk.content("/file") == b"aaaabb"
+        found = after_power_loss(disk)
+        assert found[4:] == b"bb"
+        lost += found[:4] != b"aaaa"
+
+    assert 0 < lost < 20
+
+
+def test_what_is_written_during_a_sync_of_the_disk_in_memory_is_not_covered_by_it():
+    disk, handle = on_a_disk_in_memory(b"before")
+    disk.during_sync = lambda: disk.write(handle, b"during", 6)
+    disk.sync(handle)
+
+    assert after_power_loss(disk) == b"before"
+
+
+def test_power_that_fails_during_a_sync_of_the_disk_in_memory_leaves_a_part_of_it():
+    found = set()
+    for seed in range(30):
+        disk, handle = on_a_disk_in_memory(b"a" * 600)
+        disk.during_sync = lambda disk=disk, handle=handle: disk.write(handle, b"b", 0)
+        disk.stop_at = disk.changes + 2
+        with pytest.raises(OSError, match="the power is gone"):
+            disk.sync(handle)
+        found.add(after_power_loss(disk, random.Random(seed)))
+
+    assert len(found) > 3
+
+
+def test_power_that_fails_in_the_sector_of_stored_bytes_leaves_those_as_they_are():
+    found = set()
+    for seed in range(60):
+        disk, handle = on_a_disk_in_memory(b"a" * 100)
+        disk.sync(handle)
+        disk.write(handle, b"b" * 2000, 100)
+        found.add(after_power_loss(disk, random.Random(seed)))
+
+    assert {each[:100] for each in found} == {b"a" * 100}
+    assert any(set(each[100:]) - set(b"b\0") for each in found), "what was never there may be anything"

@@ -144,6 +144,8 @@ class UnreliableDisk:
         """Whether `read_now` finds nothing in memory."""
         self.changes = 0
         """How many calls changed or synced something so far."""
+        self.failed = 0
+        """How many calls a fault made fail so far."""
         self.stop_at: int | None = None
         """The number of changes at which the power fails: from then on every call raises."""
         self.during_sync: Callable[[], None] | None = None
@@ -369,6 +371,7 @@ class UnreliableDisk:
                     fault.after -= 1
                     continue
                 fault.times -= 1
+                self.failed += 1
                 raise OSError(fault.error, os.strerror(fault.error), path)
 
     def _name(self, folder: str, came: dict[str, Inode | None], went: set[str]) -> None:

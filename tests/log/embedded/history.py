@@ -2,36 +2,71 @@
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from ams.errors import AmsError, LogUnavailable, NotFound
+from ams.errors import AmsError, LogUnavailable, NotFound, OutcomeUnknown
 from ams.log.base import Appended
-from ams.log.embedded import EmbeddedLog
-from ams.messages import Fragment, message
+from ams.log.embedded import EmbeddedLog, LogOptions
+from ams.messages import Fragment, Message, Stored, message
 from ams.names import TopicId, new_topic_id
 from tests.log.engines import Embedded
+
+Kept = Callable[[int, int], bool]
+DEFAULT_RETENTION = LogOptions().retention
+LOOK = 1000
+"""Milliseconds by which messages that are too old may be seen longer."""
 
 
 @dataclass
 class Attempt:
-    """An append that was asked for, and its answer if it got one."""
+    """An append that was asked for, and what became of it."""
 
     fragments: list[Fragment]
     key: str | None
     answer: Appended | None = None
+    in_doubt: bool = False
+    """Whether it was answered that nobody knows."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether every answer said that nothing is stored."""
+        return self.answer is None and not self.in_doubt
+
+    @property
+    def messages(self) -> list[Message]:
+        return [message("")._replace(fragment=fragment) for fragment in self.fragments]
+
+    async def ask(self, log: EmbeddedLog, topic: TopicId) -> None:
+        """Append, once more if it was asked for before, and note the answer."""
+        try:
+            self.answer = await log.append(topic, self.messages, key=self.key)
+        except OutcomeUnknown:
+            self.in_doubt = True
+        except (LogUnavailable, NotFound):
+            return
 
 
 @dataclass
 class Told:
     """What was asked of a topic."""
 
+    retentions: set[int]
+    """Those that may be in force: asked for, whether or not that was acknowledged."""
     created: bool = False
     """Whether the creation was acknowledged."""
     dropping: bool = False
     dropped: bool = False
     attempts: list[Attempt] = field(default_factory=list)
+    floor: int = 0
+    """The oldest offset when retention was done."""
+    seen: dict[int, Stored] = field(default_factory=dict)
+    """What was read of it; it was durable by then."""
+
+    @property
+    def answered(self) -> list[Attempt]:
+        return [each for each in self.attempts if each.answer is not None]
 
 
 @dataclass
@@ -40,17 +75,19 @@ class History:
 
     topics: dict[TopicId, Told] = field(default_factory=dict)
     count: int = 0
+    limited: bool = False
+    """Whether messages also go because there are too many: then any may be gone, but none comes back."""
 
     async def create(self, log: EmbeddedLog, retention: int | None = None) -> None:
         topic = new_topic_id()
-        told = self.topics[topic] = Told()
+        told = self.topics[topic] = Told({retention or DEFAULT_RETENTION})
         try:
             await log.create(topic, retention)
             told.created = True
         except LogUnavailable:
             return
 
-    async def append(self, log: EmbeddedLog, which: int, sizes: list[int], *, keyed: bool = False) -> None:
+    async def append(self, log: EmbeddedLog, which: int, sizes: list[int], keyed: bool = False) -> None:
         if not self.topics:
             return
         told, topic = self._pick(which)
@@ -58,10 +95,7 @@ class History:
         attempt = Attempt([each.fragment for each in messages], f"key{self.count}" if keyed else None)
         self.count += len(sizes)
         told.attempts.append(attempt)
-        try:
-            attempt.answer = await log.append(topic, messages, key=attempt.key)
-        except (LogUnavailable, NotFound):
-            return
+        await attempt.ask(log, topic)
 
     async def drop(self, log: EmbeddedLog, which: int) -> None:
         if not self.topics:
@@ -77,13 +111,23 @@ class History:
     async def set_retention(self, log: EmbeddedLog, which: int, retention: int) -> None:
         if not self.topics:
             return
+        told, topic = self._pick(which)
+        told.retentions.add(retention)
         try:
-            await log.set_retention(self._pick(which)[1], retention)
+            await log.set_retention(topic, retention)
         except (LogUnavailable, NotFound):
             return
 
-    async def check(self, log: EmbeddedLog) -> None:
-        """Nothing acknowledged is lost, nothing is there that was not asked for, requests are whole."""
+    async def retain(self, log: EmbeddedLog) -> None:
+        try:
+            await log.retain()
+            for topic, bounds in (await log.all_bounds()).items():
+                self.topics[topic].floor = bounds.oldest
+        except LogUnavailable:
+            return
+
+    async def check(self, log: EmbeddedLog, now: int) -> None:
+        """Nothing acknowledged is lost, nothing is there that was not asked for or was refused, requests are whole."""
         there = await log.topics()
         assert there <= set(self.topics)
         for topic, told in self.topics.items():
@@ -92,49 +136,75 @@ class History:
             if told.dropped:
                 assert topic not in there, "a dropped topic is back"
             if topic in there:
-                await self._check_topic(log, topic, told)
+                await self._check_topic(log, topic, told, now)
 
-    async def _check_topic(self, log: EmbeddedLog, topic: TopicId, told: Told) -> None:
+    async def _check_topic(self, log: EmbeddedLog, topic: TopicId, told: Told, now: int) -> None:
+        stored = await read_stored(log, topic)
         bounds = await log.bounds(topic)
-        acknowledged = [each for each in told.attempts if each.answer is not None]
-        ends = [each.answer.first + each.answer.count for each in acknowledged if each.answer]
+        # More may have gone meanwhile.
+        stored = {offset: each for offset, each in stored.items() if offset >= bounds.oldest}
+        ends = [each.answer.first + each.answer.count for each in told.answered if each.answer]
         assert bounds.end >= max(ends, default=0), "the end went back"
-        stored = await read_all(log, topic)
-        oldest = (await log.bounds(topic)).oldest
-        self._check_acknowledged(acknowledged, stored, oldest)
-        self._check_unanswered(told, acknowledged, stored)
-        await self._check_keys(log, topic, acknowledged, oldest)
+        assert bounds.oldest >= told.floor, "what retention took is back"
+        assert bounds.oldest == min(stored, default=bounds.end), "the oldest offset is not that of the oldest message"
+        found = {offset: each.fragment for offset, each in stored.items()}
+        young = now - min(told.retentions)
+        self._check_acknowledged(told, found, self._kept(bounds.oldest, young))
+        self._check_ages(told, stored, now)
+        self._check_unanswered(told, found)
+        told.seen |= stored
+        await self._check_keys(log, topic, told, self._kept(bounds.oldest, young))
 
-    def _check_acknowledged(self, attempts: list[Attempt], stored: dict[int, bytes], oldest: int) -> None:
-        for attempt in attempts:
+    def _kept(self, oldest: int, young: int) -> Kept:
+        """Return what says whether a message must be there, by its offset and time."""
+        return lambda offset, time: offset >= oldest if self.limited else time >= young
+
+    def _check_acknowledged(self, told: Told, stored: dict[int, bytes], kept: Kept) -> None:
+        """What was acknowledged, or seen, is there while no retention it may have had takes it."""
+        for attempt in told.answered:
             assert attempt.answer is not None
             for offset, fragment in enumerate(attempt.fragments, attempt.answer.first):
-                if offset >= oldest:
-                    assert stored[offset] == fragment, f"{offset} is not what was acknowledged"
+                assert offset in stored or not kept(offset, attempt.answer.time), (
+                    f"{offset} was acknowledged, and is gone"
+                )
+                assert stored.get(offset, fragment) == fragment, f"{offset} is not what was acknowledged"
+        for offset, seen in told.seen.items():
+            assert stored.get(offset) == seen.fragment or not kept(offset, seen.time), f"{offset} was seen, and is gone"
 
-    def _check_unanswered(self, told: Told, acknowledged: list[Attempt], stored: dict[int, bytes]) -> None:
-        """What nobody was told is stored must have been asked for, and be there as a whole request."""
+    def _check_ages(self, told: Told, stored: dict[int, Stored], now: int) -> None:
+        """What is older than any retention allows is not served."""
+        oldest = now - max(told.retentions) - LOOK
+        assert all(each.time >= oldest for each in stored.values()), "messages are served that are too old"
+
+    def _check_unanswered(self, told: Told, stored: dict[int, bytes]) -> None:
+        """What nobody was told is stored must have been asked for, not refused, and be there as a whole request."""
         known = {
             offset
-            for each in acknowledged
+            for each in told.answered
             if each.answer
             for offset in range(each.answer.first, each.answer.first + each.answer.count)
         }
         rest = [fragment for offset, fragment in sorted(stored.items()) if offset not in known]
-        unanswered = [each.fragments for each in told.attempts if each.answer is None]
+        unknown = [each.fragments for each in told.attempts if each.answer is None and each.in_doubt]
         while rest:
-            found = next((each for each in unanswered if rest[: len(each)] == each), None)
-            assert found is not None, "a message that was not asked for, or half a request"
-            unanswered.remove(found)
+            found = next((each for each in unknown if rest[: len(each)] == each), None)
+            assert found is not None, "a message that was not asked for, or was refused, or half a request"
+            unknown.remove(found)
             rest = rest[len(found) :]
 
-    async def _check_keys(self, log: EmbeddedLog, topic: TopicId, attempts: list[Attempt], oldest: int) -> None:
-        for attempt in attempts:
+    async def _check_keys(self, log: EmbeddedLog, topic: TopicId, told: Told, kept: Kept) -> None:
+        """Repeat what has a key: what was answered gets its answer, what was refused is new, the rest is there once."""
+        for attempt in [each for each in told.attempts if each.key is not None]:
+            before, refused, end = attempt.answer, attempt.refused, (await log.bounds(topic)).end
+            if before is not None and not kept(before.first, before.time):
+                continue
+            await attempt.ask(log, topic)
             assert attempt.answer is not None
-            if attempt.key is not None and attempt.answer.first >= oldest:
-                messages = [message("again") for _ in attempt.fragments]
-                messages = [each._replace(fragment=f) for each, f in zip(messages, attempt.fragments, strict=True)]
-                assert await log.append(topic, messages, key=attempt.key) == attempt.answer
+            gone = self.limited and before is not None and before.first < (await log.bounds(topic)).oldest
+            if before is not None and not gone:
+                assert attempt.answer == before, "a key was forgotten"
+            if refused:
+                assert attempt.answer.first == end, "what was refused was stored"
 
     def _pick(self, which: int) -> tuple[Told, TopicId]:
         topic = list(self.topics)[which % len(self.topics)]
@@ -142,6 +212,11 @@ class History:
 
 
 async def read_all(log: EmbeddedLog, topic: TopicId) -> dict[int, bytes]:
+    """Read a topic as `read_stored` does."""
+    return {offset: each.fragment for offset, each in (await read_stored(log, topic)).items()}
+
+
+async def read_stored(log: EmbeddedLog, topic: TopicId) -> dict[int, Stored]:
     """Read a topic from its oldest message on: no holes but what retention takes meanwhile; times do not go back."""
     offset, time, found = (await log.bounds(topic)).oldest, 0, {}
     while offset < (await log.bounds(topic)).end:
@@ -150,7 +225,7 @@ async def read_all(log: EmbeddedLog, topic: TopicId) -> dict[int, bytes]:
         assert first == offset or first <= (await log.bounds(topic)).oldest, f"a hole at {offset}"
         assert [each.offset for each in messages] == list(range(first, first + len(messages)))
         assert [each.time for each in messages] == sorted(max(each.time, time) for each in messages)
-        found |= {each.offset: each.fragment for each in messages}
+        found |= {each.offset: each for each in messages}
         offset, time = first + len(messages), messages[-1].time if messages else time
     return found
 
@@ -162,14 +237,9 @@ async def act(history: History, log: EmbeddedLog, engine: Embedded, steps: list[
     """Take steps, one after the other but for `together`, whose appends are under way at once."""
     for name, *arguments in steps:
         if name == "together":
-            await asyncio.gather(*(history.append(log, which, sizes) for which, sizes in arguments[0]))
+            await asyncio.gather(*(history.append(log, *each) for each in arguments[0]))
         elif name == "advance":
             engine.clock.advance(arguments[0])
-        elif name == "retain":
-            try:
-                await log.retain()
-            except AmsError:
-                continue
         else:
             await getattr(history, name)(log, *arguments)
 
@@ -185,12 +255,24 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 async def open_anyway(engine: Embedded) -> EmbeddedLog | None:
-    """Open the log; None when the power failed meanwhile."""
+    """Open the log; None when the power, or another call, failed meanwhile."""
     try:
         return await engine.open()
     except AmsError:
-        assert engine.disk.stopped
+        assert engine.disk.stopped or engine.disk.failed
         return None
+
+
+async def end(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: random.Random) -> None:
+    """End a log, if it was opened: "close" it in order, "kill" it, or take the power from it ("power loss")."""
+    if ending != "close":
+        engine.disk.stop_at = engine.disk.changes
+    if log is not None:
+        await log.close()
+    if ending == "power loss" or (ending == "close" and engine.disk.stopped):
+        engine.disk.power_loss(chance)
+    engine.disk.stop_at = None
+    engine.disk.heal()
 
 
 async def lose_power(engine: Embedded, steps: list[Step], stop_at: int, seed: int) -> tuple[History, EmbeddedLog]:
@@ -200,7 +282,5 @@ async def lose_power(engine: Embedded, steps: list[Step], stop_at: int, seed: in
     log = await open_anyway(engine)
     if log is not None:
         await act(history, log, engine, steps)
-        engine.disk.stop_at = engine.disk.changes
-        await log.close()
-    engine.disk.power_loss(random.Random(seed))
+    await end(engine, log, "power loss", random.Random(seed))
     return history, await engine.open()

@@ -15,9 +15,9 @@ TOPIC = st.integers(0, 4)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("create"), st.sampled_from([None, HOUR, 24 * HOUR])),
-        st.tuples(st.just("append"), TOPIC, SIZES),
+        st.tuples(st.just("append"), TOPIC, SIZES, st.booleans()),
         st.tuples(st.just("append"), TOPIC, LARGE),
-        st.tuples(st.just("together"), st.lists(st.tuples(TOPIC, SIZES), min_size=2, max_size=6)),
+        st.tuples(st.just("together"), st.lists(st.tuples(TOPIC, SIZES, st.booleans()), min_size=2, max_size=6)),
         st.tuples(st.just("drop"), TOPIC),
         st.tuples(st.just("set_retention"), TOPIC, st.sampled_from([HOUR, 24 * HOUR])),
         st.tuples(st.just("advance"), st.sampled_from([1, HOUR // 8, HOUR])),
@@ -38,14 +38,14 @@ def test_nothing_acknowledged_is_lost_and_nothing_invented(steps, stop_at, seed)
         engine = engine_with_small_segments()
         history, log = await lose_power(engine, [("create", None), *steps], stop_at, seed)
         assert not log.recovered.damage
-        await history.check(log)
+        await history.check(log, engine.clock.now)
         await act(history, log, engine, [("create", None), *steps])
-        await history.check(log)
+        await history.check(log, engine.clock.now)
         await log.close()
         again = await engine.open()
         assert not again.recovered.damage
         assert not again.recovered.trimmed
-        await history.check(again)
+        await history.check(again, engine.clock.now)
         await again.close()
 
     run(scenario())
@@ -66,7 +66,7 @@ def test_power_that_fails_again_during_recovery_loses_nothing_either(steps, stop
                 await log.close()
             engine.disk.power_loss(random.Random(seed))
         log = await engine.open()
-        await history.check(log)
+        await history.check(log, engine.clock.now)
         assert not log.recovered.damage
         await log.close()
 
@@ -95,7 +95,7 @@ def test_calls_that_fail_and_then_power_loss_lose_nothing(steps, call, error, af
         await log.close()
         engine.disk.power_loss(random.Random(seed))
         log = await engine.open()
-        await history.check(log)
+        await history.check(log, engine.clock.now)
         assert not log.recovered.damage
         await log.close()
 

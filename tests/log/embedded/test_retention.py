@@ -1,7 +1,12 @@
 """Retention: what is too old or too much goes, and only that; ends, ids and keys of what stays are as before."""
 
+import asyncio
+import contextlib
+import random
+
 import pytest
 
+from ams.errors import LogUnavailable
 from ams.log.base import Bounds
 from ams.log.embedded import EmbeddedLog
 from ams.names import Offset, TopicId, new_topic_id
@@ -301,3 +306,67 @@ async def test_what_was_too_old_stays_gone_when_a_longer_retention_comes(engine:
 
     async with engine.opened() as log:
         assert await log.bounds(topic) == Bounds(1, 1)
+
+
+async def test_a_read_ends_before_what_retention_takes_meanwhile(engine: Embedded):
+    async with engine.opened(segment_bytes=1000) as log:
+        topic = await new_topic(log)
+        for number in range(6):
+            await log.append(topic, numbered(number, 1, size=600))
+        places = log._holdings.places
+        second = next(each for each in places if each.sequence == 2)
+        opened, loop = engine.disk.open, asyncio.get_running_loop()
+
+        def remove_when_opened(path: str, *, create: bool = False) -> int:
+            if path == second.path and second.sequence in places.by_sequence:
+                loop.call_soon_threadsafe(places.remove, second)
+                engine.disk.unlink(path)
+            return opened(path, create=create)
+
+        engine.disk.open = remove_when_opened
+        engine.disk.cold = True
+
+        found = await log.read(topic, Offset(0), max_messages=9, max_bytes=10**6)
+
+        assert [each.offset for each in found] == [0]
+        after = await log.read(topic, Offset(1), max_messages=9, max_bytes=10**6)
+        assert [each.offset for each in after] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_what_went_for_its_size_is_not_back_after_a_power_loss(seed: int):
+    """An index that went before its segment would leave a segment to be read anew."""
+    engine = Embedded(options={"segment_bytes": 1000, "max_bytes": 4000})
+    log = await engine.open()
+    topic = await new_topic(log)
+    for number in range(9):
+        await log.append(topic, numbered(number, 1, size=600))
+    await log.retain()
+    oldest = (await log.bounds(topic)).oldest
+    assert oldest > 2
+    engine.disk.stop_at = engine.disk.changes
+    await log.close()
+    engine.disk.power_loss(random.Random(seed))
+
+    async with engine.opened(max_bytes=None) as log:
+        assert await log.bounds(topic) == Bounds(oldest, 9)
+
+
+@pytest.mark.parametrize("stop", range(1, 8))
+async def test_a_power_loss_while_segments_go_leaves_none_without_its_index(stop: int):
+    for seed in range(8):
+        engine = Embedded(options={"segment_bytes": 1000})
+        async with engine.opened() as log:
+            topic = await new_topic(log)
+            for number in range(9):
+                await log.append(topic, numbered(number, 1, size=600))
+            await log.retain()
+        log = await engine.open(max_bytes=4000)
+        engine.disk.stop_at = engine.disk.changes + stop
+        with contextlib.suppress(LogUnavailable):
+            await log.retain()
+        await log.close()
+        engine.disk.power_loss(random.Random(seed))
+
+        *segments, _ = (path.removesuffix(".log") for path in engine.disk.paths(".log"))
+        assert {path.removesuffix(".idx") for path in engine.disk.paths(".idx")} >= set(segments)

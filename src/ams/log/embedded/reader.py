@@ -106,7 +106,10 @@ class Reader:
             batch.offset = max(batch.offset, stop)
 
     async def _take(self, span: Span, topic: TopicState, batch: "_Batch") -> None:
-        for checked in await self._records(span, topic.id, batch):
+        records = await self._records(span, topic.id, batch)
+        if not records:
+            batch.stop_at_gap()
+        for checked in records:
             if isinstance(checked, Damage):
                 self._book.note(checked)
                 batch.stop_at_gap()

@@ -36,7 +36,6 @@ from ams.log.embedded.topic import Tail, TopicState
 from ams.log.embedded.writer import Open
 from ams.names import TopicId
 
-
 _COPY_BYTES = 4 * 1024 * 1024
 
 
@@ -242,7 +241,7 @@ class _Recovering:
             self._files.sync(handle)
 
     def _write_again(self, handle: FileHandle, position: int, end: int) -> None:
-        """Write what a sync may have failed for before the restart: the system calls it clean, and does not try again."""
+        """Write what a sync may have failed for before the restart: the system calls it clean and would not try."""
         while data := self._files.read(handle, min(_COPY_BYTES, end - position), position):
             self._files.write(handle, data, position)
             position += len(data)

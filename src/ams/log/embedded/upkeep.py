@@ -259,9 +259,10 @@ class Upkeep:
 
     def _unlink(self, segment: Segment, *, keep_index: bool) -> None:
         self._files.unlink(segment.path)
+        # Before its index goes: a segment without one would be read whole after a power loss, and be back.
+        self._files.sync_folder(os.path.dirname(segment.path))
         if not keep_index:
             self._files.unlink(segment.index_path)
-        self._files.sync_folder(os.path.dirname(segment.path))
 
     async def _rebuild(self, broken: IndexDamaged) -> None:
         segment = broken.segment

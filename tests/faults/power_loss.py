@@ -1,0 +1,210 @@
+"""Lets the power fail, calls fail and processes die under the embedded log, and holds it to what it answered.
+
+`python -m tests.faults.power_loss --scenarios N --seed S` (or `make power-loss N=20000`) plays N scenarios on a disk in
+memory that keeps no more than it promised (`tests/support/unreliable_disk.py`), shows how it gets on, and ends with one
+JSON line. The exit code is 1 when a law was broken; the seeds of such scenarios are told, and `--scenarios 1 --seed S`
+plays one again.
+
+A scenario is a few lives of one log, one after the other. In each, topics are created, changed and dropped, messages
+appended, with and without keys, one by one or together, time passes and old messages go; calls fail, or the power fails
+at some change of the disk, be it while the log is being opened. Each life ends in order, by a kill, or by a power loss.
+Then the log is opened again, and every law of `tests/log/embedded/history.py` is held against it.
+"""
+
+import argparse
+import errno
+import json
+import os
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+import structlog
+
+from tests.log.embedded.history import History, Step, act, end, open_anyway, run
+from tests.log.engines import HOUR, Embedded
+
+AGES = (None, HOUR, 24 * HOUR)
+CALLS = ("sync", "sync", "sync", "write", "open", "sync_folder", "rename", "unlink", "truncate")
+ENDINGS = ("close", "kill", "power loss", "power loss")
+TOPICS = 5
+SHOWN = 10
+"""Scenarios that broke a law and are told one by one."""
+
+
+@dataclass
+class Tally:
+    """What came of some scenarios."""
+
+    scenarios: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    failed_calls: int = 0
+    appends: Counter[str] = field(default_factory=Counter)
+    """By what was answered: `done`, `refused`, `unknown`."""
+    broken: list[tuple[int, str]] = field(default_factory=list)
+    """Seed, and what was not as it must be."""
+
+    def add(self, other: "Tally") -> None:
+        """Take in what another one counted."""
+        self.scenarios += other.scenarios
+        self.endings += other.endings
+        self.failed_calls += other.failed_calls
+        self.appends += other.appends
+        self.broken += other.broken
+
+    def line(self, seed: int, seconds: float) -> str:
+        """Write it as one JSON line."""
+        return json.dumps(
+            {
+                "scenarios": self.scenarios,
+                "seed": seed,
+                "seconds": round(seconds, 1),
+                "endings": dict(sorted(self.endings.items())),
+                "failed_calls": self.failed_calls,
+                "appends": dict(sorted(self.appends.items())),
+                "violations": len(self.broken),
+            }
+        )
+
+
+def play(seed: int) -> Tally:
+    """Play one scenario; raises nothing."""
+    tally = Tally(scenarios=1)
+    try:
+        run(_Scenario(random.Random(seed), tally).play())
+    except Exception as error:  # whatever it is, it is told with its seed
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        tally.broken.append((seed, f"{type(error).__name__}: {error} ({place.name}, line {place.lineno})"))
+    return tally
+
+
+def play_all(seeds: Sequence[int]) -> Tally:
+    """Play several scenarios, without a word from the log about what it met."""
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop])
+    try:
+        tally = Tally()
+        for seed in seeds:
+            tally.add(play(seed))
+        return tally
+    finally:
+        structlog.reset_defaults()
+
+
+class _Scenario:
+    def __init__(self, chance: random.Random, tally: Tally) -> None:
+        self._chance, self._tally = chance, tally
+        self._history = History(limited=chance.random() < 0.2)
+        limit = {"max_bytes": 30_000} if self._history.limited else {}
+        self._engine = Embedded(options={"segment_bytes": chance.choice((1000, 4000, 4000, 60_000)), **limit})
+
+    async def play(self) -> None:
+        for _ in range(self._chance.randint(1, 3)):
+            await self._life()
+        await self._check()
+        log = await self._engine.open()
+        assert not log.recovered.trimmed, "an orderly stop left a torn end"
+        await log.close()
+        self._tally.failed_calls += self._engine.disk.failed
+        attempts = [each for told in self._history.topics.values() for each in told.attempts]
+        self._tally.appends.update(
+            "done" if each.answer else "unknown" if each.in_doubt else "refused" for each in attempts
+        )
+
+    async def _life(self) -> None:
+        chance, disk = self._chance, self._engine.disk
+        if chance.random() < 0.5:
+            disk.fail(
+                chance.choice(CALLS),
+                chance.choice((errno.EIO, errno.ENOSPC)),
+                after=chance.randint(0, 12),
+                times=chance.choice((1, 1, 2, 3, 100)),
+                where=chance.choice(("", ".log", ".idx")),
+            )
+        if chance.random() < 0.6:
+            disk.stop_at = disk.changes + chance.randint(1, 120)
+        log = await open_anyway(self._engine)
+        if log is not None:
+            assert not log.recovered.damage, "what was acknowledged is damaged"
+            await act(self._history, log, self._engine, [("create", None), *self._steps()])
+        ending = "power loss" if disk.stopped else chance.choice(ENDINGS)
+        self._tally.endings[ending] += 1
+        await end(self._engine, log, ending, chance)
+        if chance.random() < 0.5:
+            await self._check()
+
+    async def _check(self) -> None:
+        log = await self._engine.open()
+        assert not log.recovered.damage, "what was acknowledged is damaged"
+        await self._history.check(log, self._engine.clock.now)
+        await log.close()
+
+    def _steps(self) -> Iterator[Step]:
+        chance = self._chance
+        for _ in range(chance.randint(0, 12)):
+            yield chance.choice(
+                (
+                    ("create", chance.choice(AGES)),
+                    ("append", *self._append()),
+                    ("append", *self._append()),
+                    ("append", *self._append(sizes=(20_000, 70_000), most=4)),
+                    ("together", [self._append() for _ in range(chance.randint(2, 6))]),
+                    ("drop", chance.randrange(TOPICS)),
+                    ("set_retention", chance.randrange(TOPICS), chance.choice(AGES[1:])),
+                    ("advance", chance.choice((1, HOUR // 8, HOUR))),
+                    ("retain",),
+                )
+            )
+
+    def _append(self, sizes: tuple[int, int] = (0, 1200), most: int = 6) -> tuple[int, list[int], bool]:
+        chance = self._chance
+        return (
+            chance.randrange(TOPICS),
+            [chance.randint(*sizes) for _ in range(chance.randint(1, most))],
+            chance.random() < 0.5,
+        )
+
+
+def campaign(scenarios: int, seed: int) -> Tally:
+    """Play scenarios on all processors; says on stderr how it gets on."""
+    tally, shown = Tally(), 0
+    seeds = range(seed, seed + scenarios)
+    parts = [seeds[start : start + 100] for start in range(0, scenarios, 100)]
+    with ProcessPoolExecutor(os.cpu_count()) as processes:
+        for part in processes.map(play_all, parts):
+            tally.add(part)
+            for broken, why in tally.broken[shown:SHOWN]:
+                _say(f"--scenarios 1 --seed {broken}: {why}")
+            shown = len(tally.broken)
+            if tally.scenarios % max(100, scenarios // 20 // 100 * 100) == 0 or tally.scenarios == scenarios:
+                _say(f"scenario {tally.scenarios} of {scenarios}: {len(tally.broken)} broke a law")
+    return tally
+
+
+def main() -> int:
+    """Run a campaign from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.power_loss", description=__doc__)
+    parser.add_argument("--scenarios", type=int, default=20_000, metavar="N")
+    parser.add_argument("--seed", type=int, default=None, metavar="S", help="repeats scenarios")
+    options = parser.parse_args()
+    seed = random.randrange(2**32) if options.seed is None else options.seed
+    began = time.monotonic()
+    tally = campaign(options.scenarios, seed)
+    print(tally.line(seed, time.monotonic() - began), flush=True)
+    return 1 if tally.broken else 0
+
+
+def _drop(*_: object) -> str:
+    raise structlog.DropEvent
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

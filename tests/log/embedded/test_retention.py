@@ -354,7 +354,7 @@ async def test_what_went_for_its_size_is_not_back_after_a_power_loss(seed: int):
 
 @pytest.mark.parametrize("stop", range(1, 8))
 async def test_a_power_loss_while_segments_go_leaves_none_without_its_index(stop: int):
-    for seed in range(8):
+    for seed in range(20):
         engine = Embedded(options={"segment_bytes": 1000})
         async with engine.opened() as log:
             topic = await new_topic(log)

@@ -26,6 +26,8 @@ class Attempt:
     fragments: list[Fragment]
     key: str | None
     answer: Appended | None = None
+    earlier: Appended | None = None
+    """What was answered before, when that went for its size and the same was stored once more."""
     in_doubt: bool = False
     """Whether it was answered that nobody knows."""
 
@@ -180,9 +182,10 @@ class History:
         """What nobody was told is stored must have been asked for, not refused, and be there as a whole request."""
         known = {
             offset
-            for each in told.answered
-            if each.answer
-            for offset in range(each.answer.first, each.answer.first + each.answer.count)
+            for attempt in told.answered
+            for each in (attempt.answer, attempt.earlier)
+            if each
+            for offset in range(each.first, each.first + each.count)
         }
         rest = [fragment for offset, fragment in sorted(stored.items()) if offset not in known]
         unknown = [each.fragments for each in told.attempts if each.answer is None and each.in_doubt]
@@ -201,7 +204,9 @@ class History:
             await attempt.ask(log, topic)
             assert attempt.answer is not None
             gone = self.limited and before is not None and before.first < (await log.bounds(topic)).oldest
-            if before is not None and not gone:
+            if gone:
+                attempt.earlier = before  # it was about to go: the power may fail before it has gone
+            elif before is not None:
                 assert attempt.answer == before, "a key was forgotten"
             if refused:
                 assert attempt.answer.first == end, "what was refused was stored"

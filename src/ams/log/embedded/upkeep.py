@@ -224,6 +224,15 @@ class Upkeep:
         return await self._on_thread(lambda: self._files.used_bytes(folder))
 
     async def _remove(self, segment: Segment) -> None:
+        """Remove a segment to the end, were the log being closed: what was forgotten here must not be found again."""
+        removing = asyncio.ensure_future(self._forget_and_unlink(segment))
+        try:
+            await asyncio.shield(removing)
+        except asyncio.CancelledError:
+            await asyncio.wait((removing,))
+            raise
+
+    async def _forget_and_unlink(self, segment: Segment) -> None:
         """Forget a segment and free its space; the newest table stays until there is a newer one."""
         holdings = self._holdings
         ends = await self._ends_of_spread(segment)

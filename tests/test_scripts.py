@@ -20,7 +20,7 @@ NEEDS = {
     "kafka": f"{JAVA} maven",
     "cluster": CLUSTER,
     "cluster-demo": CLUSTER,
-    "system": f"python3-venv curl openssl {CLUSTER} nginx prometheus systemd strace bash zsh fish",
+    "system": f"python3-venv curl openssl {CLUSTER} nginx prometheus systemd bash zsh fish strace cc",
     "openapi": "",
     "proto": "",
     "docs": "curl openssl",
@@ -198,7 +198,7 @@ def test_make_test_names_the_clients_it_did_not_find_and_leaves_their_tests_out(
     machine.has("timeout", "")
     for name in ("curl", "openssl", "mvn", "haproxy", "nginx", "initdb", "promtool", "systemd-analyze", "go"):
         machine.has(name, "")
-    for name in ("strace", "bash", "zsh", "fish", "mount", "umount", "rmdir"):
+    for name in ("strace", "cc", "bash", "zsh", "fish", "mount", "umount", "rmdir"):
         machine.has(name, "")
     machine.has("java", "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2")
     machine.has("node", "echo v18.20.4")

@@ -229,7 +229,10 @@ class Upkeep:
         try:
             await asyncio.shield(removing)
         except asyncio.CancelledError:
-            await asyncio.wait((removing,))
+            try:
+                await removing
+            except OSError as error:
+                logger.warning("log.upkeep_failed", reason=str(error))
             raise
 
     async def _forget_and_unlink(self, segment: Segment) -> None:

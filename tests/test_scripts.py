@@ -20,7 +20,7 @@ NEEDS = {
     "kafka": f"{JAVA} maven",
     "cluster": CLUSTER,
     "cluster-demo": CLUSTER,
-    "system": f"python3-venv curl openssl {CLUSTER} nginx prometheus systemd bash zsh fish strace cc",
+    "system": f"python3-venv curl openssl {CLUSTER} nginx prometheus systemd bash zsh fish strace gcc libc6-dev",
     "openapi": "",
     "proto": "",
     "docs": "curl openssl",

@@ -10,9 +10,9 @@ A log holds the messages of each topic in order. Every engine promises:
 5. `append` with a key already seen for the topic, and the same content, returns the first answer and stores nothing.
 6. Cancelling any call leaves the log whole.
 
-Errors: an unknown topic is `TopicGone`; an engine that cannot work now is `LogUnavailable`; a key with other content
-is `KeyReused`; more than one append may hold is `TooLarge`, before anything is stored; damaged bytes are `Damaged`
-and are never served.
+Errors: an unknown topic is `TopicGone`; an engine that cannot work now is `LogUnavailable`, and of it
+`OutcomeUnknown` when it cannot say that nothing was done; a key with other content is `KeyReused`; more than one append
+may hold is `TooLarge`, before anything is stored; damaged bytes are `Damaged` and are never served.
 """
 
 from collections.abc import AsyncIterable, Mapping, Sequence

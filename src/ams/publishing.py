@@ -43,8 +43,9 @@ class Publisher:
 
         Raises `InvalidInput` for the first that the topic's schema does not allow, `Unusable` when that schema cannot
         be used, `TooLarge` when a message is over the limit, `KeyReused` for a key known with other messages,
-        `LogUnavailable` when the log cannot store now; nothing is stored then, but for its `OutcomeUnknown`, which leaves
-        it open: the same under the same key settles it. No messages are no error: they store nothing, and take no key.
+        `LogUnavailable` when the log cannot store now; nothing is stored then, but for its `OutcomeUnknown`: that
+        leaves it open, and the same under the same key settles it. No messages are no error: they store nothing, and
+        take no key.
         """
         if not messages:
             return await self._nothing(topic, key)

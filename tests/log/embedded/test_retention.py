@@ -370,3 +370,21 @@ async def test_a_power_loss_while_segments_go_leaves_none_without_its_index(stop
 
         *segments, _ = (path.removesuffix(".log") for path in engine.disk.paths(".log"))
         assert {path.removesuffix(".idx") for path in engine.disk.paths(".idx")} >= set(segments)
+
+
+async def test_what_a_reader_saw_gone_when_the_log_was_closed_is_not_back_after_that():
+    for turns in range(25):
+        engine = Embedded(options={"segment_bytes": 1000})
+        async with engine.opened() as log:
+            topic = await new_topic(log)
+            for number in range(9):
+                await log.append(topic, numbered(number, 1, size=600))
+            await log.retain()
+        async with engine.opened(max_bytes=4000) as log:
+            log._upkeep.call()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            oldest = (await log.bounds(topic)).oldest
+
+        async with engine.opened() as log:
+            assert (await log.bounds(topic)).oldest >= oldest

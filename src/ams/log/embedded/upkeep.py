@@ -231,7 +231,7 @@ class Upkeep:
         except asyncio.CancelledError:
             try:
                 await removing
-            except OSError as error:
+            except Exception as error:  # whatever it is, the log is being closed
                 logger.warning("log.upkeep_failed", reason=str(error))
             raise
 

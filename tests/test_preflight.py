@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PARTS = ["prometheus", "systemd", "bash", "zsh", "fish", "mount"]
+PARTS = ["prometheus", "systemd", "bash", "zsh", "fish", "strace", "cc", "mount"]
 """Parts whose tests are marked with their names."""
 
 

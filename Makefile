@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test check fmt openapi proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test test-long check fmt openapi proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -42,8 +42,11 @@ cluster-demo: .venv/dev ## Run the main job through haproxy while one of everyth
 	@scripts/system java maven postgresql haproxy
 	@$(BIN)/python -m cluster.demo $(SECURE)
 
-test: ## Everything that must hold: style, types, layers, tests (what is missing is listed first)
+test: ## What must hold: style, types, layers, tests but the long ones (what is missing is listed first)
 	@scripts/test
+
+test-long: ## What takes long: guides line by line, long kills, generated days against oracles, a cluster with kills
+	@scripts/test long
 
 setup: .venv/dev ## Make .venv with the command line (.venv/bin/ams) and all that tests need
 

@@ -30,12 +30,13 @@ NEEDS = {
     "faults-pipeline": f"{JAVA} postgresql",
     "fuzz": "",
     "fuzz-packets": "",
+    "power-loss": "",
     "mutants": "",
     "bench": f"{JAVA} maven postgresql",
     "soak": "",
 }
 """Debian packages by the target that needs them."""
-WITHOUT_PARTS = {"help", "test", "setup", "check", "fmt", "pins", "dist", "clean"}
+WITHOUT_PARTS = {"help", "test", "test-long", "setup", "check", "fmt", "pins", "dist", "clean"}
 """Targets that need nothing but Python, or, for `test`, list by themselves what is missing."""
 
 

@@ -52,6 +52,7 @@ def test_thousands_of_messages_come_out_as_they_went_in_and_a_second_run_works_o
     assert LEFT_OUT in first.stdout
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_where_java_is_found_it_ends_with_a_job_on_spark_that_leaves_the_folders_of_others_alone(
     tmp_path: Path,

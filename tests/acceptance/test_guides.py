@@ -154,6 +154,7 @@ def garden(begun: Path, tmp_path: Path) -> Path:
     return shutil.copytree(begun, tmp_path / "clone", symlinks=True)
 
 
+@pytest.mark.long
 def test_the_tutorial_of_push_works_line_by_line(garden: Path) -> None:
     receiver = Receiver(PUSH, garden)
     with served(block(PUSH, "sh service"), garden) as endpoint:
@@ -169,6 +170,7 @@ def test_the_tutorial_of_push_works_line_by_line(garden: Path) -> None:
     assert is_shown(block(PUSH, "text away"), away.stdout)
 
 
+@pytest.mark.long
 def test_push_workers_apart_deliver_as_their_guide_says(garden: Path) -> None:
     receiver = Receiver(PUSH, garden)
     with served(block(APART, "sh service"), garden) as endpoint:
@@ -181,6 +183,7 @@ def test_push_workers_apart_deliver_as_their_guide_says(garden: Path) -> None:
             assert receiver.shows("0 tonight")
 
 
+@pytest.mark.long
 def test_a_certificate_publishes_as_its_guide_says(tmp_path: Path) -> None:
     make_clone(tmp_path)
     authorities, *rest = steps(CERTIFICATES)
@@ -197,6 +200,7 @@ def test_a_certificate_publishes_as_its_guide_says(tmp_path: Path) -> None:
     assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)
 
 
+@pytest.mark.long
 def test_a_client_of_both_services_needs_one_ca_as_the_guide_says(tmp_path: Path) -> None:
     make_clone(tmp_path)
     authority, lists, *rest = steps(BOTH)
@@ -217,6 +221,7 @@ def test_a_client_of_both_services_needs_one_ca_as_the_guide_says(tmp_path: Path
     assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)
 
 
+@pytest.mark.long
 def test_a_token_of_an_issuer_publishes_as_its_guide_says(tmp_path: Path) -> None:
     make_clone(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -235,6 +240,7 @@ def test_a_token_of_an_issuer_publishes_as_its_guide_says(tmp_path: Path) -> Non
     assert is_shown("...".join(["", *(each.shown for each in rest if each.shown)]), done.stdout)
 
 
+@pytest.mark.long
 def test_the_receiver_of_the_guide_to_push_checks_what_it_gets_and_keeps_it_once(garden: Path) -> None:
     receiver = Receiver(RECEIVING, garden)
     with served(block(PUSH, "sh service"), garden) as endpoint:
@@ -258,6 +264,7 @@ def test_the_ten_lines_that_verify_a_signature_take_what_was_signed_and_nothing_
     assert not genuine(body, headers, new_secret())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guide", NEEDS_A_PROJECT, ids=lambda guide: guide.stem)
 def test_the_commands_of_a_guide_work(guide: Path, tmp_path: Path) -> None:
     make_clone(tmp_path)
@@ -268,6 +275,7 @@ def test_the_commands_of_a_guide_work(guide: Path, tmp_path: Path) -> None:
         follow(guide, tmp_path, service.base_url)
 
 
+@pytest.mark.long
 def test_the_commands_of_the_guide_to_access_work_with_its_roles_file(tmp_path: Path) -> None:
     make_clone(tmp_path)
     roles = tmp_path / "roles.toml"

@@ -20,6 +20,7 @@ SECONDS = 300
 """For a page: each start of Spark takes a while, on a busy machine a long one."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_on_pipelines_work(page: str, tmp_path: Path) -> None:
     make_clone(tmp_path)

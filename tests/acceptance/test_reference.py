@@ -21,6 +21,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.long
 def test_the_conversations_of_the_reference_go_as_shown_with_one_service(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:

@@ -77,6 +77,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         up.process.wait()
 
 
+@pytest.mark.long
 def test_messages_go_through_what_is_killed_is_brought_back_and_ctrl_c_leaves_nothing(up: Up) -> None:
     pids = up.pids
     assert pids.keys() == PARTS

@@ -15,6 +15,7 @@ APART = "local-cluster[1,2,512]"
 """Executors in processes of their own, where nothing is shared with the driver by accident."""
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_republishing_through_kills_loses_and_doubles_nothing(garden: Garden, tmp_path: Path) -> None:
     _told(garden, tmp_path / "told.json", tmp_path / "work")

@@ -111,6 +111,7 @@ def database(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return postgres_url
 
 
+@pytest.mark.long
 def test_generated_days_come_out_as_duckdb_computes_them(spark: SparkSession, database: str, tmp_path: Path) -> None:
     size = {"days": 2, "sites": 4, "jobs": 400, "machines": 30}
     texts = [each.data.decode() for each in messages(7, DAY, **size, signed=False, mishaps=NONE_LOST)]

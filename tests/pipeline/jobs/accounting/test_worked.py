@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ams.pipeline.jobs.accounting.job import Results
@@ -46,6 +47,7 @@ def check(results: Results) -> None:
         assert lines(found, head) == rows, name
 
 
+@pytest.mark.long
 def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in_any_order(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ DAY = 86_400_000
 MESSAGES = 40
 
 
+@pytest.mark.long
 def test_a_killed_archive_is_as_one_that_was_not(garden: Garden, tmp_path: Path) -> None:
     for topic in ("plants", "stones"):
         garden.topic(topic, *([Message(b"%d" % number * 50)] * (MESSAGES // 2) for number in range(2)))

@@ -4,6 +4,7 @@ from datetime import date
 from pathlib import Path
 from random import Random
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -17,6 +18,7 @@ MISHAPS = Mishaps(late=0.1, doubled=0.1, broken=0.01)
 FIGURES = ("type", "endpoint_group", "service", "hostname", "availability", "reliability", "up", "unknown", "down")
 
 
+@pytest.mark.long
 def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession, tmp_path: Path) -> None:
     """Messages are shuffled over the days, and a third comes twice or late: with the second half of what is fed.
 

@@ -131,7 +131,7 @@ async def test_a_deleted_subscription_takes_its_cursor(engines: Engines, caller:
 
 
 async def test_a_subscription_without_its_topic_still_names_it(engines: Engines, caller: Caller) -> None:
-    """Rule A12 of the known clients: the topic is deleted first, then the subscription is asked for and deleted."""
+    """Clients A12: the topic is deleted first, then the subscription is asked for and deleted."""
     await engines.subscriptions.create(caller, S, REFERENCE)
     await engines.topics.delete(caller, T)
 
@@ -163,7 +163,7 @@ async def test_a_consumer_changes_the_deadline_only_where_it_is_listed(engines: 
 
 
 async def test_a_fresh_subscription_has_an_empty_access_list(engines: Engines, caller: Caller) -> None:
-    """Rule A23 of the known clients."""
+    """Clients A23."""
     await engines.subscriptions.create(caller, S, REFERENCE)
 
     assert await engines.subscriptions.access_list(caller, S) == []

@@ -147,7 +147,7 @@ async def test_subscriptions_of_a_topic_come_oldest_first(engines: Engines, call
 
 
 async def test_a_fresh_topic_has_an_empty_access_list(engines: Engines, caller: Caller) -> None:
-    """Rule A23 of the known clients."""
+    """Clients A23."""
     await engines.topics.create(caller, T)
 
     assert await engines.topics.access_list(caller, T) == []
@@ -168,7 +168,7 @@ async def test_an_access_list_is_replaced_in_the_order_given(engines: Engines, c
 
 
 async def test_a_user_shows_the_topics_that_list_it(engines: Engines, caller: Caller) -> None:
-    """Rule A18 of the known clients."""
+    """Clients A18."""
     anna = await make_user(engines.registry, "anna", {caller.here.id: ("publisher",)})
     await engines.topics.create(caller, T)
     await engines.topics.set_access_list(caller, T, ["anna"])

@@ -225,7 +225,7 @@ class Deliverer:
         return None
 
     async def _skip(self, subscription: Subscription, position: Position, to: Offset) -> None:
-        """Follow retention, or pass what is damaged: never silently (design law 3)."""
+        """Follow retention, or pass what is damaged: never silently (law 3)."""
         await follow(self.cursors, subscription, position, to)
 
     async def _wait(

@@ -97,7 +97,7 @@ def _normal_form(attributes: Iterable[Attribute]) -> str:
         values.setdefault(each.label, []).append(each.value)
     parts = [_part(label, _counting(label, values[label]), _escaped) for label in _MIDDLE if label in values]
     middle = ",".join(part for part in parts if part)
-    # The commas of E and DC are there also when nothing stands between them (contract 10, corner cases).
+    # The commas of E and DC are there also when nothing stands between them (authn contract 10, corner cases).
     before = _part("E", values["E"], str) + "," if "E" in values else ""
     after = "," + _part("DC", values["DC"], str) if "DC" in values else ""
     return before + middle + after

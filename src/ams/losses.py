@@ -1,4 +1,4 @@
-"""What retention took from subscriptions before they had acknowledged it: told, and never forgotten (design law 3).
+"""What retention took from subscriptions before they had acknowledged it: told, and never forgotten (law 3).
 
 A cursor follows retention when somebody pulls or looks at its offsets; until then nothing is stored of a loss. So
 whoever asks is told what is stored and what nobody has met yet, and before a subscription moves past a loss, or goes,

@@ -69,7 +69,7 @@ class Users:
     async def by_uuid(self, caller: Caller, user: UserId) -> User:
         """Return a user by identity, full view; raise `NotFound` when there is none.
 
-        The certificate service is always told the token: that is what it asks for (authn contract 9.4).
+        The certificate service is always told the token: that is what it asks for (authn contract 8).
         """
         found = _found(await self._registry.users.by_id(user))
         return caller.view_whole(found, again=ARGO_API_AUTHN in caller.roles)

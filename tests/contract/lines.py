@@ -1,7 +1,7 @@
 """The lines of the contracts this service has to keep, each named by at least one row.
 
-Numbers alone are sections of the HTTP contract; `17.x` are the reference's defects that must not be copied; `clients`
-are the rules of clients.md, part A1 (whose A1 to A24 are not the A1 to A14 of 17.2); `ours` is what no contract has.
+Numbers alone are sections of the HTTP contract (docs/contract/api.md); `17.x` are the reference's defects that must not
+be copied; `clients` are the rules of docs/contract/clients.md; `ours` is what no contract has.
 
 Kept by other tests, because no single request shows them: 17.1 M4 and M8 and 17.4 O9 (the log,
 `tests/test_pushing.py`), 17.4 O13 (`tests/test_settings.py`), clients R14 (TLS), 17.4 O11 (caches).

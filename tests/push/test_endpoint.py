@@ -1,4 +1,4 @@
-"""Contract 13.4 and 17.2 A12: what an endpoint has to answer, over real TLS."""
+"""HTTP contract 13.4 and 17.2 A12: what an endpoint has to answer, over real TLS."""
 
 import contextlib
 import functools

@@ -124,7 +124,7 @@ class CertificateService:
 
 
 def _masked(record: Record) -> Record:
-    """Return an auth method as it is shown (15, A16)."""
+    """Return an auth method as it is shown (authn contract 15, A16)."""
     hidden = {"headers": dict.fromkeys(record["headers"], "***")} if "headers" in record else {"access_key": "***"}
     return record | hidden
 

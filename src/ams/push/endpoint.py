@@ -14,7 +14,7 @@ from ams.push.connecting import Connector, Endpoint, Reply
 from ams.push.failing import Progress, Unreachable
 
 HASH_PATH = "/ams_verification_hash"
-"""At the root of the endpoint's host (contract 13.4)."""
+"""At the root of the endpoint's host (HTTP contract 13.4)."""
 CHECK_SECONDS = 5.0
 """For everything: finding the address, connecting, and the whole answer."""
 

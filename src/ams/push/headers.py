@@ -58,7 +58,7 @@ def _authorization(value: str) -> tuple[str, str]:
 
 
 def _prefix(target: Target) -> str:
-    """Return what every id of the target begins with: names have no dots (contract 2), so that parts can be told."""
+    """Return what every id of the target begins with: names have no dots (HTTP contract 2), so parts are clear."""
     match target.path.split("/"):
         case ["", "projects", project, "subscriptions", subscription]:
             topic = f"{target.topic_id[:_TOPIC_CHARACTERS]}." if target.topic_id else ""

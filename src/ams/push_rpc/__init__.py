@@ -1,4 +1,6 @@
-"""The gRPC side of push: the wire of `PushService`, and the service as a client of a push server (contract 2 and 3).
+"""The gRPC side of push: the wire of `PushService`, and the service as a client of a push server.
+
+Source: push contract 2 and 3.
 
 push_service_pb2  messages as `push_service.proto` says them; written by `make proto`
 wire              our values as those messages, and the paths of the methods

@@ -100,7 +100,7 @@ class GrpcPushServer:
         return (await self.deactivate(path)).worded()
 
     async def health(self, *, details: bool) -> str:
-        """Return the health of the server itself; with `details`, as its transport words it (contract 14.5).
+        """Return the health of the server itself; with `details`, as its transport words it (HTTP contract 14.5).
 
         What is not healthy is asked for its state, which says why (push contract 15, P34).
         """

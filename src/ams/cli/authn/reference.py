@@ -43,7 +43,7 @@ class OldAuthMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldBinding:
-    """A document of `bindings`; `unique_key` is `uniquekey` there, by which logins go (16.8)."""
+    """A document of `bindings`; `unique_key` is `uniquekey` there, by which logins go (authn contract 12)."""
 
     place: str
     name: str

@@ -1,0 +1,251 @@
+"""Every rule that code, tests and documents cite stands in docs/contract; its README says how a citation is read."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.contract.lines import LINES
+
+ROOT = Path(__file__).parents[1]
+CONTRACT = ROOT / "docs" / "contract"
+LAWS = 8
+FOLDERS = ["src", "tests", "demo", "bench", "cluster", "deploy", "scripts", "docs"]
+KINDS = {".py", ".md", ".proto", ".sh", ".toml", ".cfg", ".yaml", ".yml"}
+
+ROW = r"[AMPUORB]\d{1,2}"
+NUMBER = r"\d{1,2}(?:\.\d{1,2})?"
+BEFORE, AFTER = r"(?<![\w.%$/#@+-])(?<![^=][\"'])", r"(?![\w%-]|\.\d| BYTES)"
+"""Not within a word or number, nor the first thing in quotes, which is a name of something else; but `why="R4"`."""
+ITEM = rf"{BEFORE}(?:[AB]\d\.\d|{ROW}|{NUMBER}){AFTER}"
+GAP = r"[ #]+"
+"""A line may end within a citation, also one of a comment."""
+BETWEEN = rf"(?:[,;]?{GAP}and{GAP}|,?{GAP}to{GAP}|[,;][ #]*|{GAP})"
+LIST = rf"{ITEM}(?:{BETWEEN}(?:(?:steps? )?{ITEM}))*"
+
+OF_THE_CONTRACT = re.compile(rf"[Cc]ontracts?,?(?:{GAP}(?:sections?|part))*{GAP}(?P<list>{LIST})")
+OF_CLIENTS = re.compile(
+    rf"\b[Cc]lients(?:\.md)?,?{GAP}(?=part{GAP}[AB]|[ARB]\d)(?P<part>part{GAP})?(?P<list>{LIST})",
+)
+OF_CERTIFICATES = re.compile(rf"\bauthn{GAP}(?P<list>A\d{{1,2}}){AFTER}")
+OF_ROWS = re.compile(rf"(?:{ITEM}{BETWEEN})*{BEFORE}{ROW}{AFTER}(?:{BETWEEN}{ITEM})*")
+NEAR = 150
+"""Characters: how far behind the word "contract" a section in brackets is one of it: what it has for that (10.3)."""
+IN_BRACKETS = re.compile(r" \((\d{1,2}\.\d)\)")
+TESTS = re.compile(r"\bdef test_(?:(?P<section>\d{1,2}_\d)_)?(?P<row>[ampuor]\d{1,2})_")
+"""Names of tests; which A they mean is said in them, or by the differences that name them."""
+LAW = re.compile(r"\blaws? (\d+)(?: (?:to|and) (\d+))?")
+OUTSIDE = re.compile(r"\bshared/|\b(?:ams-v1|corrections|design|google-pubsub|reference-data)\.md\b")
+WORTH_A_LOOK = re.compile(rf"ontract|lients|\blaws? \d|\b{ROW}\b|shared/|\.md|def test_\w\d")
+
+PAGES = {"push": "push", "authn": "certificates", "certificates": "certificates", "clients": "clients"}
+PAGES |= {"http": "api", "api": "api"}
+"""By the word before "contract"."""
+PAGE_OF_ROWS = {"P": "push", "M": "api", "U": "api", "O": "api", "R": "clients"}
+"""Of rows A there are three kinds."""
+
+
+class Citation(NamedTuple):
+    """What is cited: a section or a row of a page."""
+
+    page: str
+    item: str
+    section: str = ""
+    """Of a row: the section that is cited before it."""
+    is_section: bool = False
+
+
+class Page(NamedTuple):
+    """What can be cited on a page."""
+
+    sections: frozenset[str]
+    rows: dict[str, str]
+    """Each with the section it stands in."""
+
+
+@cache
+def page(name: str) -> Page:
+    sections = {""}
+    rows: dict[str, str] = {}
+    section = ""
+    for line in (CONTRACT / f"{name}.md").read_text().splitlines():
+        if heading := re.match(r"#+ ([AB]?\d+(?:\.\d+)?)\.? ", line):
+            section = heading[1]
+            sections.add(section)
+        elif row := re.match(rf"\| ({ROW}) \|", line):
+            assert row[1] not in rows, f"{name}: {row[1]} stands twice"
+            rows[row[1]] = section
+    return Page(frozenset(sections), rows)
+
+
+def home(path: Path) -> str:
+    """Return the page that sections, and rows A, of a file are on when nothing else is said."""
+    if path.parent == Path("docs/contract"):
+        return path.stem
+    names = {*path.parent.parts, path.stem.removeprefix("test_")}
+    if names & {"authn", "provisioning"}:
+        return "certificates"
+    return "clients" if path.parent.parts[-2:] == ("acceptance", "clients") else "api"
+
+
+def citations(text: str, path: Path) -> Iterator[tuple[int, Citation]]:
+    """Yield what a text of one line cites, each with its place in the text."""
+    here = home(path)
+    led = [
+        *((found, _named_before(text, found.start()) or here) for found in OF_THE_CONTRACT.finditer(text)),
+        *((found, "clients") for found in OF_CLIENTS.finditer(text)),
+        *((found, "certificates") for found in OF_CERTIFICATES.finditer(text)),
+    ]
+    for found, among in led:
+        is_part = bool(found.groupdict().get("part"))
+        yield from ((found.start(), each) for each in items(found["list"], among, is_part=is_part))
+    for found in OF_ROWS.finditer(text):
+        if not any(other.start() <= found.start() < other.end() for other, _ in led):
+            among = "push" if here == "api" and re.search(r"\bP\d", found[0]) else here
+            yield from ((found.start(), each) for each in items(found[0], among))
+    for word in re.finditer("[Cc]ontract", text):
+        for found in IN_BRACKETS.finditer(text, word.end(), word.end() + NEAR):
+            yield found.start(), Citation(_named_before(text, word.start()) or here, found[1], is_section=True)
+    for found in TESTS.finditer(text):
+        row = found["row"].upper()
+        if here == "certificates" or row[0] != "A":
+            yield found.start(), Citation(_page_of(row, here), row, (found["section"] or "").replace("_", "."))
+
+
+def items(listed: str, among: str, *, is_part: bool = False) -> Iterator[Citation]:
+    """Yield the sections and rows of a list as `14.2, steps 1 to 5; A21, A24`; steps are no sections.
+
+    `among` is the page of what does not say by itself where it is. Sections of clients begin with a letter.
+    """
+    section, in_steps = "", False
+    for found in re.finditer(rf"(steps? )?({ITEM})", listed):
+        item = found[2]
+        in_steps = bool(found[1]) or (in_steps and item.isdigit())
+        if in_steps:
+            continue
+        if item[0].isdigit():
+            among = "api" if among == "clients" else among
+            section = item
+            yield Citation(among, item, is_section=True)
+        elif item[0] == "B" or is_part or "." in item:
+            yield Citation("clients", item, is_section=True)
+        else:
+            yield Citation(_page_of(item, among), item, section)
+
+
+def _named_before(text: str, position: int) -> str | None:
+    """Return the page named by the word before "contract", if it names one."""
+    word = re.search(rf"(\w+){GAP}$", text[max(0, position - 40) : position])
+    return PAGES.get(word[1].lower()) if word else None
+
+
+def _page_of(row: str, among: str) -> str:
+    return PAGE_OF_ROWS.get(row[0], among)
+
+
+def leads_nowhere(citation: Citation) -> bool:
+    """Whether there is no such section or row, or the row is not in the section cited before it, which has rows."""
+    there = page(citation.page)
+    if citation.is_section:
+        return citation.item not in there.sections
+    if citation.item not in there.rows:
+        return True
+    within = f"{citation.section}."
+    has_rows = any(f"{each}.".startswith(within) for each in there.rows.values())
+    return has_rows and not f"{there.rows[citation.item]}.".startswith(within)
+
+
+def misleading(text: str, path: Path) -> Iterator[str]:
+    """Yield the citations of a file that lead nowhere, as sentences."""
+
+    def told(position: int, what: str) -> str:
+        return f"{path}:{text.count(chr(10), 0, position) + 1}: {what}"
+
+    flat = text.replace("\n", " ")
+    for position, citation in citations(flat, path):
+        if leads_nowhere(citation):
+            within = f" in section {citation.section}" if citation.section else ""
+            yield told(position, f"{citation.item} is not{within} in docs/contract/{citation.page}.md")
+    for law in LAW.finditer(flat):
+        if not all(1 <= int(each) <= LAWS for each in law.groups() if each):
+            yield told(law.start(), f"there is no {law[0]}")
+    for outside in OUTSIDE.finditer(flat):
+        yield told(outside.start(), f"{outside[0]} is not in the repository")
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Yield all texts that may cite something, but this file and the page that explains how."""
+    files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.*") if file.suffix in KINDS]
+    for file in [*files, *ROOT.glob("*.md")]:
+        if file not in (Path(__file__), CONTRACT / "README.md"):
+            text = file.read_text()
+            if WORTH_A_LOOK.search(text):
+                yield file.relative_to(ROOT), text
+
+
+def test_every_citation_leads_to_a_section_or_row_of_the_contract() -> None:
+    assert [each for path, text in texts() for each in misleading(text, path)] == []
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if not line.startswith("ours")])
+def test_every_line_that_the_table_of_the_contract_has_to_name_is_in_the_contract(line: str) -> None:
+    text = line if line.startswith("clients") else f"contract {line.partition(' step')[0]}"
+
+    assert list(misleading(re.sub(r"^contract 1\.5 \d$", "contract 1.5", text), Path("x.py"))) == []
+
+
+def test_every_law_is_in_the_contract() -> None:
+    assert re.findall(r"^\| (\d) \| \*\*", (CONTRACT / "README.md").read_text(), re.MULTILINE) == [
+        str(number) for number in range(1, LAWS + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "what"),
+    [
+        ("src/ams/x.py", "# (contract 99.9)", "99.9 is not in docs/contract/api.md"),
+        ("src/ams/x.py", "# (contract 12.2; 14, 15.9)", "15.9 is not in docs/contract/api.md"),
+        ("src/ams/x.py", "# as it says (contract\n    # 3.9)", "3.9 is not in docs/contract/api.md"),
+        ("src/ams/x.py", "the contract has a text for it (10.9)", "10.9 is not in docs/contract/api.md"),
+        ("src/ams/x.py", "gone (17.2, A15)", "A15 is not in section 17.2 in docs/contract/api.md"),
+        ("src/ams/x.py", "gone (17.1, A5)", "A5 is not in section 17.1 in docs/contract/api.md"),
+        ("src/ams/x.py", "gone (A20)", "A20 is not in docs/contract/api.md"),
+        ("src/ams/x.py", "gone (M13, O2)", "M13 is not in docs/contract/api.md"),
+        ("src/ams/x.py", "gone (P35)", "P35 is not in docs/contract/push.md"),
+        ("src/ams/x.py", "push contract 17", "17 is not in docs/contract/push.md"),
+        ("src/ams/x.py", "push contract 8.5", "8.5 is not in docs/contract/push.md"),
+        ("src/ams/x.py", "authn contract 9.4", "9.4 is not in docs/contract/certificates.md"),
+        ("src/ams/x.py", "clients.md, A25", "A25 is not in docs/contract/clients.md"),
+        ("src/ams/x.py", "clients part A9", "A9 is not in docs/contract/clients.md"),
+        ("src/ams/authn/x.py", "(15, A27)", "A27 is not in section 15 in docs/contract/certificates.md"),
+        ("src/ams/client/wire/authn.py", "(A27)", "A27 is not in docs/contract/certificates.md"),
+        ("tests/acceptance/clients/x.py", 'why="R15"', "R15 is not in docs/contract/clients.md"),
+        ("tests/push/x.py", "def test_p35_it_is_so", "P35 is not in docs/contract/push.md"),
+        ("tests/x.py", "broken (law 9)", "there is no law 9"),
+        ("docs/x.md", "see shared/design", "shared/ is not in the repository"),
+    ],
+)
+def test_a_citation_that_leads_nowhere_is_found(path: str, text: str, what: str) -> None:
+    assert next(misleading(text, Path(path))).endswith(f": {what}")
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        ("src/ams/x.py", "(HTTP contract 14; 17.4, O11)", ["api 14", "api 17.4", "api O11"]),
+        ("src/ams/x.py", "(authn contract 14.2, steps 1 to 5; A21)", ["certificates 14.2", "certificates A21"]),
+        ("src/ams/x.py", "(push contract 3, 7 and P4)", ["push 3", "push 7", "push P4"]),
+        ("src/ams/authn/x.py", "(contract\n15, A3 and A4)", ["certificates 15", "certificates A3", "certificates A4"]),
+        ("src/ams/x.py", "(clients.md A2.2) and clients R3", ["clients A2.2", "clients R3"]),
+        ("src/ams/x.py", "(clients contract B9)", ["clients B9"]),
+        ("docs/x.md", "| authn A8 | in one step", ["certificates A8"]),
+        ("src/ams/x.py", '["P99", "X"] and %D9%A1 of 3.5', []),
+    ],
+)
+def test_a_citation_leads_to_the_page_it_names(path: str, text: str, found: list[str]) -> None:
+    cited = [f"{each.page} {each.item}" for _, each in citations(text.replace("\n", " "), Path(path))]
+
+    assert cited == found

@@ -178,7 +178,7 @@ def test_a_subscription_that_is_sought_back_is_delivered_again(client: Client, r
 
 
 def test_a_topic_that_is_made_anew_is_delivered_from_its_beginning(client: Client, receiver: Receiving) -> None:
-    """Contract 17.2, A9; push contract 15, P31."""
+    """HTTP contract 17.2, A9; push contract 15, P31."""
     subscribed(client, receiver, receiver.url("/ok/anew"))
     client.publish("old")
     receiver.wait(1, "/ok/anew")

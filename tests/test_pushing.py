@@ -160,7 +160,7 @@ async def worker_caller(house: House) -> Caller:
 
 
 async def test_a_worker_pulls_only_while_push_is_enabled(house: House, pushing: Pushing) -> None:
-    """Contract 10.3."""
+    """HTTP contract 10.3."""
     await pushing.modify(house.caller, SUB, HOOK)
     caller = await worker_caller(house)
     deliverer = house.deliverer()
@@ -229,7 +229,7 @@ async def test_who_has_the_name_of_the_worker_and_not_its_role_is_left_alone(hou
 
 
 async def test_a_worker_that_is_missing_somewhere_is_put_there_at_the_start(house: House, pushing: Pushing) -> None:
-    """Contract 13.5: its list is where a push server begins again."""
+    """HTTP contract 13.5: its list is where a push server begins again."""
     await pushing.modify(house.caller, SUB, HOOK)
     await house.engines.registry.users.remove_member((await worker(house)).id, house.caller.here.id)
     await house.engines.subscriptions.set_access_list(house.caller, SUB, [])

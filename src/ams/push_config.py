@@ -98,7 +98,7 @@ class PushConfig:
     """Raised by each modification, also by one that changes nothing else: whoever delivers begins anew."""
 
     def without_secrets(self) -> "PushConfig":
-        """Return what those may see who only consume (contract 17.2, A14)."""
+        """Return what those may see who only consume (HTTP contract 17.2, A14)."""
         return replace(self, header_value="", verification_hash="")
 
 
@@ -110,7 +110,7 @@ class Header(NamedTuple):
 
 
 def created(asked: AskedPush, secret: Secret) -> PushConfig:
-    """Return the configuration of a new subscription; raise `InvalidInput` in the order of contract 13.2."""
+    """Return the configuration of a new subscription; raise `InvalidInput` in the order of HTTP contract 13.2."""
     asked = _typed(asked)
     _check_target(asked)
     _check_retry(asked)
@@ -119,7 +119,7 @@ def created(asked: AskedPush, secret: Secret) -> PushConfig:
 
 
 def modified(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
-    """Return what takes the place of `existing`, None for a pull subscription (contract 13.3).
+    """Return what takes the place of `existing`, None for a pull subscription (HTTP contract 13.3).
 
     Raises `InvalidInput`, for the retry policy first.
     """
@@ -226,7 +226,7 @@ def _endpoint(common: PushConfig, existing: PushConfig | None, asked: AskedPush,
 
 
 def _header(existing: PushConfig | None, asked: str, secret: Secret) -> Header:
-    """Return the header by the table of contract 13.3; mattermost has none to keep (17.2, A11)."""
+    """Return the header by the table of HTTP contract 13.3; mattermost has none to keep (17.2, A11)."""
     if asked == DISABLED:
         return Header(DISABLED, "")
     if asked == AUTOGEN or existing is None or existing.type == MATTERMOST:

@@ -25,10 +25,10 @@ from ams.secrets import new_token
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"
 UNREACHABLE = "Push server is currently unavailable"
-"""What is told of a push server that does not answer (contract 13.6)."""
+"""What is told of a push server that does not answer (HTTP contract 13.6)."""
 SERVING = "SERVING"
 FIRST_WORKER = UserName("push_worker_0")
-"""By convention (contract 13.5)."""
+"""By convention (HTTP contract 13.5)."""
 
 
 async def nobody_is_told() -> None:
@@ -36,7 +36,7 @@ async def nobody_is_told() -> None:
 
 
 class PushServer(Protocol):
-    """Who delivers. Every call ends within a few seconds and tells what it found as a text of contract 13.6."""
+    """Who delivers. Every call ends within a few seconds and tells what it found as a text of HTTP contract 13.6."""
 
     async def status(self, path: str) -> str:
         """Return how the delivery of a subscription goes; `path` is its resource name."""
@@ -47,7 +47,7 @@ class PushServer(Protocol):
         ...
 
     async def health(self, *, details: bool) -> str:
-        """Return the health of the server itself; with `details`, as its transport words it (contract 14.5)."""
+        """Return the health of the server itself; with `details`, as its transport words it (HTTP contract 14.5)."""
         ...
 
     async def settle(self) -> None:
@@ -110,7 +110,7 @@ class Pushing:
     enabled: bool = False
     """Setting `push_enabled`."""
     worker_token: str = ""
-    """The token of the user who delivers (contract 13.5); empty: it is the service's own, `push_worker_0`."""
+    """The token of the user who delivers (HTTP contract 13.5); empty: it is the service's own, `push_worker_0`."""
     endpoints: EndpointCheck | None = None
     """Asks endpoints for their hash; always there when push is enabled."""
     server: PushServer = NoPushServer()
@@ -122,7 +122,7 @@ class Pushing:
     async def for_creation(self, caller: Caller, topic: TopicName, asked: AskedPush) -> tuple[PushConfig, UserId]:
         """Return the configuration of a new subscription to `topic`, and who delivers it.
 
-        Raises, in the order of contract 13.2: `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone` and
+        Raises, as HTTP contract 13.2 orders: `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone` and
         `InvalidInput` for the dead letter topic.
         """
         worker = self._required(await self.worker() if self.enabled else None)
@@ -135,7 +135,7 @@ class Pushing:
     async def modify(self, caller: Caller, name: SubscriptionName, asked: AskedPush | None) -> None:
         """Replace a push configuration; None makes it a pull subscription, also while push is disabled.
 
-        Raises, in the order of contract 13.3: `NotFound`, `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone`
+        Raises, as HTTP contract 13.3 orders: `NotFound`, `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone`
         and `InvalidInput` for the dead letter topic.
         """
         worker = await self.worker()
@@ -164,7 +164,7 @@ class Pushing:
     async def verify(self, caller: Caller, name: SubscriptionName) -> None:
         """Ask the endpoint for its hash; from then on its messages shall be delivered.
 
-        Raises, in the order of contract 13.4: `Conflict`, `Unavailable`, `NotFound`, `Conflict`, `NotAuthenticated`.
+        Raises, as HTTP contract 13.4 orders: `Conflict`, `Unavailable`, `NotFound`, `Conflict`, `NotAuthenticated`.
         `Overloaded` comes before the last when too many endpoints are asked at once.
         """
         worker = self._required(await self.worker() if self.enabled else None)
@@ -184,7 +184,7 @@ class Pushing:
         await self.server.settle()
 
     async def created(self, subscription: Subscription) -> None:
-        """Begin to deliver a new subscription, if it needs no verifying (contract 13.2)."""
+        """Begin to deliver a new subscription, if it needs no verifying (HTTP contract 13.2)."""
         if subscription.push is not None and subscription.push.verified:
             await self.server.settle()
 
@@ -193,7 +193,7 @@ class Pushing:
         await self.server.settle()
 
     async def status(self, project: str, subscription: Subscription) -> str:
-        """Return how delivery goes; empty for what is not to be delivered (contract 9.1)."""
+        """Return how delivery goes; empty for what is not to be delivered (HTTP contract 9.1)."""
         if subscription.push is None or not subscription.push.verified:
             return ""
         path = subscription_path(project, subscription.name)
@@ -201,13 +201,13 @@ class Pushing:
         return text(path, state) if state else await self.server.status(path)
 
     async def deleted(self, project: str, subscription: Subscription) -> str:
-        """Return what becomes of the delivery of a deleted subscription; empty if there was none (contract 9.2)."""
+        """Return what becomes of the delivery of a deleted subscription; empty without one (HTTP contract 9.2)."""
         if subscription.push is None or not subscription.push.verified:
             return ""
         return await self.server.deactivated(subscription_path(project, subscription.name))
 
     async def place_worker(self) -> bool:
-        """Put the worker where it has to deliver (contract 13.5); False when there is none. For the start.
+        """Put the worker where it has to deliver (HTTP contract 13.5); False when there is none. For the start.
 
         It is missing where somebody else's access list took its place, or when another user is the worker now.
         """

@@ -1,7 +1,7 @@
 """Push configurations in the registry, and the places of the worker that delivers.
 
 Where a subscription is delivered, the worker is on its access list and a member of its project: that is how it finds
-what to deliver (contract 13.5). Both change with the configuration, in one transaction.
+what to deliver (HTTP contract 13.5). Both change with the configuration, in one transaction.
 """
 
 import json

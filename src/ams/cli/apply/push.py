@@ -1,4 +1,4 @@
-"""Push configurations as a file declares them (contract 13.1).
+"""Push configurations as a file declares them (HTTP contract 13.1).
 
 Only what the service would show again as it was said is taken, so that a second run finds nothing to do: no fields that
 the service drops for a type, no values that it replaces.

@@ -1,4 +1,4 @@
-"""Push configurations over HTTP (contract 13)."""
+"""Push configurations over HTTP (HTTP contract 13)."""
 
 from typing import Annotated, Any
 
@@ -32,7 +32,7 @@ class RetryPolicyBody(Shape):
 
 
 class PushConfigBody(Shape, rename="camel"):
-    """`pushConfig` in a body (contract 13.1); the hash and `verified` are ignored, but they are not nothing."""
+    """`pushConfig` in a body (HTTP contract 13.1); the hash and `verified` are ignored, but they are not nothing."""
 
     type: str | None = None
     push_endpoint: str | None = None
@@ -110,7 +110,7 @@ class PushRoutes:
 
 
 def asked(config: PushConfigBody | None) -> AskedPush | None:
-    """Return what a body asks for; None when it is absent, or has only empty values (contract 9.3)."""
+    """Return what a body asks for; None when it is absent, or has only empty values (HTTP contract 9.3)."""
     if config is None or _is_empty(config):
         return None
     header = config.authorization_header or AuthorizationHeaderBody()

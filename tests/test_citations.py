@@ -28,19 +28,21 @@ LIST = rf"{ITEM}(?:{BETWEEN}(?:(?:steps? )?{ITEM}))*"
 
 OF_THE_CONTRACT = re.compile(rf"[Cc]ontracts?,?(?:{GAP}(?:sections?|part))*{GAP}(?P<list>{LIST})")
 OF_CLIENTS = re.compile(
-    rf"\b[Cc]lients(?:\.md)?,?{GAP}(?=part{GAP}[AB]|[ARB]\d)(?P<part>part{GAP})?(?P<list>{LIST})",
+    rf"[Cc]lients(?:\.md)?,?{GAP}(?=part{GAP}[AB]|[ARB]\d)(?P<part>part{GAP})?(?P<list>{LIST})",
 )
-OF_CERTIFICATES = re.compile(rf"\bauthn{GAP}(?P<list>A\d{{1,2}}){AFTER}")
-OF_ROWS = re.compile(rf"(?:{ITEM}{BETWEEN})*{BEFORE}{ROW}{AFTER}(?:{BETWEEN}{ITEM})*")
+OF_CERTIFICATES = re.compile(rf"authn{GAP}(?P<list>A\d{{1,2}}){AFTER}")
+OF_ROWS = re.compile(rf"[AMPUORB](?<![\w.%$/#@+-].)(?<![^=][\"'].)\d{{1,2}}{AFTER}(?:{BETWEEN}{ITEM})*")
+"""Begins with a letter, and looks back from there: all files are searched for it."""
+SECTION_BEFORE = re.compile(rf"{BEFORE}{NUMBER},?{GAP}$")
 NEAR = 150
 """Characters: how far behind the word "contract" a section in brackets is one of it: what it has for that (10.3)."""
 IN_BRACKETS = re.compile(r" \((\d{1,2}\.\d)\)")
-TESTS = re.compile(r"\bdef test_(?:(?P<section>\d{1,2}_\d)_)?(?P<row>[ampuor]\d{1,2})_")
+TESTS = re.compile(r"def test_(?:(?P<section>\d{1,2}_\d)_)?(?P<row>[ampuor]\d{1,2})_")
 """Names of tests; which A they mean is said in them, or by the differences that name them."""
 ROWS = re.compile(r'\b[Rr]ow\(\s*"([^"]+)"')
 STEP = re.compile(r"(?<=^1\.5) \d$")
 """Of the order of checks."""
-LAW = re.compile(r"\blaws? (\d+)(?: (?:to|and) (\d+))?")
+LAW = re.compile(r"laws? (\d+)(?: (?:to|and) (\d+))?")
 OUTSIDE = re.compile(r"\bshared/|\b(?:ams-v1|corrections|design|google-pubsub|reference-data)\.md\b")
 WORTH_A_LOOK = re.compile(rf"ontract|lients|\blaws? \d|\b{ROW}\b|shared/|\.md|def test_\w\d")
 
@@ -107,8 +109,10 @@ def citations(text: str, path: Path) -> Iterator[tuple[int, Citation]]:
         yield from ((found.start(), each) for each in items(found["list"], among, is_part=is_part))
     for found in OF_ROWS.finditer(text):
         if not any(other.start() <= found.start() < other.end() for other, _ in led):
-            among = "push" if here == "api" and re.search(r"\bP\d", found[0]) else here
-            yield from ((found.start(), each) for each in items(found[0], among))
+            section = SECTION_BEFORE.search(text[max(0, found.start() - 16) : found.start()])
+            among = "push" if here == "api" and found[0].startswith("P") else here
+            listed = (section[0] if section else "") + found[0]
+            yield from ((found.start(), each) for each in items(listed, among))
     for word in re.finditer("[Cc]ontract", text):
         for found in IN_BRACKETS.finditer(text, word.end(), word.end() + NEAR):
             yield found.start(), Citation(_named_before(text, word.start()) or here, found[1], is_section=True)

@@ -1,4 +1,4 @@
-"""The history checker: laws (docs/contract) over everything clients tried and what they were answered.
+"""The history checker: laws over everything clients tried and what they were answered.
 
     law 1  an acknowledged publish is readable, once, at exactly the ids it was answered
     law 2  a request is stored whole or not at all; ids of a topic are consecutive from 0, those of a request follow

@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 from ams.access.permissions import OPEN, PERMISSIONS
 from ams.access.roles import ROLES, SELF
 from tests.access.table import LINES, OWN_LINES, SHORT
@@ -8,6 +11,17 @@ def test_every_line_of_the_contracts_table_is_there_in_its_order() -> None:
     assert list(PERMISSIONS)[:64] == [line.action for line in LINES]
     for line in LINES:
         assert PERMISSIONS[line.action] == (OPEN if line.is_open else line.roles), line.action
+
+
+def test_the_contract_is_written_down_with_the_same_lines() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "contract" / "api.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (\w+:\w+) \| [A-Z]+ \S+ \| (.+) \|$", page, re.MULTILINE)
+    named = {action: () if roles.startswith(("open", "any user")) else roles.split() for _, action, roles in rows}
+
+    assert [int(number) for number, _, _ in rows] == [line.number for line in LINES]
+    assert {action: {SHORT[role] for role in roles} for action, roles in named.items()} == {
+        line.action: line.roles for line in LINES
+    }
 
 
 def test_our_own_actions_come_after_the_contracts() -> None:

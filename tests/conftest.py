@@ -3,10 +3,13 @@
 What they stand on is imported then as well, so that tests which need none of them pay nothing.
 """
 
+import contextlib
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.support import marks, shape
@@ -25,7 +28,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shape", choices=shape.SHAPES, default="embedded", help="the engines that services stand on")
 
 
+class Printing(structlog.PrintLogger):
+    """Prints lines of services that run in a thread of a test, on whatever standard output is just then."""
+
+    def msg(self, message: str) -> None:
+        out = sys.stdout  # held here: `print` itself crashes when pytest exchanges it just then (CPython before 3.13)
+        with contextlib.suppress(ValueError):  # it was closed just then
+            print(message, file=out, flush=True)
+
+    log = debug = info = warn = warning = fatal = failure = err = error = critical = exception = msg
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    structlog.configure(logger_factory=lambda *_: Printing())
     shape.choose(config.getoption("shape"))
     marks.watch_processes()
 

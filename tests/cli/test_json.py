@@ -12,8 +12,8 @@ from tests.support.service import LiveService
 
 LISTS = {
     "projects list": "/projects",
-    "users list": "/users",
-    "users list --member-of {project}": "/users?project={project}",
+    "users list": "/users?details=true",
+    "users list --member-of {project}": "/users?project={project}&details=true",
     "members list": "/projects/{project}/members?details=true",
     "topics list": "/projects/{project}/topics",
     "subs list": "/projects/{project}/subscriptions",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ams.client import Client, Message
 from ams.client.wire.projects import create_project
 from ams.client.wire.users import create_user
-from ams.client.wire.values import Membership, UserDetails
+from ams.client.wire.values import Grant, UserDetails
 from tests.support.served import Served
 
 
@@ -49,7 +49,7 @@ class Garden:
 
     def user(self, role: str) -> str:
         """Make a user with a role in the project; return the token."""
-        details = UserDetails(projects=[Membership(project=self.name, roles=[role])])
+        details = UserDetails(projects=[Grant(project=self.name, roles=[role])])
         return str(self.client.call(create_user(f"{role}-of-{self.name}", details)).token)
 
 

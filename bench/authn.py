@@ -19,9 +19,9 @@ from ams.authn.store import Store
 from ams.authn.store.bindings import _row
 from ams.authn.store.tables import bindings
 from ams.authn.values import X509, Binding, BindingId, ServiceTypeId
-from ams.clock import SystemClock
+from ams.core.clock import SystemClock
+from ams.core.distinguished_names import of_certificate
 from ams.database.database import sqlite_url
-from ams.distinguished_names import of_certificate
 from ams.secrets import key_file
 from bench.connection import request
 from bench.handshake import CALLERS

@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, insert
 
-from ams.clock import SystemClock
+from ams.core.clock import SystemClock
+from ams.core.names import TokenId, UserId, new_uuid
 from ams.database.database import sqlite_url
-from ams.names import TokenId, UserId, new_uuid
 from ams.registry.named_tokens import sealed
 from ams.registry.registry import Registry
 from ams.registry.tables import bindings, memberships, named_tokens, projects, users

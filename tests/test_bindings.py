@@ -9,8 +9,8 @@ import pytest
 from ams.access.admission import Admission, Caller
 from ams.access.roles import SERVICE_ADMIN
 from ams.bindings import Bindings
-from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
-from ams.names import BindingName, UserName
+from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
+from ams.core.names import BindingName, UserName
 from ams.registry.records import UserDetails
 from ams.registry.registry import Registry
 from tests.support.administration import administrator, make_user, open_registry

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.clock import DAY
+from ams.core.clock import DAY
+from ams.core.errors import NotFound, RegistryUnavailable
+from ams.core.messages import message
+from ams.core.names import SubscriptionId
 from ams.counting import FEWEST, Counting
 from ams.counts import Counts
-from ams.errors import NotFound, RegistryUnavailable
 from ams.log.embedded import LogOptions
-from ams.messages import message
-from ams.names import SubscriptionId
 from ams.registry.records import Subscription, Topic
 from ams.registry.tallies import Advance, Rate, Tally
 from tests.support.house import SUB, TOPIC, House, open_house

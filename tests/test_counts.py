@@ -1,8 +1,8 @@
-from ams.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.messages import Stored, message
+from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId, TopicName
 from ams.counts import Counts, Pulls
 from ams.log.base import Appended
-from ams.messages import Stored, message
-from ams.names import Offset, ProjectId, SubscriptionId, TopicId, TopicName
 from ams.registry.records import Topic
 
 NOW = Milliseconds(1_000)

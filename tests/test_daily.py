@@ -2,11 +2,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ams.clock import DAY, Milliseconds, day_of
+from ams.core.clock import DAY, Milliseconds, day_of
+from ams.core.names import TopicId
 from ams.daily import Share, shares
 from ams.log.base import Totals
 from ams.log.embedded import EmbeddedLog
-from ams.names import TopicId
 from tests.log.engines import Embedded, new_topic, texts
 
 MIDNIGHT = 20_000 * DAY

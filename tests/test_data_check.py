@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ams import data_check
+from ams.core.supervisor import Supervisor
 from ams.data_check import DataCheck
-from ams.supervisor import Supervisor
 
 
 @pytest.fixture

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.clock import Milliseconds, publish_time
+from ams.core.clock import Milliseconds, publish_time
+from ams.core.errors import Conflict, CursorsUnavailable, NotAllowed, SubscriptionGone, TooLarge
+from ams.core.messages import Message, message, parse
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, TopicName
+from ams.core.push_config import AskedPush, PushConfig, created
 from ams.cursors.sqlite import SqliteCursors
 from ams.dead_letters import MAX_REASON, DeadLetters, NotNext
-from ams.errors import Conflict, CursorsUnavailable, NotAllowed, SubscriptionGone, TooLarge
 from ams.log.base import Appended
 from ams.log.embedded import EmbeddedLog
-from ams.messages import Message, message, parse
-from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId, TopicName
 from ams.push.upstream import Verdict
-from ams.push_config import AskedPush, PushConfig, created
 from ams.registry.records import Subscription, Topic
 from tests.support.house import SUB, TOPIC, House, open_house
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from ams.core.errors import AckTimeout, Conflict, InvalidInput, NotFound, SubscriptionGone
+from ams.core.names import SubscriptionId, SubscriptionName
 from ams.delivering import Deliverer, Gone
-from ams.errors import AckTimeout, Conflict, InvalidInput, NotFound, SubscriptionGone
 from ams.log.embedded import LogOptions
-from ams.names import SubscriptionId, SubscriptionName
 from ams.subscriptions import Subscriptions
 from tests.support.house import SUB, TOPIC, House, open_house
 

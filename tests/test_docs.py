@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ams.core.settings import Settings, shown
 from ams.http.errors import STATUS
-from ams.settings import Settings, shown
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput, NotFound
+from ams.core.names import Offset, SubscriptionName
+from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.doctor import Diagnosis, Doctor
-from ams.errors import InvalidInput, NotFound
 from ams.leasing import Leasing
-from ams.names import Offset, SubscriptionName
 from ams.push.memory_leases import MemoryLeases
 from ams.push.state import RETRYING, STOPPED, Failure, WorkerState
-from ams.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push_watching import PushWatcher
 from ams.pushing import NoPushServer, Pushing, PushServer
 from tests.support.house import SUB, TOPIC, House, open_house

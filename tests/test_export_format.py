@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ams.core.messages import Stored, message
 from ams.export_format import Message, User, decoded, encoded, encoded_message
-from ams.messages import Stored, message
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(0, 2**63 - 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.folder import Folder, is_in_use, is_ours
 from tests.support.service import live_service
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from ams.access.admission import Caller
-from ams.clock import ManualClock
-from ams.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
-from ams.identity.issuer import Issuer
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
+from ams.core.issuer import Issuer
+from ams.core.names import IssuerName
 from ams.identity.keys import Keys
 from ams.issuers import Issuers
-from ams.names import IssuerName
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard
 from ams.registry.registry import Registry

@@ -5,13 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.names import (
+    ProjectName,
+    SubscriptionId,
+    SubscriptionName,
+    TopicName,
+    new_topic_id,
+    new_uuid,
+    topic_id_text,
+)
+from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.leasing import Leasing
-from ams.names import ProjectName, SubscriptionId, SubscriptionName, TopicName, new_topic_id, new_uuid, topic_id_text
 from ams.push.leases import LEASE_SECONDS, Beat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.state import WorkerState
-from ams.push_config import HTTP_ENDPOINT, PushConfig
 from ams.registry.records import Project, Subscription, Topic
 from ams.registry.registry import Registry
 from tests.support.administration import make_project, open_registry_at

@@ -10,14 +10,14 @@ import jwt
 import pytest
 
 from ams.audit.event import AuditEvent
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.errors import TokenRefused
+from ams.core.issuer import Issuer, RoleRule
+from ams.core.names import BindingName, ProjectId, ProjectName, UserName
 from ams.database.cache import FOREVER, Cache
 from ams.database.invalidation import ISSUERS, Forget
-from ams.errors import TokenRefused
-from ams.identity.issuer import Issuer, RoleRule
 from ams.identity.verifier import Remembered, Verifier
 from ams.logins import Logins
-from ams.names import BindingName, ProjectId, ProjectName, UserName
 from ams.registry.records import Principal, Project, User, UserDetails
 from ams.registry.registry import Registry
 from tests.identity.signing import ISSUER, NOW, SAID, public_key, signed

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import NotFound
+from ams.core.errors import NotFound
+from ams.core.names import Offset, TopicId
 from ams.log.base import Bounds
 from ams.losses import Losses, LossTotal
-from ams.names import Offset, TopicId
 from ams.registry.records import Subscription
 from tests.support.house import SUB, TOPIC, House, open_house
 

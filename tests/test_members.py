@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ams.access.admission import Caller
-from ams.clock import ManualClock
-from ams.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotAuthenticated, NotFound
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotAuthenticated, NotFound
+from ams.core.names import ProjectName, UserName
 from ams.members import NOT_A_MEMBER, Members
-from ams.names import ProjectName, UserName
 from ams.registry.paging import PageRequest
 from ams.registry.records import Grant, Membership, Project
 from ams.registry.registry import Registry

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import AlreadyExists, InvalidInput, LogUnavailable, NotFound, Unusable
-from ams.messages import message
-from ams.names import Offset, ProjectName, SubscriptionId, SubscriptionName, TopicId, TopicName, new_topic_id
+from ams.core.errors import AlreadyExists, InvalidInput, LogUnavailable, NotFound, Unusable
+from ams.core.messages import message
+from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName, TopicId, TopicName, new_topic_id
 from tests.support.administration import administrator, make_project, make_user
 from tests.support.engines import Engines, open_engines
 

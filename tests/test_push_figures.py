@@ -3,7 +3,7 @@
 from prometheus_client import generate_latest
 
 from ams import push_figures
-from ams.observing import metrics_of
+from ams.core.observing import metrics_of
 from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
 from ams.push.tally import Tally
 

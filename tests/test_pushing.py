@@ -11,11 +11,11 @@ import pytest
 
 from ams.about import About
 from ams.access.admission import Admission, Caller
-from ams.errors import Conflict, NotAuthenticated, NotFound, Unavailable
-from ams.names import SubscriptionName, UserName
+from ams.core.errors import Conflict, NotAuthenticated, NotFound, Unavailable
+from ams.core.names import SubscriptionName, UserName
+from ams.core.push_config import AskedPush, PushConfig
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoint import CHECKS_OF_PROJECT, EndpointCheck
-from ams.push_config import AskedPush, PushConfig
 from ams.pushing import UNREACHABLE, Pushing
 from ams.registry.records import Membership, User, UserDetails
 from ams.subscriptions import Subscriptions

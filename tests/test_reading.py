@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.clock import Milliseconds
-from ams.errors import InvalidInput, NotFound
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput, NotFound
+from ams.core.messages import Stored, message
+from ams.core.names import Offset, TopicName, new_topic_id
 from ams.log.base import Bounds
 from ams.log.embedded import LogOptions
-from ams.messages import Stored, message
-from ams.names import Offset, TopicName, new_topic_id
 from ams.reading import PIECE_BYTES, PIECE_MESSAGES, RangeReader, Wanted, _range
 from tests.support.house import TOPIC, House, open_house
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import AlreadyExists, InvalidInput, NotFound
-from ams.names import RegistrationId
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound
+from ams.core.names import RegistrationId
 from ams.registrations import Registrations
 from ams.registry.records import Applicant
 from ams.registry.registry import Registry

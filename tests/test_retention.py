@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from ams.access.admission import Caller
-from ams.clock import Milliseconds
-from ams.errors import InvalidInput, LogUnavailable, NotFound
-from ams.names import TopicId, TopicName
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput, LogUnavailable, NotFound
+from ams.core.names import TopicId, TopicName
+from ams.core.settings import MAX_RETENTION_SECONDS
 from ams.retention import Retention
-from ams.settings import MAX_RETENTION_SECONDS
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from ams.core.errors import Damaged, Unusable
+from ams.core.settings import Bytes, Settings
 from ams.database.database import Database, sqlite_url
-from ams.errors import Damaged, Unusable
 from ams.files import Disk
 from ams.folder import Folder
 from ams.registry.registry import Registry
 from ams.registry.schema import REGISTRY
 from ams.registry.tables import users
 from ams.rotating import rotate_key
-from ams.settings import Bytes, Settings
 from ams.wiring import service
 
 CHANGING = ("open", "write", "sync", "rename", "unlink", "sync_folder")
@@ -156,7 +156,7 @@ async def test_a_folder_in_use_or_without_a_registry_is_refused(data: Path, tmp_
 
 
 async def test_many_tokens_are_all_encrypted_anew(data: Path) -> None:
-    from ams.names import UserName
+    from ams.core.names import UserName
     from ams.registry.records import UserDetails
     from ams.secrets import parse_key
 

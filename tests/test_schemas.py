@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded, Unusable
+from ams.core.messages import Message, message
+from ams.core.names import SchemaName
 from ams.database.database import Database, sqlite_url
-from ams.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded, Unusable
-from ams.messages import Message, message
-from ams.names import SchemaName
 from ams.registry.records import Schema
 from ams.registry.schema import REGISTRY
 from ams.registry.tables import schema_revisions

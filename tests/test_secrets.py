@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import Damaged, Unusable
-from ams.names import UserId
+from ams.core.errors import Damaged, Unusable
+from ams.core.names import UserId
 from ams.secrets import Secrets, key_file, new_token, parse_key
 
 ONE = Secrets(b"1" * 32)

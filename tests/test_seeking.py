@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ams.clock import Milliseconds
-from ams.errors import Conflict, InvalidInput, LogUnavailable, NotFound
-from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId
+from ams.core.clock import Milliseconds
+from ams.core.errors import Conflict, InvalidInput, LogUnavailable, NotFound
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.seeking import Seeker
 from tests.support.house import SUB, TOPIC, House, open_house
 

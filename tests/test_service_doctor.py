@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.errors import LogUnavailable, TokenRefused
+from ams.core.issuer import Issuer
+from ams.core.names import IssuerName, Offset, SubscriptionId, TopicId, TopicName, new_topic_id, new_uuid, topic_id_text
 from ams.doctor import Finding
-from ams.errors import LogUnavailable, TokenRefused
-from ams.identity.issuer import Issuer
 from ams.identity.keys import Keys
 from ams.issuers import Issuers
 from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.losses import LossTotal
-from ams.names import IssuerName, Offset, SubscriptionId, TopicId, TopicName, new_topic_id, new_uuid, topic_id_text
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard
 from ams.service_doctor import ALONE, NAMED, Remedies, ServiceDoctor, shared

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ams.core.names import TopicId, TopicName, new_topic_id
 from ams.log.kafka.place import place_in
 from ams.losses import LossTotal
-from ams.names import TopicId, TopicName, new_topic_id
 from ams.service_doctor import ServiceDoctor, shared
 from tests.log.engines import Kafka
 from tests.log.kafka.stored import change_topic

@@ -11,8 +11,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from ams import data_check
+from ams.core.settings import Settings
 from ams.serving import warn_of_plain_http
-from ams.settings import Settings
 from tests.support.service import running_service
 
 DRAIN_SECONDS = 47.0

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ams.access.admission import Caller
-from ams.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
-from ams.messages import message
-from ams.names import Offset, SubscriptionName, TopicName
-from ams.push_config import AskedPush
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
+from ams.core.messages import message
+from ams.core.names import Offset, SubscriptionName, TopicName
+from ams.core.push_config import AskedPush
 from ams.registry.paging import PageRequest
 from ams.registry.records import Subscription
 from tests.support.administration import admitted, make_project, make_user

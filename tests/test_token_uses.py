@@ -9,9 +9,9 @@ import pytest
 
 from ams import token_uses
 from ams.access.admission import Admission
-from ams.clock import ManualClock, Milliseconds
-from ams.errors import RegistryUnavailable
-from ams.names import TokenId, TokenName
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import RegistryUnavailable
+from ams.core.names import TokenId, TokenName
 from ams.registry.registry import Registry
 from ams.token_uses import TokenUses
 from tests.support.administration import make_user, open_registry

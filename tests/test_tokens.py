@@ -8,12 +8,12 @@ import pytest
 
 from ams import tokens as tokens_module
 from ams.access.admission import Admission, Caller
-from ams.clock import ManualClock, Milliseconds
-from ams.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
-from ams.names import TokenName, UserName
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
+from ams.core.names import TokenName, UserName
+from ams.core.rights import Right
 from ams.registry.records import User, UserDetails
 from ams.registry.registry import Registry
-from ams.rights import Right
 from ams.tokens import LATEST, Tokens
 from tests.support.administration import administrator, make_user, open_registry, service
 

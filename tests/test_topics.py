@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ams.access.admission import Caller
-from ams.errors import AlreadyExists, InvalidInput, NotFound
-from ams.names import SubscriptionName, TopicName
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound
+from ams.core.names import SubscriptionName, TopicName
 from ams.registry.paging import PageRequest
 from ams.registry.records import Topic
 from ams.topics import Topics

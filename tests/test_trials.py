@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from ams.errors import Conflict, Overloaded
-from ams.names import ProjectId
+from ams.core.errors import Conflict, Overloaded
+from ams.core.names import ProjectId
 from ams.trials import Trials
 
 P, Q = ProjectId("p"), ProjectId("q")

@@ -27,9 +27,10 @@ from ams.authn.services import service_trust
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
 from ams.client.endpoint import trust as client_trust
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.errors import CertificateRefused, Unavailable
+from ams.core.settings import Settings
 from ams.cursors.postgresql.time import DatabaseTime
-from ams.errors import CertificateRefused, Unavailable
 from ams.http.tls import Certificate, self_signed
 from ams.log.kafka.options import _trusting
 from ams.outgoing.guard import Guard, networks
@@ -41,7 +42,6 @@ from ams.push_rpc.client import AWAY, GrpcPushServer
 from ams.push_server.condition import OK, Condition
 from ams.push_server.listening import listening
 from ams.push_server.settings import PushSettings
-from ams.settings import Settings
 from ams.usage import Usage
 from tests.push_rpc.test_client import secure
 from tests.push_server.keepers import Table

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.names import ProjectName
+from ams.core.names import ProjectName
 from ams.registry.figures import Activity
 from ams.usage import ProjectUsage, average, total_average
 

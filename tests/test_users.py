@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from ams.access.admission import Admission, Caller
 from ams.access.roles import SELF
-from ams.clock import ManualClock
-from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthenticated, NotFound
-from ams.names import ProjectName, TokenName, UserId, UserName
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthenticated, NotFound
+from ams.core.names import ProjectName, TokenName, UserId, UserName
 from ams.registry.paging import PageRequest
 from ams.registry.records import Grant, Membership, User, UserDetails
 from ams.registry.registry import Registry

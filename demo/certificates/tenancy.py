@@ -7,7 +7,7 @@ import httpx
 
 from ams.client import Client, wire
 from ams.client.wire.values import UserDetails
-from ams.distinguished_names import of_certificate
+from ams.core.distinguished_names import of_certificate
 from demo.certificates.authority import Credentials
 from demo.service import Service
 

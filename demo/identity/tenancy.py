@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ams.client import Client, wire
-from ams.rights import PUBLISH
+from ams.core.rights import PUBLISH
 from demo.issuer import ExampleIssuer
 from demo.service import Service
 

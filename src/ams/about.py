@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import ams
 from ams.access.admission import Admission, is_good_for
 from ams.access.roles import ADMIN_VIEWER, SERVICE_ADMIN
-from ams.errors import NotAllowed, NotAuthenticated, RegistryUnavailable
+from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable
 from ams.pushing import Pushing
 from ams.registry.records import Principal
 from ams.registry.registry import Registry

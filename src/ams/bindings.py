@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 
 from ams.access.admission import Caller
-from ams.errors import InvalidInput, NotAllowed, NotFound
-from ams.names import BindingName, UserName, checked_name
+from ams.core.errors import InvalidInput, NotAllowed, NotFound
+from ams.core.names import BindingName, UserName, checked_name
 from ams.registry.records import Binding, User
 from ams.registry.registry import Registry
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.folder import Folder, is_in_use, is_ours
 from ams.log.embedded import Report, check
 

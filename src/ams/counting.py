@@ -16,17 +16,17 @@ from datetime import date
 
 import structlog
 
-from ams.clock import Milliseconds, day_text
+from ams.core.clock import Milliseconds, day_text
+from ams.core.errors import AmsError, TopicGone
+from ams.core.names import ProjectId, SubscriptionId, TopicId
+from ams.core.supervisor import Supervisor
 from ams.counts import Counts, PublishNote, Pulls
 from ams.daily import Share, shares
-from ams.errors import AmsError, TopicGone
 from ams.log.base import Log, Totals
-from ams.names import ProjectId, SubscriptionId, TopicId
 from ams.registry.figures import Activity
 from ams.registry.records import Topic
 from ams.registry.registry import Registry
 from ams.registry.tallies import Advance, DayCount, Rate, Tally, TopicTally
-from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.counting")
 

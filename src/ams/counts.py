@@ -7,10 +7,10 @@ rate is made of; a pull leaves numbers, as nobody else knows what was handed out
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
-from ams.clock import Clock, Milliseconds, SystemClock
+from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.messages import Stored, stored_bytes
+from ams.core.names import ProjectId, SubscriptionId, TopicId
 from ams.log.base import Appended
-from ams.messages import Stored, stored_bytes
-from ams.names import ProjectId, SubscriptionId, TopicId
 from ams.registry.records import Topic
 
 PublishNote = tuple[ProjectId, Appended | None, Appended | None]

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ams.clock import DAY, Milliseconds, day_of
+from ams.core.clock import DAY, Milliseconds, day_of
+from ams.core.names import Offset, TopicId
 from ams.log.base import Log, Totals
-from ams.names import Offset, TopicId
 
 
 class Share(NamedTuple):

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from urllib.parse import quote
 
-from ams.supervisor import Supervisor
+from ams.core.supervisor import Supervisor
 
 LOOK_SECONDS = 1.0
 """Between two looks."""

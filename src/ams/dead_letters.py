@@ -12,14 +12,14 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
-from ams.clock import publish_time
+from ams.core.clock import publish_time
+from ams.core.errors import Conflict, InvalidInput, KeyReused, TooLarge, TopicGone
+from ams.core.messages import Message, Stored, message, parse
+from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.counts import Counts
 from ams.cursors.base import NO_DEADLINE, Cursors
-from ams.errors import Conflict, InvalidInput, KeyReused, TooLarge, TopicGone
 from ams.finding import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Log
-from ams.messages import Message, Stored, message, parse
-from ams.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.push.upstream import Verdict
 from ams.registry.records import Subscription, Topic
 from ams.registry.registry import Registry

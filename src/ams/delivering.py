@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
+from ams.core.messages import Stored
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.counts import Counts
 from ams.cursors.base import NO_DEADLINE, Cursors, Position
-from ams.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Log
 from ams.losses import follow
-from ams.messages import Stored
-from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
 

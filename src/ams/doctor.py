@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
-from ams.clock import Clock, Milliseconds, span_text
+from ams.core.clock import Clock, Milliseconds, span_text
+from ams.core.errors import TopicGone
+from ams.core.names import Offset, SubscriptionName, TopicId
 from ams.counting import Counting
 from ams.cursors.base import Cursors, Handed, Position
-from ams.errors import TopicGone
 from ams.finding import find_subscription
 from ams.log.base import Bounds, Log
-from ams.names import Offset, SubscriptionName, TopicId
 from ams.push.state import RETRYING, STOPPED
 from ams.push_watching import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
 from ams.registry.records import Subscription, Topic

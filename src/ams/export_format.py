@@ -9,11 +9,11 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from ams.clock import DAY
-from ams.errors import InvalidInput
-from ams.messages import Stored
-from ams.push_config import PushConfig
-from ams.rights import Right
+from ams.core.clock import DAY
+from ams.core.errors import InvalidInput
+from ams.core.messages import Stored
+from ams.core.push_config import PushConfig
+from ams.core.rights import Right
 
 FORMAT = 1
 """The version of what lines mean. A new kind, or a new field that may be left out, changes the meaning of none."""
@@ -266,7 +266,7 @@ class RoleRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Issuer(Line, tag="issuer"):
-    """An issuer whose tokens are accepted, as `ams.identity.issuer` has it."""
+    """An issuer whose tokens are accepted, as `ams.core.issuer` has it."""
 
     name: str
     url: str

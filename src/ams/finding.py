@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Iterator
 
 from ams.access.admission import Caller
-from ams.errors import Conflict, InvalidInput, SubscriptionGone, TopicGone
-from ams.names import SubscriptionName, TopicName, is_name, topic_reference
+from ams.core.errors import Conflict, InvalidInput, SubscriptionGone, TopicGone
+from ams.core.names import SubscriptionName, TopicName, is_name, topic_reference
 from ams.registry.records import Subscription, Topic
 from ams.registry.registry import Registry
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.files import NEW, Disk, write_whole
 
 MARKER = "ams-data"

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import structlog
 
 from ams.access.admission import Caller
-from ams.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
-from ams.identity.issuer import Issuer, checked
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
+from ams.core.issuer import Issuer, checked
+from ams.core.names import IssuerName, checked_name
 from ams.identity.keys import Keys, KeysState
-from ams.names import IssuerName, checked_name
 from ams.registry.registry import Registry
 
 SETTINGS, REGISTRY = "settings", "registry"

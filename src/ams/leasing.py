@@ -7,7 +7,7 @@ with every beat of every process that delivers, so nobody has to be told of a ch
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ams.names import SubscriptionId, subscription_path, topic_path
+from ams.core.names import SubscriptionId, subscription_path, topic_path
 from ams.push.leases import Beat, Leases
 from ams.push.state import WorkerState
 from ams.push.target import Target

@@ -11,13 +11,13 @@ import structlog
 
 from ams.audit.event import DONE, AuditEvent
 from ams.audit.trail import Trail
-from ams.clock import Clock
-from ams.context import REQUEST
-from ams.errors import AlreadyExists, NotFound, TokenRefused
-from ams.identity.issuer import Issuer, Verified
+from ams.core.clock import Clock
+from ams.core.context import REQUEST
+from ams.core.errors import AlreadyExists, NotFound, TokenRefused
+from ams.core.issuer import Issuer, Verified
+from ams.core.names import IssuerName, ProjectId, UserId, UserName, new_uuid
 from ams.identity.mapping import roles_of
 from ams.identity.verifier import IssuerSource, Verifier
-from ams.names import IssuerName, ProjectId, UserId, UserName, new_uuid
 from ams.outgoing.sharing import Shared
 from ams.registry.records import Login, Principal, UserDetails
 from ams.registry.registry import Registry

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import structlog
 
+from ams.core.errors import AmsError, NotFound
+from ams.core.names import Offset, TopicId
+from ams.core.supervisor import Supervisor
 from ams.cursors.base import Cursors, Position
-from ams.errors import AmsError, NotFound
 from ams.log.base import Log
-from ams.names import Offset, TopicId
 from ams.registry.records import Subscription, Topic
 from ams.registry.registry import Registry
-from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.losses")
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from ams.access.admission import Caller
 from ams.access.roles import check_project_roles
-from ams.errors import AlreadyExists, Conflict, NotAllowed, NotFound
-from ams.names import UserName
+from ams.core.errors import AlreadyExists, Conflict, NotAllowed, NotFound
+from ams.core.names import UserName
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Grant, User, UserDetails
 from ams.registry.registry import Registry

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER, PUBLISHER
-from ams.clock import Clock, Milliseconds, resource_date
+from ams.core.clock import Clock, Milliseconds, resource_date
+from ams.core.errors import SubscriptionGone, TopicGone
+from ams.core.names import SubscriptionName, TopicName
 from ams.counting import Counting
-from ams.errors import SubscriptionGone, TopicGone
 from ams.losses import Losses
-from ams.names import SubscriptionName, TopicName
 from ams.node import cpu_percent, host_name, memory_percent
 from ams.registry.figures import Listed
 from ams.registry.records import NOBODY

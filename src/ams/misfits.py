@@ -8,9 +8,9 @@ way, here or on another node; it counts only when a second look finds it too (`M
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
+from ams.core.names import SubscriptionId, TopicId
 from ams.cursors.base import Place
 from ams.log.base import Bounds
-from ams.names import SubscriptionId, TopicId
 
 T = TypeVar("T")
 

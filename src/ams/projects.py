@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from ams.access.admission import Caller
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound, Unusable
+from ams.core.names import ProjectName, checked_name
 from ams.cursors.base import Cursors
-from ams.errors import AlreadyExists, InvalidInput, NotFound, Unusable
 from ams.log.base import Log
-from ams.names import ProjectName, checked_name
 from ams.pushing import nobody_is_told
 from ams.registry.records import Project
 from ams.registry.registry import Registry

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from ams.access.admission import Caller
 from ams.access.roles import PUBLISHER
+from ams.core.errors import InvalidInput, TooLarge
+from ams.core.messages import Message
+from ams.core.names import Offset, TopicName
 from ams.counts import Counts
-from ams.errors import InvalidInput, TooLarge
 from ams.finding import find_topic
 from ams.log.base import Appended, Log
-from ams.messages import Message
-from ams.names import Offset, TopicName
 from ams.registry.records import AttachedSchema, Topic
 from ams.registry.registry import Registry
 from ams.validators import Validators

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from ams.observing import Figure, Labels, figure
+from ams.core.observing import Figure, Labels, figure
 from ams.push.state import ACTIVE, RETRYING, STOPPED, WorkerState
 from ams.push.tally import Sums, Tally
 

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from ams.access.admission import Caller
-from ams.clock import Milliseconds
-from ams.errors import Conflict, InvalidInput
+from ams.core.clock import Milliseconds
+from ams.core.errors import Conflict, InvalidInput
+from ams.core.names import SubscriptionName
+from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.finding import find_subscription
-from ams.names import SubscriptionName
 from ams.push.signing import new_secret
-from ams.push_config import HTTP_ENDPOINT, PushConfig
 from ams.pushing import nobody_is_told
 from ams.registry.registry import Registry
 

@@ -6,12 +6,12 @@ import msgspec
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
+from ams.core.errors import Conflict, TopicGone
+from ams.core.names import SubscriptionName, subscription_path
 from ams.cursors.base import Cursors
-from ams.errors import Conflict, TopicGone
 from ams.finding import find_subscription
 from ams.leasing import Leasing
 from ams.log.base import Log
-from ams.names import SubscriptionName, subscription_path
 from ams.push.state import Attempt, Failure, WorkerState, text
 from ams.pushing import UNREACHABLE, Pushing
 from ams.registry.records import Subscription

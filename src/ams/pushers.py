@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
-from ams.clock import publish_time
+from ams.core.clock import publish_time
+from ams.core.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
+from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
+from ams.core.supervisor import Supervisor
 from ams.cursors.base import Cursors, Place
 from ams.dead_letters import DeadLetters, NotNext
 from ams.delivering import Deliverer
-from ams.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
 from ams.leasing import Leasing
-from ams.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.push.holding import Holding, Told, Unanswered
 from ams.push.leases import Beat
 from ams.push.tally import Tally
@@ -26,7 +27,6 @@ from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Verdict
 from ams.push.workers import Workers
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
-from ams.supervisor import Supervisor
 
 DRAIN_SECONDS = 4.0
 """What deliveries under way have to end when the service stops; who gets more has an endpoint that hangs."""

@@ -11,13 +11,13 @@ from typing import Protocol
 
 from ams.access.admission import Caller
 from ams.access.roles import PUSH_WORKER
-from ams.errors import Conflict, NotAuthenticated, Unavailable
+from ams.core.errors import Conflict, NotAuthenticated, Unavailable
+from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
+from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
 from ams.finding import find_dead_letter_topic, find_subscription
 from ams.leasing import Leasing
-from ams.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
 from ams.push.endpoint import CheckFailed, EndpointCheck, Places
 from ams.push.state import text
-from ams.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
 from ams.secrets import new_token

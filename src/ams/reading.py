@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER, PROJECT_ADMIN, SERVICE_ADMIN
-from ams.errors import InvalidInput, NotAllowed
+from ams.core.errors import InvalidInput, NotAllowed
+from ams.core.messages import Stored
+from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, is_name
 from ams.finding import find_topic
 from ams.log.base import Bounds, Log
-from ams.messages import Stored
-from ams.names import Offset, SubscriptionName, TopicId, TopicName, is_name
 from ams.registry.records import Topic
 from ams.registry.registry import Registry
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from ams.access.admission import Caller
-from ams.errors import InvalidInput, NotFound
-from ams.names import RegistrationId, checked_name
+from ams.core.errors import InvalidInput, NotFound
+from ams.core.names import RegistrationId, checked_name
 from ams.registry.records import Applicant, Registration, User
 from ams.registry.registrations import FILTERS
 from ams.registry.registry import Registry

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import structlog
 
 from ams.access.admission import Caller
-from ams.clock import Milliseconds
-from ams.errors import InvalidInput, NotFound, TopicGone
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput, NotFound, TopicGone
+from ams.core.names import TopicId, TopicName
+from ams.core.settings import MAX_RETENTION_SECONDS
 from ams.log.base import Log
-from ams.names import TopicId, TopicName
 from ams.registry.records import Project, Topic
 from ams.registry.registry import Registry
-from ams.settings import MAX_RETENTION_SECONDS
 
 BAD_RETENTION = f"Invalid retentionSeconds(needs value between 0 and {MAX_RETENTION_SECONDS}) Arguments"
 _AT_ONCE = 1000

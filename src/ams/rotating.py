@@ -3,8 +3,8 @@
 import os
 from typing import NamedTuple
 
+from ams.core.errors import BadSettings, Unusable
 from ams.database.database import sqlite_url
-from ams.errors import BadSettings, Unusable
 from ams.files import Disk, Files, write_whole
 from ams.folder import Folder, is_ours
 from ams.registry.registry import Registry

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ams.access.admission import Caller
-from ams.errors import AlreadyExists, InvalidInput, NotFound
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound
+from ams.core.messages import Stored
+from ams.core.names import Offset, SchemaName, TopicId, checked_name, schema_reference, topic_reference
 from ams.finding import find_topic
 from ams.log.base import Log
-from ams.messages import Stored
-from ams.names import Offset, SchemaName, TopicId, checked_name, schema_reference, topic_reference
 from ams.registry.records import Schema, SchemaContent
 from ams.registry.registry import Registry
 from ams.trials import Trials

@@ -13,9 +13,9 @@ import os
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from ams.errors import Damaged, Unusable
+from ams.core.errors import Damaged, Unusable
+from ams.core.names import SubscriptionId, UserId
 from ams.files import Disk, Files, write_whole
-from ams.names import SubscriptionId, UserId
 
 KEY_BYTES = 32
 _NONCE_BYTES = 12

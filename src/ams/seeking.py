@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.cursors.base import Cursors
-from ams.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.log.base import Bounds, Log
 from ams.losses import follow
-from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.registry.records import Subscription
 from ams.registry.registry import Registry
 

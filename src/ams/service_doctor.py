@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from ams.clock import Milliseconds, span_text
+from ams.core.clock import Milliseconds, span_text
+from ams.core.errors import TopicGone, Unavailable
+from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
 from ams.cursors.base import Cursors
 from ams.doctor import Finding
-from ams.errors import TopicGone, Unavailable
 from ams.issuers import Issuers, Listed
 from ams.log.base import Log
 from ams.losses import LossTotal
 from ams.misfits import Held, Misfits, misfits
-from ams.names import SubscriptionId, TopicId, subscription_path, topic_path
 from ams.registry.registry import Registry
 
 T = TypeVar("T")

@@ -6,13 +6,13 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound, SubscriptionGone
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
+from ams.core.push_config import AskedPush
 from ams.cursors.base import Cursors
-from ams.errors import AlreadyExists, InvalidInput, NotFound, SubscriptionGone
 from ams.finding import find_subscription, find_topic
 from ams.log.base import Log
 from ams.losses import Losses
-from ams.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
-from ams.push_config import AskedPush
 from ams.pushing import Pushing
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Subscription, Topic

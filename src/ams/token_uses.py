@@ -9,11 +9,11 @@ import contextlib
 
 import structlog
 
-from ams.clock import Milliseconds
-from ams.errors import AmsError
-from ams.names import TokenId
+from ams.core.clock import Milliseconds
+from ams.core.errors import AmsError
+from ams.core.names import TokenId
+from ams.core.supervisor import Supervisor
 from ams.registry.named_tokens import NamedTokenRecords
-from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.token_uses")
 

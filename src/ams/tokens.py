@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from ams import rights
 from ams.access.admission import Caller
 from ams.access.permissions import PERMISSIONS, needs_all_rights
-from ams.clock import Clock, Milliseconds
-from ams.errors import Conflict, InvalidInput, NotAllowed, NotFound
-from ams.names import TokenName, UserName
+from ams.core import rights
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from ams.core.names import TokenName, UserName
 from ams.registry.records import NamedToken, User
 from ams.registry.registry import Registry
 

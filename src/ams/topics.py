@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ams.access.admission import Caller
 from ams.access.roles import PUBLISHER
+from ams.core.errors import AlreadyExists, NotFound, TopicGone
+from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.counting import Counting
-from ams.errors import AlreadyExists, NotFound, TopicGone
 from ams.finding import find_topic
 from ams.log.base import Log
-from ams.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Topic
 from ams.registry.registry import Registry

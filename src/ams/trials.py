@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from ams.errors import Conflict, Overloaded
-from ams.names import ProjectId
+from ams.core.errors import Conflict, Overloaded
+from ams.core.names import ProjectId
 
 T = TypeVar("T")
 

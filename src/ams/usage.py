@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from ams.access.admission import Admission, is_good_for
 from ams.access.roles import PROJECT_ADMIN
-from ams.clock import Clock, day_of, day_text
+from ams.core.clock import Clock, day_of, day_text
+from ams.core.errors import InvalidInput, NotAuthenticated, NotFound
+from ams.core.names import ProjectName
 from ams.counting import Counting
-from ams.errors import InvalidInput, NotAuthenticated, NotFound
 from ams.metrics import Metric, node_metrics
-from ams.names import ProjectName
 from ams.registry.figures import Activity
 from ams.registry.records import Principal, Project
 from ams.registry.registry import Registry

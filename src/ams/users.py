@@ -15,8 +15,8 @@ from ams.access.roles import (
     check_project_roles,
     check_service_roles,
 )
-from ams.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, UnknownToken
-from ams.names import ProjectId, UserId, UserName, checked_name
+from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, UnknownToken
+from ams.core.names import ProjectId, UserId, UserName, checked_name
 from ams.pushing import FIRST_WORKER
 from ams.registry.paging import Page, PageRequest
 from ams.registry.records import Grant, Project, User, UserDetails

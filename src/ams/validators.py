@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ams.core.errors import InvalidInput, NotFound, Unusable
+from ams.core.messages import Message
+from ams.core.names import ProjectId, SchemaId
 from ams.database.cache import Cache
-from ams.errors import InvalidInput, NotFound, Unusable
-from ams.messages import Message
-from ams.names import ProjectId, SchemaId
 from ams.registry.records import AttachedSchema, SchemaContent
 from ams.registry.registry import Registry
 from ams.validation import Compiled, compile_stored

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ams.access.admission import Admission, Caller
-from ams.errors import NotAllowed, NotAuthenticated, NotFound
-from ams.names import ProjectName, UserId, UserName
+from ams.core.errors import NotAllowed, NotAuthenticated, NotFound
+from ams.core.names import ProjectName, UserId, UserName
 from ams.registry.records import Membership, Project, User
 from ams.registry.registry import Registry
 from tests.access.table import ACCESS_LISTS, LINES, SHORT, Line

@@ -16,12 +16,12 @@ from ams.access.bearer import Bearer
 from ams.access.permissions import PERMISSIONS, needs_all_rights
 from ams.access.role_table import RoleTable
 from ams.access.roles import ROLES, SELF
-from ams.clock import ManualClock, Milliseconds
-from ams.errors import NotAllowed, NotAuthenticated, TokenRefused, UnknownToken
-from ams.names import ProjectId, ProjectName, TokenId, TokenName, UserId, UserName
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import NotAllowed, NotAuthenticated, TokenRefused, UnknownToken
+from ams.core.names import ProjectId, ProjectName, TokenId, TokenName, UserId, UserName
+from ams.core.rights import Right, Rights
 from ams.registry.records import Login, Membership, Principal, Project, User
 from ams.registry.registry import Registry
-from ams.rights import Right, Rights
 from tests.support.administration import SERVICE_TOKEN, make_project, make_user
 
 PUBLISH_GARDEN = (Right("topics:publish", "projects/P/topics/garden"),)

@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from ams.access.admission import Caller
 from ams.access.rates import Rate, Rates, SharedRate
-from ams.clock import ManualClock
-from ams.errors import RateLimited
-from ams.names import ProjectId, ProjectName, UserId, UserName
+from ams.core.clock import ManualClock
+from ams.core.errors import RateLimited
+from ams.core.names import ProjectId, ProjectName, UserId, UserName
 from ams.registry.records import Project
 
 

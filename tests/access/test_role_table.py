@@ -8,8 +8,8 @@ from ams.access.admission import Admission
 from ams.access.permissions import OPEN, PERMISSIONS
 from ams.access.role_table import RoleTable, role_table
 from ams.access.roles import ROLES, SELF
-from ams.errors import NotAllowed, Unusable
-from ams.names import ProjectName
+from ams.core.errors import NotAllowed, Unusable
+from ams.core.names import ProjectName
 from ams.registry.registry import Registry
 from tests.support.administration import SERVICE_TOKEN, make_project, make_user
 

@@ -1,7 +1,7 @@
 import pytest
 
 from ams.access.roles import PROJECT_ROLES, ROLES, check_project_roles, check_service_roles
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 
 
 def test_every_role_may_be_a_service_role() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from ams.audit.records import AuditRecords
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
 from ams.database.database import sqlite_url
 from ams.registry.registry import Registry
 from tests.registry.conftest import ENGINES

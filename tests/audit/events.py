@@ -5,7 +5,7 @@ from itertools import count
 
 from ams.audit.event import AuditEvent
 from ams.audit.records import AuditRecords, Wanted
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
 
 NOON = 1_700_000_000_000
 _numbers = count(1)

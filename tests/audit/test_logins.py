@@ -1,9 +1,9 @@
 import pytest
 
-from ams.attempts import Attempts
 from ams.audit.event import AuditEvent
 from ams.audit.logins import ADDRESSES, EACH, FailedLogins
-from ams.clock import ManualClock
+from ams.core.attempts import Attempts
+from ams.core.clock import ManualClock
 
 
 class Kept:

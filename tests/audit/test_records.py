@@ -5,8 +5,8 @@ import pytest
 from sqlalchemy import delete, insert, text, update
 
 from ams.audit.records import AuditRecords, Wanted
-from ams.clock import Milliseconds
-from ams.errors import InvalidInput, RegistryUnavailable
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput, RegistryUnavailable
 from ams.registry.registry import Registry
 from ams.registry.tables import audit
 from tests.audit.events import NOON, event, kept

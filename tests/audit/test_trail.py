@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from ams.audit.lines import LineFile, events_in
 from ams.audit.records import AuditRecords
 from ams.audit.trail import FileTrail
-from ams.clock import DAY, ManualClock
-from ams.errors import RegistryUnavailable
+from ams.core.clock import DAY, ManualClock
+from ams.core.errors import RegistryUnavailable
 from tests.audit.events import event, kept
 
 

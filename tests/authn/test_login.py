@@ -10,7 +10,6 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from ams.attempts import Attempts
 from ams.audit.lines import events_in
 from ams.audit.logins import FailedLogins
 from ams.audit.records import AuditRecords
@@ -26,10 +25,11 @@ from ams.authn.services import Services, service_trust
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
 from ams.authn.values import Binding, Peer, Presented
-from ams.clock import ManualClock
+from ams.core.attempts import Attempts
+from ams.core.clock import ManualClock
+from ams.core.distinguished_names import of_certificate
+from ams.core.errors import AmsError, RateLimited, ServiceTimeout
 from ams.database.database import sqlite_url
-from ams.distinguished_names import of_certificate
-from ams.errors import AmsError, RateLimited, ServiceTimeout
 from ams.outgoing.guard import Guard
 from tests.support.authn_service import UserService, answers, hangs, user_service, waits
 from tests.support.authorities import NOW, Authority, Credentials, Subject

@@ -28,11 +28,11 @@ from ams.authn.program import running
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.errors import BadSettings, Unusable
+from ams.core.settings import Seconds
 from ams.database.database import sqlite_url
-from ams.errors import BadSettings, Unusable
 from ams.folder import Folder
-from ams.settings import Seconds
 from tests.audit.events import event
 from tests.authn.http.front import eventually
 from tests.support.authn_service import answers, user_service

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from ams.authn.services import Services, service_trust
 from ams.authn.values import API_KEY, HEADERS, AuthMethod, ServiceType, ServiceTypeId
-from ams.clock import Milliseconds
-from ams.errors import BadSettings, NotFound, ServiceFailed, ServiceTimeout, Unavailable
+from ams.core.clock import Milliseconds
+from ams.core.errors import BadSettings, NotFound, ServiceFailed, ServiceTimeout, Unavailable
 from tests.support.authn_service import (
     Behaviour,
     UserService,

@@ -11,7 +11,7 @@ import pytest
 from ams.authn.importing import imported
 from ams.authn.json_config import WITHOUT_MONGO, WITHOUT_OIDC, converted
 from ams.authn.settings import FIELDS, AuthnSettings, load, shown
-from ams.errors import BadSettings, Unusable
+from ams.core.errors import BadSettings, Unusable
 
 NEEDED = {"AMS_AUTHN_CERT": "c.pem", "AMS_AUTHN_CERT_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
 JSON: dict[str, Any] = {

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from ams.backup.copying import SLICE, copy_file
 from ams.backup.keeping import answering, keep
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.folder import Folder
 from ams.log.embedded import Part
 from tests.support.house import House, open_house

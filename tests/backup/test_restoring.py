@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ams.backup import restore, take
-from ams.errors import Damaged, Unusable
+from ams.core.errors import Damaged, Unusable
 from ams.folder import RESTORING, Folder
 from tests.support.engines import open_engines
 from tests.support.house import House

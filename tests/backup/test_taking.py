@@ -11,8 +11,8 @@ import pytest
 
 from ams.backup import restore, take
 from ams.checking import check_folder
-from ams.clock import ManualClock
-from ams.errors import Unusable
+from ams.core.clock import ManualClock
+from ams.core.errors import Unusable
 from ams.folder import Folder
 from tests.support.house import open_house
 from tests.support.service import running_service

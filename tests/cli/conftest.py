@@ -53,7 +53,7 @@ def ams(environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyP
             patched.setattr("sys.stdout", out)
             patched.setattr("sys.stderr", err)
             # What it sets would be there for all tests that follow.
-            patched.setattr("ams.observing.structlog.configure", lambda **_: None)
+            patched.setattr("ams.core.observing.structlog.configure", lambda **_: None)
             patched.chdir(tmp_path)
             code = exit_code_of(arguments)
         return Ran(code, _written(out), _written(err))

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.settings import Bytes, Settings
+from ams.core.settings import Bytes, Settings
 from ams.wiring import service
 from tests.cli.conftest import Ams
 

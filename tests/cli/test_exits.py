@@ -3,7 +3,7 @@ import typer
 
 from ams.cli.exits import Exit, PipeClosed, Usage, exit_code, line
 from ams.client import errors
-from ams.errors import BadDocument, BadSettings, Unusable
+from ams.core.errors import BadDocument, BadSettings, Unusable
 from ams.pipeline import errors as pipeline
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ams.cli.push import run
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.push_server.settings import PushSettings
 
 

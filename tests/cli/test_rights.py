@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ams.cli import rights
 from ams.cli.exits import Usage
 from ams.client import wire
-from ams.rights import CONSUME, PUBLISH, checked
+from ams.core.rights import CONSUME, PUBLISH, checked
 
 NAMES = st.text("abcXYZ019_-", min_size=1, max_size=5)
 ENTITLEMENTS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)

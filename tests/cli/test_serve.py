@@ -8,7 +8,7 @@ from tests.cli.conftest import exit_code_of
 @pytest.fixture(autouse=True)
 def _as_logs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the logs of this process as they are: other tests read them."""
-    monkeypatch.setattr("ams.observing.configure_logs", lambda *_: None)
+    monkeypatch.setattr("ams.core.observing.configure_logs", lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 import stat
 from pathlib import Path
 
-from ams.rights import PUBLISH
+from ams.core.rights import PUBLISH
 from tests.cli.conftest import Ams
 
 LONG_AGO = "2001-01-01"

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ams.clock import Milliseconds, day_of, day_text, resource_date
+from ams.core.clock import Milliseconds, day_of, day_text, resource_date
 from tests.contract.endpoints import Endpoints
 from tests.contract.rows import Answer, Ask, Row, Wait, filled
 from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served

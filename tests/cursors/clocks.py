@@ -1,6 +1,6 @@
 """Time for cursor stores under test."""
 
-from ams.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock, Milliseconds
 from ams.cursors.postgresql import DatabaseTime
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import AmsError, CursorsUnavailable
+from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.cursors.base import Cursors
-from ams.errors import AmsError, CursorsUnavailable
-from ams.names import Offset, SubscriptionId, TopicId
 from tests.faults import cursor_law
 from tests.faults.attempts import Ack, Facts, Held, Outcome, Publish, Pull, Seek
 

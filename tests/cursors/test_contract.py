@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import AckTimeout, InvalidInput, SubscriptionGone
+from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.cursors.base import Cursors
 from ams.cursors.postgresql import PostgresCursors
 from ams.cursors.sqlite import SqliteCursors
-from ams.errors import AckTimeout, InvalidInput, SubscriptionGone
-from ams.names import Offset, SubscriptionId, TopicId
 from tests.cursors.clocks import StandingTime
 
 SUB = SubscriptionId("sub-1")

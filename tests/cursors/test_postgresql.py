@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from ams import postgresql
-from ams.clock import Milliseconds, SystemClock
+from ams.core.clock import Milliseconds, SystemClock
+from ams.core.errors import CursorsUnavailable, InvalidInput, TopicGone, Unusable
+from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.cursors.postgresql import DatabaseTime, PostgresCursors, rows
 from ams.cursors.postgresql.line import Line
-from ams.errors import CursorsUnavailable, InvalidInput, TopicGone, Unusable
-from ams.names import Offset, SubscriptionId, TopicId
 from tests.cursors.law import Trial
 from tests.faults.attempts import Outcome
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from ams import postgresql
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable
+from ams.core.names import Offset, SubscriptionId
 from ams.cursors.postgresql import PostgresCursors
-from ams.errors import OUTCOME_UNKNOWN, CursorsUnavailable
-from ams.names import Offset, SubscriptionId
 from cluster.link import Link
 from cluster.postgres import Postgres
 from tests.cursors.law import DEADLINE, SUB, TOPIC, Trial

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import AmsError
+from ams.core.names import Offset, SubscriptionId, TopicId, new_uuid
 from ams.cursors import state
 from ams.cursors.base import Cursors, Handed, Position
 from ams.cursors.postgresql import PostgresCursors
 from ams.cursors.state import Cursor
-from ams.errors import AmsError
-from ams.names import Offset, SubscriptionId, TopicId, new_uuid
 from tests.cursors.clocks import StandingTime
 
 DEADLINE = Milliseconds(1_000)

@@ -3,13 +3,13 @@
 import asyncio
 from typing import Any
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput
+from ams.core.names import Offset, TopicId
 from ams.cursors import state
 from ams.cursors.postgresql.moving import Call, Step, fold
 from ams.cursors.postgresql.rows import RUN, Row
 from ams.cursors.state import Cursor, HandOut
-from ams.errors import InvalidInput
-from ams.names import Offset, TopicId
 
 TOPIC = TopicId(b"t" * 16)
 NOW = Milliseconds(1_000)

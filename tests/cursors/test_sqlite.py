@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ams import files
-from ams.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import CursorsUnavailable, InvalidInput, Unusable
+from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.cursors import sqlite
 from ams.cursors.sqlite import SqliteCursors
-from ams.errors import CursorsUnavailable, InvalidInput, Unusable
-from ams.names import Offset, SubscriptionId, TopicId
 
 SUB = SubscriptionId("sub-1")
 TOPIC = TopicId(b"t" * 16)

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import AckTimeout, AmsError, InvalidInput
+from ams.core.names import Offset, TopicId
 from ams.cursors import state
 from ams.cursors.state import MAX_HANDED, Cursor, Grace, HandOut
-from ams.errors import AckTimeout, AmsError, InvalidInput
-from ams.names import Offset, TopicId
 
 TOPIC = TopicId(b"t" * 16)
 OTHER = TopicId(b"o" * 16)

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
+from ams.core.errors import AlreadyExists, NotFound, RegistryUnavailable
 from ams.database import preparing
 from ams.database.database import Database
 from ams.database.invalidation import Forget
-from ams.errors import AlreadyExists, NotFound, RegistryUnavailable
 from ams.registry.schema import REGISTRY
 from ams.registry.tables import projects, topics
 

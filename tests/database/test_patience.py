@@ -3,8 +3,8 @@ import time
 
 import pytest
 
+from ams.core.errors import NotFound, RegistryUnavailable
 from ams.database.postgresql.patience import Passing, Patience
-from ams.errors import NotFound, RegistryUnavailable
 
 SECONDS = 0.3
 

@@ -9,13 +9,9 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, text
 
-from ams.database import preparing
-from ams.database.database import Database
-from ams.database.postgresql.listening import Listener
-from ams.database.postgresql.store import PostgresStore
-from ams.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
-from ams.identity.issuer import Issuer
-from ams.names import (
+from ams.core.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
+from ams.core.issuer import Issuer
+from ams.core.names import (
     BindingName,
     IssuerName,
     ProjectName,
@@ -27,6 +23,10 @@ from ams.names import (
     UserName,
     new_topic_id,
 )
+from ams.database import preparing
+from ams.database.database import Database
+from ams.database.postgresql.listening import Listener
+from ams.database.postgresql.store import PostgresStore
 from ams.registry.records import SchemaContent, User, UserDetails
 from ams.registry.registry import Registry
 from ams.registry.schema import REGISTRY

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 
-from ams.errors import OUTCOME_UNKNOWN, RegistryUnavailable
-from ams.names import ProjectName, TopicId, TopicName, new_topic_id
+from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable
+from ams.core.names import ProjectName, TopicId, TopicName, new_topic_id
 from ams.registry.registry import Registry
 from cluster.link import Link
 from cluster.postgres import Postgres

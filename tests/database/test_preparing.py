@@ -15,9 +15,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine
 
 from ams.authn.store.schema import AUTHN
+from ams.core.errors import Unusable
 from ams.database import preparing
 from ams.database.schema import Schema
-from ams.errors import Unusable
 from ams.registry.schema import REGISTRY
 from tests.registry.conftest import ENGINES
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, func, insert, select
 
+from ams.core.errors import RegistryUnavailable, Unusable
 from ams.database import preparing
 from ams.database.database import Database, sqlite_url
-from ams.errors import RegistryUnavailable, Unusable
 from ams.registry.schema import REGISTRY
 from ams.registry.tables import projects
 

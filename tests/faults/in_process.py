@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from ams.access.admission import Caller
+from ams.core.errors import AmsError, OutcomeUnknown
+from ams.core.messages import Stored, message, parse
+from ams.core.names import Offset, SubscriptionName, TopicId, TopicName
 from ams.cursors.base import Cursors
 from ams.delivering import Deliverer
-from ams.errors import AmsError, OutcomeUnknown
 from ams.files import Files
 from ams.log.base import Log
-from ams.messages import Stored, message, parse
-from ams.names import Offset, SubscriptionName, TopicId, TopicName
 from ams.publishing import Publisher
 from ams.registry.registry import Registry
 from ams.seeking import Seeker

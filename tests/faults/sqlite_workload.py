@@ -16,11 +16,11 @@ from pathlib import Path
 
 from sqlalchemy import Engine, event
 
+from ams.core.errors import OUTCOME_UNKNOWN, Unavailable
+from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.cursors.base import NO_DEADLINE
 from ams.cursors.sqlite import SqliteCursors
 from ams.database.database import sqlite_url
-from ams.errors import OUTCOME_UNKNOWN, Unavailable
-from ams.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.registry.registry import Registry
 
 TOPIC = TopicId(b"t" * 16)

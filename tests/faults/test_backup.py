@@ -16,7 +16,7 @@ import pytest
 
 from ams.backup import restore, take
 from ams.backup.keeping import keep
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from tests.faults import scene
 from tests.faults.attempts import Attempt, Outcome, Publish, Pull
 from tests.faults.history import History

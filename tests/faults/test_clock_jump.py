@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.settings import Settings
 from ams.serving import Running, running
-from ams.settings import Settings
 
 DAY = 86_400_000
 PAST_RETENTION = 8 * DAY

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import ManualClock, Milliseconds
-from ams.names import Offset
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.names import Offset
 from tests.faults.attempts import Outcome
 from tests.faults.in_process import Clients, prepare, topic_of
 from tests.support.engines import Engines, open_engines

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from ams.errors import OUTCOME_UNKNOWN
+from ams.core.errors import OUTCOME_UNKNOWN
 from tests.support.service import live_service
 
 pytestmark = [pytest.mark.strace, pytest.mark.faults, pytest.mark.embedded("SQLite is theirs")]

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from ams.core.messages import Message
+from ams.core.names import Offset, TopicId
 from ams.cursors.base import Cursors
 from ams.files import FileHandle
 from ams.log.base import Appended, Log
-from ams.messages import Message
-from ams.names import Offset, TopicId
 from tests.faults.in_process import Clients, Cut, disk_with, prepare
 from tests.support.engines import open_engines
 from tests.support.unreliable_disk import UnreliableDisk

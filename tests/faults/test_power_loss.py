@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from ams.errors import LogUnavailable
+from ams.core.errors import LogUnavailable
+from ams.core.messages import Message
+from ams.core.names import TopicId
 from ams.log.base import Appended, Log
-from ams.messages import Message
-from ams.names import TopicId
 from tests.faults.attempts import Outcome
 from tests.faults.in_process import Clients, Cut, disk_with, prepare
 from tests.support.engines import open_engines

@@ -14,8 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams import serving
+from ams.core.errors import OUTCOME_UNKNOWN, LogUnavailable
 from ams.cursors.sqlite import SqliteCursors
-from ams.errors import OUTCOME_UNKNOWN, LogUnavailable
 from ams.http.server import Server
 from ams.log.embedded.committer import Committer
 from ams.log.embedded.holdings import Holdings

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 from ams.http.addresses import client_address
 from ams.outgoing.guard import networks
 

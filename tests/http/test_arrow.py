@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.messages import Stored, message
+from ams.core.names import Offset
 from ams.http.arrow import SCHEMA, batch, payload, stream
-from ams.messages import Stored, message
-from ams.names import Offset
 from tests.support.texts import DECODED
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)

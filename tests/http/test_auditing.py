@@ -15,17 +15,17 @@ import httpx
 import pytest
 
 from ams.access.admission import Caller
-from ams.attempts import Attempts
 from ams.audit.event import AuditEvent
 from ams.audit.logins import EACH, FailedLogins
 from ams.backup import take
-from ams.clock import ManualClock
+from ams.core.attempts import Attempts
+from ams.core.clock import ManualClock
+from ams.core.names import UserName
 from ams.http.app import App
 from ams.http.auditing import Auditor
 from ams.http.gate import Gate
 from ams.http.limits import Bodies, Unread
 from ams.http.routing import Row
-from ams.names import UserName
 from tests.support import shape
 from tests.support.served import SERVICE_TOKEN, Served, served
 

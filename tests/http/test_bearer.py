@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from ams.audit.logins import MINUTE
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
 from ams.identity import answers
 from demo.issuer import CLIENT, CLIENT_SECRET, INTROSPECT, JWKS, ExampleIssuer
 from tests.support.served import Served, served

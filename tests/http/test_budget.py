@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ams.errors import Overloaded, TooLarge
+from ams.core.errors import Overloaded, TooLarge
 from ams.http.asgi import Receive
 from ams.http.limits import SMALL_BODY, SMALL_PIECE, Bodies, Unread, affordable
 

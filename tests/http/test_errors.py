@@ -4,8 +4,8 @@ from collections.abc import Iterator
 import pytest
 from starlette.exceptions import HTTPException
 
-from ams import errors
-from ams.errors import AmsError
+from ams.core import errors
+from ams.core.errors import AmsError
 from ams.http.errors import RETRY_AFTER_SECONDS, refusal, status_of
 
 

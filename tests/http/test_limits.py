@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ams.errors import BadRequest, Overloaded, TooLarge
+from ams.core.errors import BadRequest, Overloaded, TooLarge
 from ams.http.limits import SMALL_PIECE, Bodies, ClientLeft
 
 Event = MutableMapping[str, Any]

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ams.clock import Milliseconds
-from ams.errors import InvalidInput, TooLarge
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput, TooLarge
+from ams.core.messages import Stored, message
+from ams.core.names import Offset
 from ams.http import messages
 from ams.http.big import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES
 from ams.http.messages import MessageReader
 from ams.http.openapi import HEADERS
-from ams.messages import Stored, message
-from ams.names import Offset
 
 
 async def read(body: object, *, lenient: bool = False) -> list[tuple[str, dict[str, str]]]:

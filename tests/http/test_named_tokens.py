@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from ams.access.roles import ROLES
-from ams.clock import resource_date
+from ams.core.clock import resource_date
 from tests.support.served import SERVICE_TOKEN, Served, served
 
 PUBLISH = {"action": "topics:publish", "resource": "projects/P/topics/garden"}

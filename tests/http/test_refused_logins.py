@@ -8,11 +8,11 @@ import pytest
 
 from ams.access.admission import Admission
 from ams.access.rates import Rates
-from ams.attempts import Attempts
 from ams.audit.event import AuditEvent
 from ams.audit.logins import FailedLogins
-from ams.clock import ManualClock
-from ams.errors import TokenRefused
+from ams.core.attempts import Attempts
+from ams.core.clock import ManualClock
+from ams.core.errors import TokenRefused
 from ams.http.app import App
 from ams.http.auditing import Auditor
 from ams.http.gate import Gate

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.http.routing import Call, page_request
 from ams.registry.paging import PageRequest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.http.tls import Certificate, self_signed
 
 

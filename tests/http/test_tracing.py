@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from ams.access.admission import Caller
-from ams.context import REQUEST
+from ams.core.context import REQUEST
+from ams.core.names import UserId, UserName
+from ams.core.observing import add_request
 from ams.http.tracing import Traced, log_change, shown_path
-from ams.names import UserId, UserName
-from ams.observing import add_request
 
 ANNA = Caller(UserId("1"), UserName("anna"), frozenset(), False, None)
 SERVICE = Caller(None, None, frozenset(), True, None)

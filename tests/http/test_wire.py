@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.http.wire import MAX_MEMBERS, Reader, Shape
 
 

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.issuer import Issuer
+from ams.core.names import IssuerName
 from ams.identity.answers import new_fetcher
 from ams.identity.discovery import Discovery
-from ams.identity.issuer import Issuer
 from ams.identity.keys import Keys
-from ams.names import IssuerName
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard
 from demo.issuer import CLIENT, CLIENT_SECRET, ExampleIssuer

@@ -9,9 +9,9 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from ams.clock import ManualClock
-from ams.identity.issuer import Issuer
-from ams.names import IssuerName
+from ams.core.clock import ManualClock
+from ams.core.issuer import Issuer
+from ams.core.names import IssuerName
 
 NOW = ManualClock().now // 1000
 """What the clocks of these tests begin with, in seconds."""

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.issuer import Issuer
 from ams.http.tls import self_signed
 from ams.identity.answers import IssuerFailed, new_fetcher
 from ams.identity.discovery import KEPT, Discovery
-from ams.identity.issuer import Issuer
 from ams.outgoing.guard import trust
 from demo.issuer import DISCOVERY, Answer, ExampleIssuer
 from tests.identity.conftest import LOOPBACK

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
+from ams.core.issuer import Issuer, RoleRule
+from ams.core.names import IssuerName
 from ams.identity import file
 from ams.identity.file import read_issuers
-from ams.identity.issuer import Issuer, RoleRule
-from ams.names import IssuerName
 
 ONE = '[[issuer]]\nname = "a"\nurl = "https://a.example"\nclients = ["app"]\n'
 

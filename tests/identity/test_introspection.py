@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from ams.clock import ManualClock
-from ams.errors import TokenRefused
+from ams.core.clock import ManualClock
+from ams.core.errors import TokenRefused
+from ams.core.issuer import Issuer
 from ams.identity.discovery import Discovery
 from ams.identity.introspection import LOGGED_AGAIN, MOST_AT_ONCE, Introspection
-from ams.identity.issuer import Issuer
 from ams.outgoing.fetching import Fetcher
 from demo.issuer import INTROSPECT, Answer, ExampleIssuer
 from tests.identity.conftest import LOOPBACK

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import Milliseconds
-from ams.identity.issuer import Issuer
+from ams.core.clock import Milliseconds
+from ams.core.issuer import Issuer
 from ams.identity.jwks import KeySet
 from ams.identity.kept_keys import Kept, KeptKeys
 from demo.issuer import ExampleIssuer

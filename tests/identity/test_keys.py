@@ -10,9 +10,9 @@ from pathlib import Path
 import jwt
 import pytest
 
-from ams.clock import ManualClock
-from ams.errors import TokenRefused
-from ams.identity.issuer import Issuer
+from ams.core.clock import ManualClock
+from ams.core.errors import TokenRefused
+from ams.core.issuer import Issuer
 from ams.identity.keys import AGAIN, GOOD, NO_GENERATION, REFRESH, Keys, KeysState
 from ams.outgoing.fetching import Fetcher
 from demo.issuer import DISCOVERY, JWKS, Answer, ExampleIssuer

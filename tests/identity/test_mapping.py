@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.identity.issuer import RoleRule
+from ams.core.issuer import RoleRule
 from ams.identity.mapping import roles_of, telling
 
 VO = "urn:mace:egi.eu:group:vo"

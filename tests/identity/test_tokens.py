@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.clock import Milliseconds
-from ams.errors import TokenRefused
+from ams.core.clock import Milliseconds
+from ams.core.errors import TokenRefused
+from ams.core.issuer import Issuer
 from ams.identity import tokens
-from ams.identity.issuer import Issuer
 from tests.identity.signing import (
     ISSUER,
     NOW,

@@ -12,13 +12,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.errors import TokenRefused
+from ams.core.issuer import Issuer, RoleRule, Verified
+from ams.core.names import IssuerName
 from ams.database.cache import Cache
-from ams.errors import TokenRefused
 from ams.identity import verifier as rules
-from ams.identity.issuer import Issuer, RoleRule, Verified
 from ams.identity.verifier import Verifier
-from ams.names import IssuerName
 from tests.identity.signing import ISSUER as PLAIN
 from tests.identity.signing import NOW, SAID, public_key, put_together, signed
 

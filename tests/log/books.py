@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ams.clock import Clock, Milliseconds
-from ams.errors import RegistryUnavailable
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import RegistryUnavailable
+from ams.core.names import Offset, TopicId
 from ams.log.base import Appended
 from ams.log.kafka.books import Claim
-from ams.names import Offset, TopicId
 
 
 @dataclass

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ams.clock import ManualClock, Milliseconds, SystemClock
+from ams.core.clock import ManualClock, Milliseconds, SystemClock
+from ams.core.messages import Message, message
+from ams.core.names import TopicId, new_topic_id
 from ams.log.base import Log
 from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.log.kafka.log import KafkaLog
 from ams.log.kafka.options import KafkaOptions
-from ams.messages import Message, message
-from ams.names import TopicId, new_topic_id
 from tests.log.books import MemoryBooks
 from tests.support.parts import kafka_prefix, kafka_servers
 from tests.support.unreliable_disk import UnreliableDisk

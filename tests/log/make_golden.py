@@ -9,11 +9,11 @@ import contextlib
 import os
 import sys
 
-from ams.clock import ManualClock
-from ams.errors import LogUnavailable
+from ams.core.clock import ManualClock
+from ams.core.errors import LogUnavailable
+from ams.core.messages import message
+from ams.core.names import TopicId
 from ams.log.embedded import EmbeddedLog
-from ams.messages import message
-from ams.names import TopicId
 from tests.log.engines import HOUR, Embedded
 
 FOLDER = os.path.join(os.path.dirname(__file__), "golden")

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from ams.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.names import new_topic_id
 from ams.log.base import Bounds, Log
-from ams.names import new_topic_id
 from tests.log.engines import HOUR, Engine, all_fragments, fragments, new_topic, numbered, texts
 
 

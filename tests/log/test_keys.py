@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from ams.errors import InvalidInput, KeyReused, TopicGone
+from ams.core.errors import InvalidInput, KeyReused, TopicGone
+from ams.core.messages import message
+from ams.core.names import new_topic_id
 from ams.log.base import Bounds, Log, Totals
-from ams.messages import message
-from ams.names import new_topic_id
 from tests.log.engines import Engine, all_fragments, fragments, new_topic, numbered, texts
 
 

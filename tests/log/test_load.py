@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
+from ams.core.messages import Fragment, Stored, message
+from ams.core.names import new_topic_id
 from ams.log.base import Bounds, Log, Origin
-from ams.messages import Fragment, Stored, message
-from ams.names import new_topic_id
 from tests.log.engines import Engine, new_topic, numbered, texts
 
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import httpx
 
-from ams.clock import DAY, Clock, ManualClock, Milliseconds, day_of, day_text, publish_time
+from ams.core.clock import DAY, Clock, ManualClock, Milliseconds, day_of, day_text, publish_time
+from ams.core.issuer import Issuer, RoleRule
+from ams.core.names import BindingName, IssuerName, TokenName, UserName
+from ams.core.rights import Right
+from ams.core.settings import Settings
 from ams.files import Disk
-from ams.identity.issuer import Issuer, RoleRule
 from ams.moving.exporting import Installation
-from ams.names import BindingName, IssuerName, TokenName, UserName
 from ams.registry.records import UserDetails
 from ams.registry.registry import Registry
-from ams.rights import Right
 from ams.serving import running
-from ams.settings import Settings
 from ams.wiring.engines import open_engines
 
 ADMIN = "a service token of the tests"

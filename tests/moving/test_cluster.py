@@ -3,7 +3,7 @@
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ams.clock import ManualClock, SystemClock
+from ams.core.clock import ManualClock, SystemClock
 from ams.log.base import Log
 from ams.moving import export, import_
 from tests.moving.installation import DAY, furnish, furnish_identity, installation, service, told

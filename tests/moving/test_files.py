@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.moving import files
 from ams.moving.files import STANDARD, lines, reading, writing
 

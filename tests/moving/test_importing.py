@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import ManualClock, SystemClock
-from ams.errors import Unusable
+from ams.core.clock import ManualClock, SystemClock
+from ams.core.errors import Unusable
+from ams.core.names import new_topic_id
 from ams.export_format import FORMAT, End, Header, Log, Message, Project, Topic, encoded
 from ams.moving import export, import_
-from ams.names import new_topic_id
 from tests.moving.installation import installation, service
 from tests.moving.lines import line, whole, written
 
@@ -100,9 +100,9 @@ MESSAGES = 100_000
 _MEASURE = """
 import asyncio, resource, sys
 from pathlib import Path
-from ams.clock import SystemClock
+from ams.core.clock import SystemClock
 from ams.moving import export, import_
-from ams.names import new_topic_id
+from ams.core.names import new_topic_id
 from tests.moving.installation import installation
 
 async def main(folder):

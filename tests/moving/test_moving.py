@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from ams.clock import ManualClock
-from ams.errors import Unusable
+from ams.core.clock import ManualClock
+from ams.core.errors import Unusable
 from ams.moving import check, export, import_
 from ams.pushing import FIRST_WORKER
 from ams.registry.paging import PageRequest

@@ -8,12 +8,12 @@ from typing import get_args
 
 import pytest
 
-from ams.errors import Unusable
+from ams.core import issuer as identity
+from ams.core.errors import Unusable
+from ams.core.names import IssuerName
+from ams.core.push_config import PushConfig
 from ams.export_format import AnyLine, Issuer, PushSecret, Revision, RoleRule, Tally
-from ams.identity import issuer as identity
 from ams.moving import check
-from ams.names import IssuerName
-from ams.push_config import PushConfig
 from ams.registry.issuers import issuer_on
 from tests.moving.lines import HEADER, Fields, line, whole, written
 

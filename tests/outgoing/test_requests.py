@@ -9,14 +9,15 @@ import httpcore
 import pytest
 
 from ams.authn.certificates.revocation import responders
-from ams.clock import ManualClock
-from ams.errors import TokenRefused
+from ams.core.clock import ManualClock
+from ams.core.errors import TokenRefused
+from ams.core.issuer import Issuer
+from ams.core.names import IssuerName
+from ams.core.push_config import MATTERMOST
 from ams.identity.answers import new_fetcher
 from ams.identity.discovery import Discovery
 from ams.identity.introspection import Introspection
-from ams.identity.issuer import Issuer
 from ams.identity.keys import Keys
-from ams.names import IssuerName
 from ams.outgoing import guard
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard, networks
@@ -26,7 +27,6 @@ from ams.push.endpoint import EndpointCheck
 from ams.push.sender import HttpSender
 from ams.push.signing import new_secret
 from ams.push.target import Target
-from ams.push_config import MATTERMOST
 from tests.push.keepers import pulled, target
 from tests.support.receiver import Receiver, answers, receiver
 

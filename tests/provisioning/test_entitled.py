@@ -1,6 +1,6 @@
 import pytest
 
-from ams.errors import ServiceFailed
+from ams.core.errors import ServiceFailed
 from ams.provisioning.entitled import Reason, judge
 from ams.provisioning.listing import Endpoint, Site
 from tests.provisioning.listings import endpoint, site

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import BadSettings, ServiceFailed
+from ams.core.errors import BadSettings, ServiceFailed
 from ams.provisioning import feed as module
 from ams.provisioning.feed import Feed, sites_address
 from tests.provisioning.gocdb import Gocdb, gocdb

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 from ams.provisioning.ini import read_ini
 
 WHOLE = """

@@ -1,6 +1,6 @@
 import pytest
 
-from ams.errors import ServiceFailed
+from ams.core.errors import ServiceFailed
 from ams.provisioning.listing import endpoints, sites
 from tests.provisioning.listings import endpoint, endpoint_xml, results, site, site_xml
 

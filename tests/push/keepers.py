@@ -5,13 +5,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ams.clock import ManualClock
-from ams.messages import Fragment, message
+from ams.core.clock import ManualClock
+from ams.core.messages import Fragment, message
+from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.report import Unobserved
 from ams.push.sending import Answer, Headers
 from ams.push.target import Target
 from ams.push.upstream import NotTaken, Pulled, UpstreamError, Verdict
-from ams.push_config import HTTP_ENDPOINT, PushConfig
 
 PATH = "/projects/P/subscriptions/S"
 OK = Answer(200, "")

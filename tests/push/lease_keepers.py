@@ -6,9 +6,9 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.names import SubscriptionId, SubscriptionName, TopicName
 from ams.database.database import sqlite_url
-from ams.names import SubscriptionId, SubscriptionName, TopicName
 from ams.push.leases import Leases
 from ams.push.memory_leases import MemoryLeases
 from ams.registry.registry import Registry

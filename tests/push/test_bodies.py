@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.messages import Fragment, message
+from ams.core.messages import Fragment, message
+from ams.core.push_config import MATTERMOST
 from ams.push.bodies import Bodies, Body
 from ams.push.upstream import Pulled
-from ams.push_config import MATTERMOST
 from tests.push.keepers import pulled, target
 
 TIME = "2026-01-01T00:00:00Z"

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from ams.errors import Overloaded
-from ams.names import ProjectId
+from ams.core.errors import Overloaded
+from ams.core.names import ProjectId
 from ams.outgoing import guard
 from ams.outgoing.guard import Guard, networks
 from ams.push.endpoint import CHECKS, CHECKS_OF_PROJECT, CheckFailed, EndpointCheck, Places

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ams.core.push_config import MAX_MESSAGES
 from ams.push.flow import FIRST, first, halved, succeeded
-from ams.push_config import MAX_MESSAGES
 
 MOST = st.integers(1, MAX_MESSAGES)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
 from ams.push import holding
 from ams.push.holding import Holding, Told
 from ams.push.leases import Beat

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ams.clock import ManualClock
-from ams.errors import RegistryUnavailable
-from ams.names import SubscriptionId
+from ams.core.clock import ManualClock
+from ams.core.errors import RegistryUnavailable
+from ams.core.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, NOTHING, Beat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.remembered_leases import RememberedLeases

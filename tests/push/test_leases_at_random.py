@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from ams.names import SubscriptionId
+from ams.core.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, Beat
 from tests.push.lease_keepers import KINDS, Keeper, opened
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, HTTP_ENDPOINT, LINEAR, SLOWSTART, PushConfig
 from ams.push.retry import (
     EXPONENTIAL_MOST,
     JITTER,
@@ -20,7 +21,6 @@ from ams.push.retry import (
     policy_of,
     succeeded,
 )
-from ams.push_config import DEFAULT_PERIOD, EXPONENTIAL, HTTP_ENDPOINT, LINEAR, SLOWSTART, PushConfig
 
 POLICIES = st.builds(Policy, st.sampled_from([LINEAR, SLOWSTART, EXPONENTIAL, "other"]), st.integers(1, 10**9))
 RANDOM = st.floats(0, 1, exclude_max=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
 from ams.outgoing import guard
 from ams.outgoing.guard import Guard, networks
 from ams.push.circuit import FAILURES

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from ams.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.push_config import EXPONENTIAL, MATTERMOST, SLOWSTART
 from ams.http.routes.push_lease import MAX_STATE_BYTES
 from ams.push import cycle
 from ams.push.cycle import Means
@@ -22,7 +23,6 @@ from ams.push.state import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED
 from ams.push.target import Target
 from ams.push.upstream import Away, Gone, Pulled, Refused
 from ams.push.worker import Worker
-from ams.push_config import EXPONENTIAL, MATTERMOST, SLOWSTART
 from tests.push.keepers import LATE, OK, PATH, MemoryUpstream, Naps, Notes, ScriptedSender, Sent, pulled, target, until
 
 HOOK = "https://chat.example/hooks/abcdefghij"

@@ -5,13 +5,13 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.push_config import EXPONENTIAL, LINEAR, SLOWSTART
 from ams.push.cycle import Means
 from ams.push.sending import Answer, CircuitOpen, SendFailed
 from ams.push.state import CONSUME
 from ams.push.upstream import Away, Refused, UpstreamError
 from ams.push.worker import Worker
-from ams.push_config import EXPONENTIAL, LINEAR, SLOWSTART
 from tests.push.keepers import LATE, OK, MemoryUpstream, Naps, ScriptedSender, Sent, target, until
 
 FAILURES = st.sampled_from([

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
 from ams.push.sending import Answer
 from ams.push.state import ACTIVE, RETRYING, WorkerState
 from ams.push.target import Target

@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
 from ams.push.sending import Answer, Headers
 from ams.push.target import Target
 from ams.push.workers import Workers

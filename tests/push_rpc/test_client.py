@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
+from ams.core.push_config import PushConfig
 from ams.push.target import Target
-from ams.push_config import PushConfig
 from ams.push_rpc.channel import Place, trust
 from ams.push_rpc.client import AWAY, GrpcPushServer
 from tests.support.certificates import Authority

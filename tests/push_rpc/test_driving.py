@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 import grpc
 import pytest
 
-from ams.errors import RegistryUnavailable
+from ams.core.errors import RegistryUnavailable
+from ams.core.push_config import PushConfig
+from ams.core.supervisor import Supervisor
 from ams.push.target import Target
-from ams.push_config import PushConfig
 from ams.push_rpc.channel import Place
 from ams.push_rpc.client import GrpcPushServer, Outcome
 from ams.push_rpc.driven import DrivenPushServer
 from ams.push_rpc.driving import AT_ONCE, Driving
-from ams.supervisor import Supervisor
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
 
 CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True)

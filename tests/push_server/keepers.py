@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ams.names import SubscriptionId
+from ams.core.names import SubscriptionId
 from ams.push.state import WorkerState
 from ams.push.target import Target
 

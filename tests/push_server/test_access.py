@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 from ams.push_server.access import AccessList
 from ams.push_server.condition import OK, Condition
 from ams.push_server.following import AsTold

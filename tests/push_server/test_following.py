@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from ams.client import AsyncClient
-from ams.names import SubscriptionId
+from ams.core.names import SubscriptionId
+from ams.core.push_config import PushConfig
 from ams.push import holding
 from ams.push.state import WorkerState
 from ams.push.target import Target
-from ams.push_config import PushConfig
 from ams.push_server import by_profile
 from ams.push_server.condition import NO_WORKER, OK, Condition
 from ams.push_server.following import Follower

@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 from ams.client import AsyncClient
-from ams.errors import Unusable
+from ams.core.errors import Unusable
+from ams.core.push_config import PushConfig
 from ams.push.state import RETRYING, Failure, WorkerState
 from ams.push.target import Target
-from ams.push_config import PushConfig
 from ams.push_server.condition import NO_WORKER, OK, Condition
 from ams.push_server.following import AsTold, Follower
 from ams.push_server.listening import listening

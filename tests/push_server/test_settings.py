@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ams.errors import BadSettings, Unusable
+from ams.core.errors import BadSettings, Unusable
 from ams.push_server.settings import FIELDS, PushSettings, load, shown
 from tests.cli.conftest import exit_code_of
 

@@ -9,10 +9,10 @@ import pytest
 
 from ams.client import AsyncClient
 from ams.client import errors as client_errors
-from ams.messages import Fragment
+from ams.core.messages import Fragment
+from ams.core.push_config import PushConfig
 from ams.push.target import Target
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, UpstreamError, Verdict
-from ams.push_config import PushConfig
 from ams.push_server.upstream import HttpUpstream, kind_of
 from ams.push_server.waiting import SHARD, Polling, Waking
 from tests.support.reference_ams import TOKEN, ReferenceAms, error, reference_ams

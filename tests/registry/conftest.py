@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
 from ams.database.database import sqlite_url
 from ams.registry.registry import Registry
 from tests.support.administration import KEY, open_registry_at

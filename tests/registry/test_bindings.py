@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.clock import ManualClock
-from ams.errors import AlreadyExists, NotFound
-from ams.names import BindingName, ProjectId, ProjectName, UserId, UserName, new_uuid
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists, NotFound
+from ams.core.names import BindingName, ProjectId, ProjectName, UserId, UserName, new_uuid
 from ams.registry.records import Binding, Principal, User, UserDetails
 from ams.registry.registry import Registry
 from tests.support.administration import make_project, make_user

@@ -3,12 +3,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sqlalchemy import update
 
-from ams.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import TopicGone
+from ams.core.names import Offset, TopicId, TopicName, new_topic_id, topic_id_text
 from ams.database.database import is_postgresql
-from ams.errors import TopicGone
 from ams.log.base import Appended
 from ams.log.kafka.books import Claim
-from ams.names import Offset, TopicId, TopicName, new_topic_id, topic_id_text
 from ams.registry.books import RECENT, BookRecords
 from ams.registry.registry import Registry
 from ams.registry.tables import publish_claims

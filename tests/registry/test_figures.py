@@ -2,8 +2,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from ams.clock import DAY, ManualClock
-from ams.names import SubscriptionId, SubscriptionName, TopicName, new_topic_id
+from ams.core.clock import DAY, ManualClock
+from ams.core.names import SubscriptionId, SubscriptionName, TopicName, new_topic_id
 from ams.registry.figures import Activity, ProjectFigures
 from ams.registry.records import Project
 from ams.registry.registry import Registry

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from ams.errors import AlreadyExists, Damaged
+from ams.core.errors import AlreadyExists, Damaged
+from ams.core.names import new_topic_id
+from ams.core.rights import Right
 from ams.export_format import Binding, Issuer, Line, Membership, NamedToken, Project, Topic, User
-from ams.names import new_topic_id
 from ams.registry.filling import Filling, Loaded
 from ams.registry.registry import Registry
-from ams.rights import Right
 from ams.secrets import token_hash
 
 LINES = (

@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy import update
 from structlog.testing import capture_logs
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists
+from ams.core.issuer import Issuer, RoleRule
+from ams.core.names import BindingName, IssuerName
 from ams.database.database import sqlite_url
-from ams.errors import AlreadyExists
-from ams.identity.issuer import Issuer, RoleRule
-from ams.names import BindingName, IssuerName
 from ams.registry.registry import Registry
 from ams.registry.tables import issuers
 from tests.support.administration import make_user, open_registry_at

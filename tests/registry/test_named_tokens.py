@@ -9,15 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from ams.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import AlreadyExists, Damaged, NotFound
+from ams.core.names import TokenId, TokenName, UserId, new_uuid
+from ams.core.rights import Right
 from ams.database.database import sqlite_url
-from ams.errors import AlreadyExists, Damaged, NotFound
 from ams.export_format import encoded
-from ams.names import TokenId, TokenName, UserId, new_uuid
 from ams.registry.records import Login, NamedToken, Principal, User
 from ams.registry.registry import Registry
 from ams.registry.tables import named_tokens
-from ams.rights import Right
 from tests.support.administration import make_project, make_user, open_registry_at
 from tests.support.plans import searched_through
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.registry.paging import Page, PageRequest, page_start, page_token, read_page
 
 items = Table("items", MetaData(), Column("number", Integer, primary_key=True))

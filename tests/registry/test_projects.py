@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from ams.clock import ManualClock
-from ams.errors import AlreadyExists
-from ams.names import ProjectName, SubscriptionId, SubscriptionName, TopicName, new_topic_id, new_uuid
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists
+from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicName, new_topic_id, new_uuid
 from ams.registry.records import Project
 from ams.registry.registry import Registry
 from tests.support.administration import make_project, make_user

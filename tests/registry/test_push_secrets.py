@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import Conflict, Damaged, SubscriptionGone
+from ams.core.names import SubscriptionId, SubscriptionName, TopicName, UserId, new_uuid
+from ams.core.push_config import AskedPush, PushConfig, created
 from ams.database.database import sqlite_url
-from ams.errors import Conflict, Damaged, SubscriptionGone
-from ams.names import SubscriptionId, SubscriptionName, TopicName, UserId, new_uuid
 from ams.push.signing import new_secret
-from ams.push_config import AskedPush, PushConfig, created
 from ams.registry.records import Project
 from ams.registry.registry import Registry
 from ams.secrets import Secrets

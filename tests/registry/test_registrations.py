@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from ams.clock import ManualClock
-from ams.errors import AlreadyExists
-from ams.names import RegistrationId, UserName
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists
+from ams.core.names import RegistrationId, UserName
 from ams.registry.records import Applicant, Registration, User
 from ams.registry.registry import Registry
 from tests.support.administration import make_user

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.errors import Unusable
+from ams.core.names import ProjectName, TopicName, new_topic_id
 from ams.database.database import sqlite_url
-from ams.errors import Unusable
-from ams.names import ProjectName, TopicName, new_topic_id
 from ams.registry.registry import Registry
 from tests.support.administration import KEY, make_project, make_user, open_registry, open_registry_at
 

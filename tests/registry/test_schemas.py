@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from ams.errors import AlreadyExists, NotFound
-from ams.names import ProjectId, SchemaId, SchemaName, TopicName, new_topic_id
+from ams.core.errors import AlreadyExists, NotFound
+from ams.core.names import ProjectId, SchemaId, SchemaName, TopicName, new_topic_id
 from ams.registry.records import AttachedSchema, Project, Schema, SchemaContent, Topic
 from ams.registry.registry import Registry
 from tests.support.administration import make_project

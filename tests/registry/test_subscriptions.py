@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from ams.clock import ManualClock
-from ams.errors import AlreadyExists, NotFound
-from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, new_uuid
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists, NotFound
+from ams.core.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, new_uuid
 from ams.registry.paging import PageRequest
 from ams.registry.records import Project, Subscription
 from ams.registry.registry import Registry

@@ -2,8 +2,8 @@ from datetime import date
 
 import pytest
 
-from ams.clock import Milliseconds
-from ams.names import SubscriptionId, TopicId, TopicName, new_topic_id
+from ams.core.clock import Milliseconds
+from ams.core.names import SubscriptionId, TopicId, TopicName, new_topic_id
 from ams.registry.figures import Activity
 from ams.registry.records import Project
 from ams.registry.registry import Registry

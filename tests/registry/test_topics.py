@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select
 
-from ams.clock import ManualClock
-from ams.errors import AlreadyExists, NotFound
-from ams.names import ProjectId, TopicName, new_topic_id
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists, NotFound
+from ams.core.names import ProjectId, TopicName, new_topic_id
 from ams.registry.paging import PageRequest
 from ams.registry.records import Project, Topic
 from ams.registry.registry import Registry

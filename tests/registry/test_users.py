@@ -4,9 +4,9 @@ import pytest
 from sqlalchemy import update
 from structlog.testing import capture_logs
 
-from ams.clock import ManualClock
-from ams.errors import AlreadyExists, NotFound
-from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserName, new_topic_id
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists, NotFound
+from ams.core.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserName, new_topic_id
 from ams.registry.paging import PageRequest, page_token
 from ams.registry.records import Membership, Principal, User, UserDetails
 from ams.registry.registry import Registry

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ams.access.admission import Admission, Caller
 from ams.access.roles import SERVICE_ADMIN
-from ams.clock import Clock, ManualClock
+from ams.core.clock import Clock, ManualClock
+from ams.core.names import ProjectId, ProjectName, UserName
 from ams.database.database import sqlite_url
-from ams.names import ProjectId, ProjectName, UserName
 from ams.registry.records import Project, User, UserDetails
 from ams.registry.registry import Registry
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 
-from ams.attempts import Attempts
 from ams.audit.event import AuditEvent
 from ams.authn.auth_methods import AuthMethods
 from ams.authn.bindings import Bindings
@@ -18,8 +17,9 @@ from ams.authn.keys import Keys
 from ams.authn.service_types import ServiceTypes, Supported
 from ams.authn.store import Store
 from ams.authn.values import X509, Peer
-from ams.clock import ManualClock
-from ams.errors import NotFound
+from ams.core.attempts import Attempts
+from ams.core.clock import ManualClock
+from ams.core.errors import NotFound
 
 KEY = bytes(range(32))
 MANAGEMENT_KEY = "the-management-key"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ams.access.admission import Caller
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
 from ams.counting import Counting
 from ams.counts import Counts
 from ams.cursors.sqlite import SqliteCursors

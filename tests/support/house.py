@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ams.access.admission import Caller
+from ams.core.messages import message
+from ams.core.names import SubscriptionName, TopicName
 from ams.delivering import Deliverer
 from ams.log.embedded import LogOptions
-from ams.messages import message
-from ams.names import SubscriptionName, TopicName
 from ams.publishing import Publisher
 from ams.seeking import Seeker
 from ams.validation.apart import Apart

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import uvloop
 
-from ams.clock import ManualClock, SystemClock
+from ams.core.clock import ManualClock, SystemClock
+from ams.core.settings import Settings
 from ams.serving import Running, running
-from ams.settings import Settings
 from tests.support import shape
 
 SERVICE_TOKEN = "the-service-token"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ams.errors import InvalidInput, Overloaded
-from ams.messages import message
+from ams.core.errors import InvalidInput, Overloaded
+from ams.core.messages import message
 from ams.validation.apart import MAX_WAITING, Apart
 from ams.validation.worker import DATA, MESSAGE, PAYLOAD, Checker, Piece, Refusal, Task
 

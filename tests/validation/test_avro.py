@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.validation.avro import AvroSchema
 from ams.validation.budget import Budget
 

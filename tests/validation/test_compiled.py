@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from ams.errors import InvalidInput
-from ams.messages import message
+from ams.core.errors import InvalidInput
+from ams.core.messages import message
 from ams.validation import compile_schema
 from ams.validation.budget import Budget
 from ams.validation.compiled import decoded

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.validation.budget import Budget
 from ams.validation.json_schema import JsonSchema
 

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.validation.budget import Budget
 from ams.validation.json_schema import JsonSchema
 from ams.validation.references import NOWHERE, References

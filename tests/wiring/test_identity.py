@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from ams.clock import SystemClock
-from ams.errors import BadSettings, TokenRefused
-from ams.identity.issuer import Issuer
-from ams.names import BindingName, IssuerName
+from ams.core.clock import SystemClock
+from ams.core.errors import BadSettings, TokenRefused
+from ams.core.issuer import Issuer
+from ams.core.names import BindingName, IssuerName
+from ams.core.settings import Settings
 from ams.registry.registry import Registry
-from ams.settings import Settings
 from ams.wiring.identity import Identity, identity_of, trusted_by
 from demo.issuer import ExampleIssuer
 from tests.support.administration import make_user, open_registry

@@ -4,7 +4,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from ams.errors import RegistryUnavailable, Unusable
+from ams.core.errors import RegistryUnavailable, Unusable
 from ams.wiring import patience
 from ams.wiring.patience import patiently
 

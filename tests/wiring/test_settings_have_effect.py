@@ -22,10 +22,10 @@ import httpx
 import pytest
 
 from ams import files
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.settings import FIELDS, Settings
 from ams.delivering import Deliverer
 from ams.http import tls
-from ams.settings import FIELDS, Settings
 from ams.wiring.options import kafka_options
 from demo.issuer import ExampleIssuer
 from tests.support.served import SERVICE_TOKEN, Served, served

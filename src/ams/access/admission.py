@@ -8,13 +8,13 @@ import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ams import rights
 from ams.access.bearer import Bearer, Logins
 from ams.access.permissions import PERMISSIONS, needs_all_rights
 from ams.access.roles import PROJECT_ADMIN, PROJECT_ROLES, PUSH_WORKER, SELF, SERVICE_ADMIN
-from ams.clock import Clock, Milliseconds, SystemClock
-from ams.errors import NotAllowed, NotAuthenticated, NotFound, TokenRefused, UnknownToken
-from ams.names import ProjectName, TokenId, UserId, UserName
+from ams.core import rights
+from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.errors import NotAllowed, NotAuthenticated, NotFound, TokenRefused, UnknownToken
+from ams.core.names import ProjectName, TokenId, UserId, UserName
 from ams.registry.records import Login, Principal, Project, Subscription, User
 from ams.registry.registry import Registry
 

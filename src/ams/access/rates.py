@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from ams.access.admission import Caller
-from ams.clock import Clock
-from ams.errors import RateLimited
-from ams.names import UserId
+from ams.core.clock import Clock
+from ams.core.errors import RateLimited
+from ams.core.names import UserId
 
 AT_THE_SAME_TIME = 2000
 """Milliseconds. Longer than the second after which refused clients are told to come back, or they would not count."""

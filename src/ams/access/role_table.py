@@ -12,8 +12,8 @@ from typing import Any
 
 from ams.access.permissions import OPEN, PERMISSIONS
 from ams.access.roles import ROLES, SELF
-from ams.errors import BadSettings
-from ams.names import is_name
+from ams.core.errors import BadSettings
+from ams.core.names import is_name
 
 NOT_SUPPORTED = "_admin_"
 """A role that passed every check of the reference (17.3, U9)."""

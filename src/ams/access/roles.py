@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 
 SERVICE_ADMIN = "service_admin"
 ADMIN_VIEWER = "admin_viewer"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from ams.audit.event import DONE, FAILED, REFUSED, AuditEvent
 from ams.audit.records import AuditRecords, Wanted
 from ams.audit.shape import Lines, moment, shown
-from ams.clock import Milliseconds
-from ams.errors import InvalidInput
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput
 
 FILTERS = ("since", "until", "actor", "action", "address", "result")
 """Query parameters; `pageSize` and `pageToken` are those of all lists."""

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
 
 DONE, REFUSED, FAILED = "done", "refused", "failed"
 """How it ended: carried out, refused to whoever asked (4xx), or not possible now (5xx)."""

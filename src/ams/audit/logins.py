@@ -8,12 +8,12 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, replace
 
-from ams.attempts import Attempts
 from ams.audit.event import LOGIN, AuditEvent, result_of
 from ams.audit.trail import Trail
-from ams.clock import Clock, Milliseconds
-from ams.names import new_uuid
-from ams.supervisor import Supervisor
+from ams.core.attempts import Attempts
+from ams.core.clock import Clock, Milliseconds
+from ams.core.names import new_uuid
+from ams.core.supervisor import Supervisor
 
 EACH = 10
 """Failed logins of an address in a minute that are events of their own."""

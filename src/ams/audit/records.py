@@ -12,9 +12,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ams.audit.event import AuditEvent, fitting
 from ams.audit.table import prunings_of
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput
 from ams.database.database import Database
-from ams.errors import InvalidInput
 
 USUAL_SIZE = 100
 """Events of a page when nobody says how many."""

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from ams.audit.event import AuditEvent
-from ams.clock import Milliseconds, publish_time
+from ams.core.clock import Milliseconds, publish_time
 
 
 class Line(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -16,9 +16,9 @@ import structlog
 from ams.audit.event import AuditEvent, fitting
 from ams.audit.lines import LineFile, portions_from_the_end, rotated
 from ams.audit.records import AuditRecords
-from ams.clock import DAY, Clock, Milliseconds
-from ams.errors import AmsError
-from ams.supervisor import Supervisor
+from ams.core.clock import DAY, Clock, Milliseconds
+from ams.core.errors import AmsError
+from ams.core.supervisor import Supervisor
 
 BATCH_SECONDS = 1.0
 """How often the table is written to, at most, while there is something new."""

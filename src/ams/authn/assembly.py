@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ams.attempts import Attempts
 from ams.audit.asking import FILTERS, listing, wanted
 from ams.audit.logins import FailedLogins
 from ams.audit.records import AuditRecords
@@ -35,13 +34,14 @@ from ams.authn.showing import shown
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
 from ams.authn.values import Peer, Presented
-from ams.clock import Clock
+from ams.core.attempts import Attempts
+from ams.core.clock import Clock
+from ams.core.errors import AmsError, BadSettings
+from ams.core.supervisor import Supervisor
 from ams.database.database import sqlite_url
-from ams.errors import AmsError, BadSettings
 from ams.http.asgi import Application
 from ams.http.tls import Certificate
 from ams.outgoing.guard import Guard, networks
-from ams.supervisor import Supervisor
 
 SHARE = 0.9
 """Of the time until an answer must be sent: the deadline of a request (contract 15, A18)."""

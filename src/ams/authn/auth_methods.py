@@ -20,8 +20,8 @@ from ams.authn.store import Store
 from ams.authn.store.auth_methods import Types
 from ams.authn.store.paging import EVERYTHING, Page, PageRequest
 from ams.authn.values import API_KEY, HEADERS, AuthMethod, ServiceType, ServiceTypeId
-from ams.errors import NotFound, Unavailable
-from ams.names import new_uuid
+from ams.core.errors import NotFound, Unavailable
+from ams.core.names import new_uuid
 
 WHAT = "auth method"
 MASK = "***"

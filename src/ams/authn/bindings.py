@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass, replace
 
-from ams import distinguished_names
 from ams.authn.rules import (
     BINDING_GONE,
     invalid,
@@ -17,8 +16,9 @@ from ams.authn.store import Store
 from ams.authn.store.auth_methods import Types
 from ams.authn.store.paging import EVERYTHING, Page, PageRequest
 from ams.authn.values import X509, Binding, BindingId, ServiceType, ServiceTypeId
-from ams.errors import NotFound
-from ams.names import new_uuid
+from ams.core import distinguished_names
+from ams.core.errors import NotFound
+from ams.core.names import new_uuid
 
 WHAT = "binding"
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ams.attempts import Attempts
 from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.http.protocol import Front
 from ams.authn.login import Login
 from ams.authn.services import Services
 from ams.authn.store import Store
+from ams.core.attempts import Attempts
+from ams.core.observing import Figure, background_failures, figure
+from ams.core.supervisor import Supervisor
 from ams.data_check import DataCheck
-from ams.observing import Figure, background_failures, figure
-from ams.supervisor import Supervisor
 
 
 @dataclass(slots=True)

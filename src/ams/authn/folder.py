@@ -6,7 +6,7 @@ All names begin with `authn`, which AMS's folder does not mind (`ams.folder`).
 import os
 from dataclasses import dataclass
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.files import Disk, write_whole
 from ams.folder import CERTIFICATE_SERVICE, check_not_foreign, is_ours, locked
 from ams.secrets import key_file, new_token, parse_key

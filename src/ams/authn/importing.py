@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from ams.authn.json_config import converted, is_of_authn
-from ams.errors import Unusable
-from ams.settings import toml_text
-from ams.settings_import import Imported
+from ams.core.errors import Unusable
+from ams.core.settings import toml_text
+from ams.core.settings_import import Imported
 
 
 def imported(text: str) -> Imported | None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference listens
 _REQUIRED = (

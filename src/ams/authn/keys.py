@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ams.authn.rules import require_fields, require_name, require_supported
 from ams.authn.store import Store
 from ams.authn.values import READ, WRITE, Key
-from ams.errors import NotFound
+from ams.core.errors import NotFound
 from ams.secrets import new_token
 
 WHAT = "key"

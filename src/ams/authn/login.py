@@ -13,7 +13,6 @@ from typing import NamedTuple, Protocol
 import structlog
 from cryptography import x509
 
-from ams.attempts import MINUTE
 from ams.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.audit.logins import FailedLogins
 from ams.audit.trail import Trail
@@ -23,9 +22,10 @@ from ams.authn.showing import shown
 from ams.authn.store import Store
 from ams.authn.subjects import Subject, Subjects
 from ams.authn.values import X509, AuthMethod, Binding, Peer, Presented, ServiceType, ServiceTypeId
-from ams.clock import Clock, Milliseconds
-from ams.context import REQUEST
-from ams.errors import (
+from ams.core.attempts import MINUTE
+from ams.core.clock import Clock, Milliseconds
+from ams.core.context import REQUEST
+from ams.core.errors import (
     AmsError,
     BadRequest,
     CertificateRefused,
@@ -33,7 +33,7 @@ from ams.errors import (
     RateLimited,
     ServiceTimeout,
 )
-from ams.names import new_uuid
+from ams.core.names import new_uuid
 from ams.outgoing.sharing import Shared
 
 SECONDS = 12.0

@@ -15,13 +15,13 @@ from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.figures import AuthnFigures
 from ams.authn.folder import AuthnFolder
 from ams.authn.settings import AuthnSettings
-from ams.clock import Clock, SystemClock
+from ams.core.clock import Clock, SystemClock
+from ams.core.observing import metrics_of
+from ams.core.supervisor import Supervisor, end_within
 from ams.data_check import DataCheck
 from ams.http.operations import Operations, answering_operations
 from ams.http.server import listen, until_started, url_of
 from ams.http.tls import Certificate
-from ams.observing import metrics_of
-from ams.supervisor import Supervisor, end_within
 
 CERTIFICATE_CHECK_SECONDS = 60
 STOP_SECONDS = 9.5

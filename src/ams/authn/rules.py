@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from ams.authn.values import ServiceType
-from ams.errors import NotFound, Unprocessable
+from ams.core.errors import NotFound, Unprocessable
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from ams.authn.rules import (
 from ams.authn.store import Store
 from ams.authn.store.paging import EVERYTHING, Page, PageRequest
 from ams.authn.values import ServiceType, ServiceTypeId
-from ams.errors import NotFound
-from ams.names import new_uuid
+from ams.core.errors import NotFound
+from ams.core.names import new_uuid
 
 WHAT = "service-type"
 

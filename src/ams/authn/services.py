@@ -14,7 +14,7 @@ import structlog
 
 from ams.authn.asking import Answer, Connections
 from ams.authn.values import API_KEY, AuthMethod, ServiceType
-from ams.errors import BadSettings, NotFound, ServiceFailed, ServiceTimeout, Unavailable
+from ams.core.errors import BadSettings, NotFound, ServiceFailed, ServiceTimeout, Unavailable
 from ams.push.failing import Unreachable
 
 _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})

@@ -1,6 +1,6 @@
 """Settings of `ams authn serve`: one typed table, read from flags, then the environment, then a file, then defaults.
 
-In the manner of `ams.settings`. The file is TOML with these names, or the JSON of the reference
+In the manner of `ams.core.settings`. The file is TOML with these names, or the JSON of the reference
 (`ams.authn.json_config`). The defaults are the secure ones (contract 15, A9).
 """
 
@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from ams.authn.json_config import imported
 from ams.authn.values import API_KEY, HEADERS, X509
-from ams.distinguished_names import normalised
-from ams.errors import BadSettings
+from ams.core.distinguished_names import normalised
+from ams.core.errors import BadSettings
+from ams.core.settings import CLIENT_VARIABLES, Seconds, duration_seconds, duration_text, flag, read_value, truth
 from ams.outgoing.guard import networks
-from ams.settings import CLIENT_VARIABLES, Seconds, duration_seconds, duration_text, flag, read_value, truth
 
 Pairs = tuple[tuple[str, str], ...]
 """Names and their values; written as a JSON object, or as a table of TOML."""

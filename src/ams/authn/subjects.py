@@ -8,8 +8,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from ams.authn.certificates.subject import subject_sha256, unrepresentable
-from ams.distinguished_names import of_certificate
-from ams.errors import CertificateRefused
+from ams.core.distinguished_names import of_certificate
+from ams.core.errors import CertificateRefused
 
 REMEMBERED = 10_000
 """Most certificates of which anything is remembered; those that were not used for longest are forgotten first."""

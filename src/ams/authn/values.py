@@ -9,7 +9,7 @@ from typing import NewType
 
 from cryptography import x509
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
 
 ServiceTypeId = NewType("ServiceTypeId", str)
 BindingId = NewType("BindingId", str)
@@ -65,7 +65,7 @@ class Binding:
     service_uuid: ServiceTypeId
     host: str
     auth_identifier: str
-    """The subject in normal form (`ams.distinguished_names`); any text is taken."""
+    """The subject in normal form (`ams.core.distinguished_names`); any text is taken."""
     unique_key: str
     """The user's id at the service, such as the UUID of an AMS user."""
     auth_type: str

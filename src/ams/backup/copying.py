@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from ams.backup.manifest import Entry
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.files import Disk, FileHandle, make_private
 
 SLICE = 2 << 20

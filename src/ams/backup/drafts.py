@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.files import Disk
 
 PARTIAL = ".partial"

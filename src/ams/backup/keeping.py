@@ -23,7 +23,7 @@ from typing import Any
 
 import structlog
 
-from ams.errors import AmsError, Unusable
+from ams.core.errors import AmsError, Unusable
 from ams.log.embedded import EmbeddedLog, Part
 
 SOCKET = "control"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ams.clock import Milliseconds
-from ams.errors import Unusable
+from ams.core.clock import Milliseconds
+from ams.core.errors import Unusable
 from ams.files import Disk, write_whole
 
 NAME = "backup.json"

@@ -9,7 +9,7 @@ from ams.backup import manifest
 from ams.backup.copying import copy_file, sync_folders
 from ams.backup.manifest import Manifest
 from ams.checking import FolderReport, check_folder
-from ams.errors import Damaged, Unusable
+from ams.core.errors import Damaged, Unusable
 from ams.files import Disk, write_whole
 from ams.folder import MARKER, RESTORING, VERSION, is_being_restored, is_in_use
 

@@ -30,8 +30,8 @@ from ams.backup.copying import Snapshot, copy_file, entry_of, nothing_changes, s
 from ams.backup.drafts import draft
 from ams.backup.keeping import SOCKET, keep
 from ams.backup.manifest import Entry, Manifest
-from ams.clock import Clock, Milliseconds, SystemClock, publish_time
-from ams.errors import Unusable
+from ams.core.clock import Clock, Milliseconds, SystemClock, publish_time
+from ams.core.errors import Unusable
 from ams.files import NEW, Disk, write_whole
 from ams.folder import MARKER, VERSION, Folder, is_in_use, is_ours
 from ams.log.embedded import Part, parts_in

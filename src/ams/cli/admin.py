@@ -9,7 +9,7 @@ from ams.cli.command import Session, with_session
 from ams.cli.output import Format, document, emit, note
 from ams.cli.users import show_user
 from ams.client import wire
-from ams.settings import environment
+from ams.core.settings import environment
 
 app = typer.Typer(help="Tokens of users, and the key they are stored under.", no_args_is_help=True)
 tokens = typer.Typer(help="Tokens of users.", no_args_is_help=True)

@@ -14,7 +14,7 @@ from ams.cli.exits import Usage
 from ams.cli.output import columns, emit, json_line
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.client import wire
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 
 Event = Line | wire.AuditEvent
 

@@ -7,7 +7,7 @@ import typer
 from ams.backup import Manifest, restore, take
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output
 from ams.cli.output import Format, document, emit
-from ams.errors import Damaged
+from ams.core.errors import Damaged
 
 
 def backup(

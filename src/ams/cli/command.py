@@ -19,7 +19,7 @@ from ams.client.connection import connection
 from ams.client.errors import ClientError, NotAuthenticated
 from ams.client.profiles import Source
 from ams.client.wire import Call
-from ams.settings import environment
+from ams.core.settings import environment
 
 T = TypeVar("T")
 

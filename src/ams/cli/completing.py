@@ -17,7 +17,7 @@ from ams.client import Client, wire
 from ams.client.connection import connection
 from ams.client.profiles import Source
 from ams.client.wire import Call
-from ams.settings import environment
+from ams.core.settings import environment
 
 SECONDS = 1.0
 _CONNECTION = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")

@@ -10,8 +10,8 @@ from ams.cli.completing import subscription_names
 from ams.cli.output import fields, printable, short_name
 from ams.client import wire
 from ams.client.errors import NotAllowed, NotAuthenticated, NotFound
-from ams.clock import Milliseconds, span_text
-from ams.settings import duration_text
+from ams.core.clock import Milliseconds, span_text
+from ams.core.settings import duration_text
 
 Subscription = Annotated[
     str | None,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ams.cli.exits import Usage
-from ams.settings import MAX_RETENTION_SECONDS, duration_seconds, duration_text
+from ams.core.settings import MAX_RETENTION_SECONDS, duration_seconds, duration_text
 
 DEFAULT = "default"
 

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from ams.client import errors
-from ams.errors import AmsError, BadDocument, BadSettings
+from ams.core.errors import AmsError, BadDocument, BadSettings
 from ams.pipeline import errors as pipeline
 
 

@@ -10,15 +10,15 @@ import typer
 
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output
 from ams.cli.output import Format, document, emit, note, printable
-from ams.clock import SystemClock
-from ams.errors import Unusable
+from ams.core.clock import SystemClock
+from ams.core.errors import Unusable
+from ams.core.observing import configure_logs
+from ams.core.settings import Settings, environment, load
 from ams.files import Disk
 from ams.folder import is_ours
 from ams.moving import check, export, import_
 from ams.moving.exporting import Installation
 from ams.moving.files import STANDARD
-from ams.observing import configure_logs
-from ams.settings import Settings, environment, load
 from ams.wiring.engines import open_engines
 
 _EVERY_SECONDS = 5.0

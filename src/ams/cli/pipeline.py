@@ -239,7 +239,7 @@ def _standing(folder: Path) -> dict[str, str]:
 
 def _interval(every: str | None) -> str | None:
     """Read the time between batches as Spark takes it."""
-    from ams.settings import duration_seconds
+    from ams.core.settings import duration_seconds
 
     if every is None:
         return None

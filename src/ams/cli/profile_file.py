@@ -4,8 +4,8 @@ import os
 
 from ams.cli.exits import Usage
 from ams.client.profiles import CURRENT, Profiles
+from ams.core.settings import toml_text
 from ams.files import Disk, write_whole
-from ams.settings import toml_text
 
 
 def write_profiles(path: str, profiles: Profiles) -> None:

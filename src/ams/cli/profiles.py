@@ -14,8 +14,8 @@ from ams.cli.output import Format, columns, document, emit, fields, note
 from ams.cli.profile_file import token_path, write_profiles, write_secret
 from ams.client.connection import endpoint_of
 from ams.client.profiles import CURRENT, Profiles, profiles_path, read_profiles
-from ams.names import is_name
-from ams.settings import environment
+from ams.core.names import is_name
+from ams.core.settings import environment
 
 app = typer.Typer(
     help="Profiles: services to talk to, by name.",

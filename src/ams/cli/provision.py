@@ -19,13 +19,13 @@ from ams.client.connection import TOKEN_VARIABLES, Connection, authn_connection,
 from ams.client.endpoint import host
 from ams.client.errors import NoService
 from ams.client.profiles import Source
+from ams.core.settings import environment
 from ams.provisioning.carrying_out import as_object, cells
 from ams.provisioning.entitled import LeftOut, Reason, by_reason
 from ams.provisioning.feed import Feed, sites_address
 from ams.provisioning.ini import Ini, read_ini
 from ams.provisioning.provision import Report, Wishes, provision
 from ams.provisioning.state import find_place
-from ams.settings import environment
 
 AUTHN_PORT = 8443
 PUBLIC_FEED = "https://goc.egi.eu/gocdbpi/public/?method=get_service_endpoint&service_type={{service-type}}"

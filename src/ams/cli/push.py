@@ -3,8 +3,8 @@
 import click
 
 from ams.cli.setting_options import option
+from ams.core.settings import environment
 from ams.push_server.settings import FIELDS, PushSettings, load
-from ams.settings import environment
 
 
 def push_command() -> click.Command:
@@ -34,8 +34,8 @@ def run(settings: PushSettings) -> None:
     # Here, not above: `ams push --help` needs none of it.
     import uvloop
 
-    from ams.errors import Unusable
-    from ams.observing import configure_logs
+    from ams.core.errors import Unusable
+    from ams.core.observing import configure_logs
 
     try:
         from ams.push_server.program import serve

@@ -10,7 +10,7 @@ from ams.cli.command import Session, with_session
 from ams.cli.exits import Usage
 from ams.cli.output import fields
 from ams.client import wire
-from ams.settings import duration_seconds
+from ams.core.settings import duration_seconds
 
 MAX_KEEP_SECONDS = 30 * 86_400
 

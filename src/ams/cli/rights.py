@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ams.cli.exits import Usage
 from ams.client import wire
-from ams.rights import ANY, CONSUME, PUBLISH, is_resource
+from ams.core.rights import ANY, CONSUME, PUBLISH, is_resource
 
 ALL = "all of the user's"
 """What is shown of a token whose rights are not reduced."""

@@ -5,7 +5,7 @@ import sys
 import click
 
 from ams.cli.setting_options import option
-from ams.settings import FIELDS, Settings, environment, load, variable
+from ams.core.settings import FIELDS, Settings, environment, load, variable
 
 
 def serve_command() -> click.Command:
@@ -32,7 +32,7 @@ def run(settings: Settings) -> None:
     # Here, not above: `ams serve --help` needs none of it.
     import uvloop
 
-    from ams.observing import configure_logs
+    from ams.core.observing import configure_logs
     from ams.serving import serve
 
     configure_logs(settings.log_level, settings.log_format, settings.log_facilities)

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from ams.settings import flag
+from ams.core.settings import flag
 
 
 def option(setting: Any, variable: str) -> click.Option:

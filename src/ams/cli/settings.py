@@ -9,9 +9,9 @@ from ams.authn.importing import imported as of_authn
 from ams.cli.arguments import Output
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, document, emit, note, printable
-from ams.errors import Unusable
-from ams.settings import Settings, environment, flag, load, shown
-from ams.settings_import import Imported, imported
+from ams.core.errors import Unusable
+from ams.core.settings import Settings, environment, flag, load, shown
+from ams.core.settings_import import Imported, imported
 
 app = typer.Typer(help="List the settings of the service, or import those of the reference.")
 

@@ -17,7 +17,7 @@ from ams.cli.pull import row
 from ams.client import ReceivedMessage, wire
 from ams.client.errors import ClientError
 from ams.client.messages import outgoing
-from ams.clock import Milliseconds, publish_time
+from ams.core.clock import Milliseconds, publish_time
 
 
 @with_session

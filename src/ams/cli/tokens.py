@@ -14,7 +14,7 @@ from ams.cli.exits import Usage
 from ams.cli.output import columns, fields, note
 from ams.cli.secret_file import secret_file
 from ams.client import wire
-from ams.settings import duration_seconds
+from ams.core.settings import duration_seconds
 
 app = typer.Typer(
     help="Named tokens: with an end and with rights of their own.",

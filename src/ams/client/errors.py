@@ -1,4 +1,4 @@
-"""What may come back instead of an answer, as one tree with the class names of `ams.errors`.
+"""What may come back instead of an answer, as one tree with the class names of `ams.core.errors`.
 
     ClientError
     ├── Closed                this client was closed

@@ -14,8 +14,8 @@ An unknown subscription is `SubscriptionGone`.
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from ams.clock import Milliseconds
-from ams.names import Offset, SubscriptionId, TopicId
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset, SubscriptionId, TopicId
 
 NO_DEADLINE = Milliseconds(2**62)
 """For acknowledgements of who has a subscription to itself, by a lease."""

@@ -18,15 +18,15 @@ from typing import NamedTuple, Self
 
 import structlog
 
-from ams.clock import Clock, Milliseconds, SystemClock
+from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGone, Unusable
+from ams.core.names import Offset, SubscriptionId, TopicId
+from ams.core.supervisor import Supervisor
 from ams.cursors import state
 from ams.cursors.base import Handed, Oldest, Place, Position
 from ams.cursors.state import Cursor, Grace
-from ams.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGone, Unusable
 from ams.files import make_private
-from ams.names import Offset, SubscriptionId, TopicId
 from ams.sqlite import OVERWRITE, Commits, keep_files
-from ams.supervisor import Supervisor
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cursors (

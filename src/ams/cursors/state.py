@@ -14,9 +14,9 @@ walk it (`tests/cursors/test_state.py`).
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ams.clock import Milliseconds
-from ams.errors import AckTimeout, InvalidInput
-from ams.names import Offset, TopicId
+from ams.core.clock import Milliseconds
+from ams.core.errors import AckTimeout, InvalidInput
+from ams.core.names import Offset, TopicId
 
 MAX_HANDED = 8
 """More hand-outs than this are merged, oldest first, in favour of the client: larger end, later time."""

@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection
 
+from ams.core.errors import Unusable
 from ams.database.failures import reason
 from ams.database.invalidation import Forget, Invalidations
 from ams.database.schema import Schema
 from ams.database.sqlite import SqliteStore
-from ams.errors import Unusable
 
 __all__ = ["Database", "Store", "Work", "reason", "sqlite_url"]
 

@@ -5,8 +5,8 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import DBAPIError
 
+from ams.core.errors import AlreadyExists, AmsError, NotFound, RegistryUnavailable
 from ams.database.schema import Schema
-from ams.errors import AlreadyExists, AmsError, NotFound, RegistryUnavailable
 
 logger = structlog.get_logger("ams.registry")
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, Table, insert, select
 
+from ams.core.errors import AmsError, RegistryUnavailable, Unusable
 from ams.database import preparing
 from ams.database.database import Database, is_postgresql, reason
 from ams.database.schema import Schema
-from ams.errors import AmsError, RegistryUnavailable, Unusable
 
 
 async def opened(

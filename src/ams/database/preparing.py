@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import structlog
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
+from ams.core.errors import Unusable
 from ams.database.schema import Schema
-from ams.errors import Unusable
 
 logger = structlog.get_logger("ams.registry")
 

@@ -14,10 +14,10 @@ import structlog
 from sqlalchemy import Connection, Engine, Index, UniqueConstraint, create_engine, event, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from ams.core.errors import OUTCOME_UNKNOWN, AmsError, RegistryUnavailable, Unusable
 from ams.database.failures import broken_rule, driver_error, unavailable
 from ams.database.invalidation import Forget
 from ams.database.schema import Schema
-from ams.errors import OUTCOME_UNKNOWN, AmsError, RegistryUnavailable, Unusable
 from ams.files import make_private
 from ams.sqlite import OVERWRITE, Commits, keep_files
 

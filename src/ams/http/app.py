@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from ams.access.admission import Caller
-from ams.context import REQUEST, SCOPE
-from ams.errors import Overloaded
+from ams.core.context import REQUEST, SCOPE
+from ams.core.errors import Overloaded
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer
 from ams.http.auditing import Auditor
 from ams.http.errors import refusal

@@ -8,8 +8,8 @@ import msgspec
 import pyarrow as pa
 import pybase64
 
+from ams.core.messages import Stored, decoded_data, parse
 from ams.http.streaming import in_turn
-from ams.messages import Stored, decoded_data, parse
 
 SCHEMA = pa.schema(
     [
@@ -25,7 +25,7 @@ _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 _ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'
-"""How the two members of a fragment begin (`ams.messages.Fragment`)."""
+"""How the two members of a fragment begin (`ams.core.messages.Fragment`)."""
 _NONE: Mapping[str, str] = {}
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 

@@ -10,15 +10,15 @@ from ams.access.admission import Caller
 from ams.audit.event import AuditEvent, result_of
 from ams.audit.logins import FailedLogins
 from ams.audit.trail import Trail
-from ams.clock import Clock
-from ams.context import REQUEST
-from ams.errors import AmsError, Overloaded, RateLimited, UnknownToken
+from ams.core.clock import Clock
+from ams.core.context import REQUEST
+from ams.core.errors import AmsError, Overloaded, RateLimited, UnknownToken
+from ams.core.names import new_uuid
 from ams.http.addresses import client_address
 from ams.http.errors import refusal
 from ams.http.gate import Gate
 from ams.http.limits import ClientLeft
 from ams.http.tracing import SERVICE_TOKEN, is_change, shown_path
-from ams.names import new_uuid
 from ams.outgoing.guard import Network
 
 SERVICE = "ams"

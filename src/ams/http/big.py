@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ams.errors import InvalidInput, TooLarge
+from ams.core.errors import InvalidInput, TooLarge
 from ams.http.wire import Reader, Shape, count_members
 
 BIG_BODY = 256 * 1024

@@ -4,7 +4,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from ams.errors import BadRequest, NotAllowed
+from ams.core.errors import BadRequest, NotAllowed
 from ams.http.asgi import JSON, Application, Event, Header, Receive, Send, answer
 from ams.http.errors import refusal
 

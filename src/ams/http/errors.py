@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.exceptions import HTTPException
 
-from ams import errors
+from ams.core import errors
 from ams.http.asgi import Header
 
 

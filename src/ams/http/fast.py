@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ams.access.admission import Caller
+from ams.core.names import SubscriptionName, TopicName, ack_prefix
 from ams.delivering import Deliverer
 from ams.http import messages
 from ams.http.asgi import Receive
@@ -16,7 +17,6 @@ from ams.http.gate import Gate
 from ams.http.limits import SMALL_BODY, Bodies, Unread, gone
 from ams.http.routes.answers import Nothing
 from ams.http.routing import Operation
-from ams.names import SubscriptionName, TopicName, ack_prefix
 from ams.publishing import Publisher
 from ams.registry.records import Subscription
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from ams.access.admission import Admission, Caller
 from ams.access.bearer import bearer_of
 from ams.access.rates import Rates
+from ams.core.names import ProjectName, checked_name
 from ams.http.asgi import query_value
-from ams.names import ProjectName, checked_name
 
 CREATE_PROJECT = "projects:create"
 """The one action whose project need not exist."""

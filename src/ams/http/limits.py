@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 
-from ams.errors import BadRequest, Overloaded, TooLarge
+from ams.core.errors import BadRequest, Overloaded, TooLarge
 from ams.http.asgi import Receive
 
 Headers = Iterable[tuple[bytes, bytes]]

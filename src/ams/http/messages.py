@@ -8,12 +8,12 @@ from typing import cast
 import msgspec
 import pybase64
 
-from ams.clock import Milliseconds, publish_time
-from ams.errors import InvalidInput
+from ams.core.clock import Milliseconds, publish_time
+from ams.core.errors import InvalidInput
+from ams.core.messages import Message, Stored, decoded_data, message
+from ams.core.names import ack_offset
 from ams.http import big
 from ams.http.wire import Reader, Shape
-from ams.messages import Message, Stored, decoded_data, message
-from ams.names import ack_offset
 
 _KEY = re.compile(rb"[ -~]{1,255}")
 """What may be an idempotency key, blanks around it cut off by the parser."""

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 import ams
+from ams.core.names import MAX_NAME
 from ams.http.errors import STATUS
 from ams.http.routing import Operation
-from ams.names import MAX_NAME
 
 PARAMETERS: dict[str, tuple[str, str]] = {
     "pageSize": ("integer", "Items of a page; absent, 0 or negative: everything."),

@@ -8,9 +8,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from ams.core.supervisor import Supervisor
 from ams.http.asgi import Receive, Send, answer
 from ams.http.server import server, until_started
-from ams.supervisor import Supervisor
 
 _TEXT = "text/plain; charset=utf-8"
 

@@ -13,7 +13,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from ams.errors import AmsError, BadRequest, Overloaded
+from ams.core.errors import AmsError, BadRequest, Overloaded
 from ams.http.errors import Refusal, refusal
 
 GOODBYE_SECONDS = 0.5

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import msgspec
 
 from ams.access.admission import Caller
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
+from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName
 from ams.http.asgi import Receive, query_value
 from ams.http.limits import SMALL_BODY, ClientLeft, gone
 from ams.http.streaming import Streamed
 from ams.http.wire import Shape
-from ams.names import SchemaName, SubscriptionName, TopicName, UserName
 from ams.registry.paging import PageRequest
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

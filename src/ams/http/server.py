@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 
 BACKLOG = 4096
 """Connections the system holds for us while we are busy."""

@@ -8,7 +8,7 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ams.errors import AmsError
+from ams.core.errors import AmsError
 from ams.http.limits import gone
 
 logger = structlog.get_logger("ams.http")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ams.clock import Clock, SystemClock
-from ams.errors import BadSettings
+from ams.core.clock import Clock, SystemClock
+from ams.core.errors import BadSettings
 from ams.files import Disk, write_whole
 
 if TYPE_CHECKING:

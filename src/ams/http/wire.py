@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ams.errors import AmsError
+from ams.core.errors import AmsError
 
 
 class Shape(msgspec.Struct, forbid_unknown_fields=True):

@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ams.clock import Clock
+from ams.core.clock import Clock
+from ams.core.issuer import Issuer
 from ams.identity.answers import ACCEPT, IssuerFailed, read_object
-from ams.identity.issuer import Issuer
 from ams.identity.tokens import shown
 from ams.outgoing.fetching import Fetcher, NotFetched
 from ams.outgoing.sharing import Shared

@@ -11,14 +11,14 @@
       project = "MONITORING"
       roles = ["publisher"]
 
-Fields are those of `ams.identity.issuer.Issuer` and `RoleRule`.
+Fields are those of `ams.core.issuer.Issuer` and `RoleRule`.
 """
 
 import tomllib
 from collections.abc import Mapping
 
-from ams.errors import BadSettings, InvalidInput
-from ams.identity.issuer import Issuer, check_together, read_issuer
+from ams.core.errors import BadSettings, InvalidInput
+from ams.core.issuer import Issuer, check_together, read_issuer
 
 
 def read_issuers(path: str) -> tuple[Issuer, ...]:

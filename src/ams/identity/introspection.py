@@ -13,12 +13,12 @@ from urllib.parse import quote_plus, urlencode
 
 import structlog
 
-from ams.clock import Clock
-from ams.errors import TokenRefused
+from ams.core.clock import Clock
+from ams.core.errors import TokenRefused
+from ams.core.issuer import Issuer
+from ams.core.names import IssuerName
 from ams.identity.answers import ACCEPT, IssuerFailed, read_object
 from ams.identity.discovery import Discovery
-from ams.identity.issuer import Issuer
-from ams.names import IssuerName
 from ams.outgoing.fetching import Fetcher, NotFetched
 from ams.outgoing.sharing import Shared
 

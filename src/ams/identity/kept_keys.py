@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.issuer import Issuer
 from ams.files import Disk, write_whole
 from ams.identity.answers import IssuerFailed
-from ams.identity.issuer import Issuer
 from ams.identity.jwks import KeySet, PublishedKey
 
 logger = structlog.get_logger("ams.identity")

@@ -16,14 +16,14 @@ from typing import NamedTuple
 import jwt
 import structlog
 
-from ams.clock import Clock, Milliseconds
-from ams.errors import TokenRefused
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import TokenRefused
+from ams.core.issuer import Issuer
+from ams.core.names import IssuerName
 from ams.identity.answers import ACCEPT, IssuerFailed
 from ams.identity.discovery import Discovery
-from ams.identity.issuer import Issuer
 from ams.identity.jwks import KeySet, PublishedKey
 from ams.identity.kept_keys import KeptKeys
-from ams.names import IssuerName
 from ams.outgoing.fetching import Fetcher, NotFetched
 from ams.outgoing.sharing import Shared
 

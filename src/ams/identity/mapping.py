@@ -6,8 +6,8 @@ authority by that authority only; what a rule does not name may be anything.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ams.identity.entitlements import Entitlement, read
-from ams.identity.issuer import RoleRule
+from ams.core.entitlements import Entitlement, read
+from ams.core.issuer import RoleRule
 
 
 def roles_of(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> Mapping[str, frozenset[str]]:

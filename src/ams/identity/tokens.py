@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import jwt
 
-from ams.clock import Milliseconds
-from ams.errors import TokenRefused
-from ams.identity.issuer import LONGEST_TEXT, LONGEST_URL, Issuer
+from ams.core.clock import Milliseconds
+from ams.core.errors import TokenRefused
+from ams.core.issuer import LONGEST_TEXT, LONGEST_URL, Issuer
 
 LONGEST = 16 * 1024
 """Characters of a token."""

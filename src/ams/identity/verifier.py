@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 import jwt
 
-from ams.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import TokenRefused
+from ams.core.issuer import LONGEST_TEXT, Issuer, Verified
 from ams.database.cache import Cache
-from ams.errors import TokenRefused
 from ams.identity import tokens
-from ams.identity.issuer import LONGEST_TEXT, Issuer, Verified
 from ams.identity.mapping import telling
 
 ACTIVE_SECONDS = 60

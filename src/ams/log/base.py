@@ -19,9 +19,9 @@ from collections.abc import AsyncIterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from ams.clock import Milliseconds
-from ams.messages import Message, Stored
-from ams.names import Offset, TopicId
+from ams.core.clock import Milliseconds
+from ams.core.messages import Message, Stored
+from ams.core.names import Offset, TopicId
 
 
 class Appended(NamedTuple):
@@ -44,7 +44,7 @@ class Totals(NamedTuple):
 
     messages: int
     bytes: int
-    """Data bytes, as a publish request counts for them (`ams.messages.data_bytes`)."""
+    """Data bytes, as a publish request counts for them (`ams.core.messages.data_bytes`)."""
     time: Milliseconds | None
     """Publish time of the last message; None: there was none."""
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
-from ams.errors import InvalidInput
-from ams.messages import Message, in_order
-from ams.names import TopicId
+from ams.core.errors import InvalidInput
+from ams.core.messages import Message, in_order
+from ams.core.names import TopicId
 
 HASH_BYTES = 16
 MAX_KEY = 255

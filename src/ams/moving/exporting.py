@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from typing import IO, NamedTuple
 
 from ams import __version__
+from ams.core.errors import Unusable
+from ams.core.messages import Stored
+from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.counting import Counting
 from ams.counts import Counts
 from ams.cursors.base import Cursors
-from ams.errors import Unusable
 from ams.export_format import FORMAT, End, Header, Line, Log, Lost, Message, encoded, encoded_message, kind
 from ams.log import base
-from ams.messages import Stored
 from ams.moving.files import writing
-from ams.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.registry.contents import Standing
 from ams.registry.registry import Registry
 from ams.registry.tallies import TopicTally

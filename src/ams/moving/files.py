@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, NamedTuple, cast
 
-from ams.errors import InvalidInput, Unusable
+from ams.core.errors import InvalidInput, Unusable
 from ams.export_format import AnyLine, decoded
 
 MAX_LINE = 256 << 20

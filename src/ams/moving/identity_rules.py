@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
+from ams.core.issuer import checked as checked_issuer
+from ams.core.names import checked_name
+from ams.core.rights import checked as checked_rights
 from ams.export_format import Binding, Issuer, NamedToken
-from ams.identity.issuer import checked as checked_issuer
-from ams.names import checked_name
 from ams.registry.issuers import issuer_on
-from ams.rights import checked as checked_rights
 
 _Name = tuple[str, str]
 """Of something of a user: the user's and its own."""

@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from itertools import islice
 from typing import IO, TypeVar
 
-from ams.clock import Milliseconds
-from ams.errors import Unusable
+from ams.core.clock import Milliseconds
+from ams.core.errors import Unusable
+from ams.core.messages import Stored
+from ams.core.messages import message as made_message
+from ams.core.names import Offset, TopicId, new_topic_id, topic_id
 from ams.export_format import AnyLine, End, Header, Line, Log, Lost, Message
 from ams.log.base import Origin
-from ams.messages import Stored
-from ams.messages import message as made_message
 from ams.moving.exporting import Installation, Progress
 from ams.moving.files import lines, reading
 from ams.moving.rules import Rules, judged
-from ams.names import Offset, TopicId, new_topic_id, topic_id
 from ams.registry.filling import Filling, Loaded, Name, Placed
 from ams.subscriptions import NO_TOPIC
 

@@ -1,10 +1,10 @@
 """What the push configuration of a subscription in an export may say."""
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
+from ams.core.names import checked_name
+from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, PushConfig, is_https
 from ams.export_format import Subscription
-from ams.names import checked_name
 from ams.push import signing
-from ams.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, PushConfig, is_https
 
 MAX_SECRETS = 2
 """Of a subscription: the one that signs, and the one before for a while."""

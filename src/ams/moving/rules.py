@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from typing import Any, NamedTuple
 
-from ams.errors import InvalidInput, Unusable
+from ams.core.errors import InvalidInput, Unusable
+from ams.core.names import checked_name
 from ams.export_format import (
     FORMAT,
     AnyLine,
@@ -36,7 +37,6 @@ from ams.export_format import (
 from ams.moving.files import Numbered, bad_line
 from ams.moving.identity_rules import IdentityRules
 from ams.moving.push_rules import check_push
-from ams.names import checked_name
 
 Name = tuple[str, str]
 """Of something in a project: the project's and its own."""

@@ -9,7 +9,7 @@ import ipaddress
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 from ams.outgoing.lookups import Lookups
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

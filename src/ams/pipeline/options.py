@@ -14,7 +14,7 @@ from ams.client.bearer import Bearer
 from ams.client.connection import Connection, connection
 from ams.client.errors import BadConnection, NoService
 from ams.client.profiles import Source
-from ams.names import is_name
+from ams.core.names import is_name
 from ams.pipeline.errors import WrongOption
 
 ACCESS = ("endpoint", "token", "tokenFile", "ca", "profile", "project", "retrySeconds")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ams.distinguished_names import normalised
-from ams.errors import ServiceFailed
-from ams.names import is_name
+from ams.core.distinguished_names import normalised
+from ams.core.errors import ServiceFailed
+from ams.core.names import is_name
 from ams.provisioning.listing import Endpoint, Site
 from ams.provisioning.naming import endpoint_topic, type_topic, user_name
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urljoin, urlsplit
 import httpx
 
 from ams.client.endpoint import LOOPBACK
-from ams.errors import BadSettings, ServiceFailed, ServiceTimeout
+from ams.core.errors import BadSettings, ServiceFailed, ServiceTimeout
 from ams.provisioning.listing import Endpoint, Page, Site, T, endpoints, sites
 
 TYPE, SITE = "{{service-type}}", "{{site}}"

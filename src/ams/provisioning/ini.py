@@ -4,7 +4,7 @@ from configparser import ConfigParser
 from configparser import Error as IniError
 from dataclasses import dataclass, field
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 
 _KEYS = {
     ("AMS", "ams_project"): "project",

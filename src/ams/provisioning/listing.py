@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from ams.errors import ServiceFailed
+from ams.core.errors import ServiceFailed
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ams.errors import ServiceFailed
+from ams.core.errors import ServiceFailed
 from ams.provisioning.carrying_out import CarryingOut, Failure, told
 from ams.provisioning.entitled import Entitled, Judged, LeftOut, Reason, judge
 from ams.provisioning.feed import Feed

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from ams.client import wire
 from ams.client.wire import Call, authn
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import msgspec
 import pybase64
 
-from ams.messages import Fragment, Message, decoded_data, parse
+from ams.core.messages import Fragment, Message, decoded_data, parse
+from ams.core.push_config import MATTERMOST
 from ams.push.target import Target
 from ams.push.upstream import Pulled
-from ams.push_config import MATTERMOST
 
 _encode = msgspec.json.Encoder().encode
 _COLON = ord(":")

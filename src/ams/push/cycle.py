@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import structlog
 
-from ams.clock import Clock
+from ams.core.clock import Clock
 from ams.push import flow, refusals, retry
 from ams.push.delivery import Deliveries, seconds
 from ams.push.details import Details, cut, repeats

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ams.messages import decoded_data, parse
+from ams.core.messages import decoded_data, parse
+from ams.core.push_config import MATTERMOST
 from ams.push.signing import PREFIX
 from ams.push.target import Target
 from ams.push.upstream import Pulled
-from ams.push_config import MATTERMOST
 
 MAX_BYTES = 300
 """Of a detail, as UTF-8."""

@@ -7,8 +7,8 @@ import ssl
 from collections import Counter
 from collections.abc import Iterator
 
-from ams.errors import Overloaded
-from ams.names import ProjectId
+from ams.core.errors import Overloaded
+from ams.core.names import ProjectId
 from ams.outgoing.guard import Guard, Refused
 from ams.push.connecting import Connector, Endpoint, Reply
 from ams.push.failing import Progress, Unreachable

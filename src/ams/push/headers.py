@@ -13,11 +13,11 @@ Mattermost gets the first of them only (push contract 11): it knows none of the 
 body, and the first and last offset in `webhook-id`; a header with all of them could grow without bound.
 """
 
+from ams.core.push_config import MATTERMOST
 from ams.push.sending import Headers
 from ams.push.signing import key, signatures
 from ams.push.target import Target
 from ams.push.upstream import Pulled
-from ams.push_config import MATTERMOST
 
 _TOPIC_CHARACTERS = 8
 """Of a topic's identity in `webhook-id`: its messages begin at offset 0 again when it is made anew, and are others."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from ams.names import new_uuid
+from ams.core.names import new_uuid
 from ams.push.leases import BEAT_SECONDS, LEASE_SECONDS, Beat
 from ams.push.pauses import Pauses
 from ams.push.table import Table

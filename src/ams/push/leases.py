@@ -8,7 +8,7 @@ itself, by its own clock from the sending of its last answered beat, and has sto
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from ams.names import SubscriptionId
+from ams.core.names import SubscriptionId
 from ams.push.state import WorkerState
 
 BEAT_SECONDS = 2.0

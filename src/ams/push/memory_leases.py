@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ams.clock import Clock
-from ams.names import SubscriptionId
+from ams.core.clock import Clock
+from ams.core.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, NOTHING, Beat
 from ams.push.sharing import Standing, Subscriptions, share
 from ams.push.state import WorkerState

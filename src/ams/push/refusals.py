@@ -6,8 +6,8 @@ there, once it was alone in a body, so that it is known to be the one, and was r
 
 from collections.abc import Sequence
 
+from ams.core.push_config import MATTERMOST, PushConfig
 from ams.push.upstream import Pulled
-from ams.push_config import MATTERMOST, PushConfig
 
 ACCEPTED = frozenset({102, 200, 201, 202, 204})
 """Statuses of endpoints that took the messages (push contract 15, P17)."""

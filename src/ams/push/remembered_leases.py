@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 from typing import Protocol
 
-from ams.clock import Clock
-from ams.errors import AmsError
-from ams.names import SubscriptionId
+from ams.core.clock import Clock
+from ams.core.errors import AmsError
+from ams.core.names import SubscriptionId
 from ams.push.leases import Beat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.sharing import Subscriptions

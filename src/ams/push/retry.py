@@ -6,7 +6,7 @@ slowstart keeps in mind moves with successes too, an empty pull among them (P5),
 
 from typing import NamedTuple
 
-from ams.push_config import DEFAULT_PERIOD, EXPONENTIAL, MOST_PERIOD, SLOWSTART, PushConfig
+from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, MOST_PERIOD, SLOWSTART, PushConfig
 
 JITTER = 0.15
 """Part by which a delay is made shorter or longer, so that what failed together is not tried together (P14)."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from ams.clock import Clock, SystemClock
+from ams.core.clock import Clock, SystemClock
+from ams.core.push_config import authority, is_https
 from ams.outgoing.guard import Guard, Refused
 from ams.push import circuit
 from ams.push.answers import TEXT_BYTES, answer, is_success
@@ -22,7 +23,6 @@ from ams.push.connecting import Connection, Connector, Endpoint, Reply
 from ams.push.endpoints import IDLE_SECONDS, Endpoints, Standing
 from ams.push.failing import Progress, Unreachable
 from ams.push.sending import Answer, CircuitOpen, Headers, SendFailed
-from ams.push_config import authority, is_https
 
 NO_HTTPS = "The URL is no https URL; deliveries go to those only"
 

@@ -7,7 +7,7 @@ the holder that beats gets anything: so nothing is given to one that may not be 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ams.names import SubscriptionId
+from ams.core.names import SubscriptionId
 from ams.push.leases import Beat
 
 Subscriptions = frozenset[SubscriptionId]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from ams.names import SubscriptionId
+from ams.core.names import SubscriptionId
 from ams.push.state import WorkerState
 from ams.push.target import Target
 

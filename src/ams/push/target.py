@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ams.push_config import PushConfig
+from ams.core.push_config import PushConfig
 
 
 @dataclass(frozen=True, slots=True)

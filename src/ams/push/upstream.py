@@ -7,7 +7,7 @@ ours or the reference. A worker is the only one who delivers its subscription as
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from ams.messages import Fragment
+from ams.core.messages import Fragment
 from ams.push.target import Target
 
 
@@ -17,7 +17,7 @@ class Pulled(NamedTuple):
     offset: int
     message_id: str
     publish_time: str
-    """As the contract writes it (`ams.clock.publish_time`), or as a service wrote it."""
+    """As the contract writes it (`ams.core.clock.publish_time`), or as a service wrote it."""
     fragment: Fragment
     """JSON members: attributes, if any, and data."""
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import structlog
 
+from ams.core.push_config import MATTERMOST
 from ams.push.cycle import Cycle, Means
 from ams.push.report import Report
 from ams.push.state import SEND, Failure, WorkerState
 from ams.push.target import Target
-from ams.push_config import MATTERMOST
 
 DEFECT_SECONDS = 10.0
 """How long a worker rests after an exception nobody expected."""

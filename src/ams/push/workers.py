@@ -7,8 +7,8 @@ what is in flight, and only then the new one begins. Likewise where a subscripti
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from ams.clock import Clock
-from ams.names import SubscriptionId
+from ams.core.clock import Clock
+from ams.core.names import SubscriptionId
 from ams.push.cycle import Means
 from ams.push.leased import Leased
 from ams.push.report import UNOBSERVED, Observer

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),

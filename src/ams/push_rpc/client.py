@@ -11,7 +11,7 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 from ams.push.target import Target
 from ams.push_rpc import push_service_pb2 as pb
 from ams.push_rpc import wire

@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from ams.core.supervisor import Supervisor
 from ams.push.target import Target
 from ams.push_rpc.channel import Place
 from ams.push_rpc.client import SECONDS, GrpcPushServer
 from ams.push_rpc.driving import Driving
-from ams.supervisor import Supervisor
 
 
 class DrivenPushServer(GrpcPushServer):

@@ -14,10 +14,10 @@ from typing import Protocol
 import grpc
 import structlog
 
-from ams.errors import AmsError
+from ams.core.errors import AmsError
+from ams.core.supervisor import Supervisor
 from ams.push.target import Target
 from ams.push_rpc.client import Outcome
-from ams.supervisor import Supervisor
 
 WORK = "driving of the push server"
 AT_ONCE = 8

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from ams.distinguished_names import normalised, of_certificate
-from ams.errors import BadSettings
+from ams.core.distinguished_names import normalised, of_certificate
+from ams.core.errors import BadSettings
 
 
 class AccessList:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ams import push_figures
-from ams.observing import Figure, background_failures, figure
+from ams.core.observing import Figure, background_failures, figure
+from ams.core.supervisor import Supervisor
 from ams.push.state import WorkerState
 from ams.push.tally import Tally
 from ams.push_server.condition import Condition
-from ams.supervisor import Supervisor
 
 States = Callable[[], Mapping[str, WorkerState]]
 """How all deliveries go, by the resource names of their subscriptions."""

@@ -13,6 +13,7 @@ import structlog
 
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
+from ams.core.supervisor import Supervisor
 from ams.push.pauses import Pauses
 from ams.push.state import WorkerState
 from ams.push.table import Table
@@ -21,7 +22,6 @@ from ams.push_server.by_leases import ByLeases
 from ams.push_server.by_profile import ByProfile
 from ams.push_server.condition import Condition
 from ams.push_server.waiting import unknown_route
-from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.push_server")
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 
 UNREADABLE = "Could not read configuration file"
 UNLOADABLE = "Could not load configuration file"

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import structlog
 
-from ams.errors import BadSettings, Unusable
+from ams.core.errors import BadSettings, Unusable
 from ams.push_rpc.channel import authorities
 from ams.push_server.access import AccessList
 from ams.push_server.condition import Condition

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import structlog
 
 from ams.client import AsyncClient
-from ams.clock import SystemClock
+from ams.core.clock import SystemClock
+from ams.core.observing import metrics_of
+from ams.core.supervisor import Supervisor, end_within
 from ams.http.operations import Operations, answering_operations
 from ams.http.server import listen, url_of
-from ams.observing import metrics_of
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
@@ -24,7 +25,6 @@ from ams.push_server.listening import listening
 from ams.push_server.settings import PushSettings
 from ams.push_server.upstream import HttpUpstream
 from ams.push_server.waiting import Polling, Waking
-from ams.supervisor import Supervisor, end_within
 
 DRAIN_SECONDS = 10.0
 """For deliveries in flight, at a stop (push contract 15, P8)."""

@@ -1,6 +1,6 @@
 """Settings of `ams push`: one typed table, read from flags, then the environment, then a file, then defaults.
 
-In the manner of `ams.settings`, whose flags and variables it shares where both mean the same (`push_allow`,
+In the manner of `ams.core.settings`, whose flags and variables it shares where both mean the same (`push_allow`,
 `push_ca_file`). The file is TOML with these names, or the JSON of the reference (`ams.push_server.json_config`).
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
+from ams.core.settings import flag, read_value, truth
 from ams.push_server.json_config import imported
-from ams.settings import flag, read_value, truth
 
 
 def _setting(default: Any, variable: str, text: str, *, secret: bool = False, choices: tuple[str, ...] = ()) -> Any:

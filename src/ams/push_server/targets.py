@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ams.client import wire
-from ams.names import is_name
-from ams.push.target import Target
-from ams.push_config import (
+from ams.core.names import is_name
+from ams.core.push_config import (
     AUTOGEN,
     DEFAULT_PERIOD,
     DISABLED,
@@ -23,6 +22,7 @@ from ams.push_config import (
     PushConfig,
     is_https,
 )
+from ams.push.target import Target
 from ams.push_rpc import push_service_pb2 as pb
 
 ACK_DEADLINE_SECONDS = 10

@@ -12,7 +12,7 @@ import msgspec
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, json_body, reader, subscriptions_path
-from ams.messages import Fragment
+from ams.core.messages import Fragment
 from ams.push.target import Target
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, UpstreamError, Verdict
 from ams.push_server.targets import named

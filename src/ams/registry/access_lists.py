@@ -5,8 +5,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, select
 
-from ams.errors import NotFound
-from ams.names import ProjectId, UserId, UserName
+from ams.core.errors import NotFound
+from ams.core.names import ProjectId, UserId, UserName
 from ams.registry.tables import memberships, users
 
 

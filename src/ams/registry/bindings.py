@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
-from ams.clock import Clock
+from ams.core.clock import Clock
+from ams.core.errors import AlreadyExists
+from ams.core.names import BindingName, UserId, UserName
 from ams.database.cache import Cache
 from ams.database.database import Database
 from ams.database.invalidation import PRINCIPAL, Forget
-from ams.errors import AlreadyExists
-from ams.names import BindingName, UserId, UserName
 from ams.registry import member_rows, user_rows
 from ams.registry.member_rows import Roles
 from ams.registry.records import Binding, Principal, User, UserDetails

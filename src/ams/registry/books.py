@@ -10,12 +10,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, TextClause, delete, select, text, update
 
-from ams.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import NotFound, TopicGone
+from ams.core.names import Offset, TopicId, topic_id_text
 from ams.database.database import Database
-from ams.errors import NotFound, TopicGone
 from ams.log.base import Appended
 from ams.log.kafka.books import Claim
-from ams.names import Offset, TopicId, topic_id_text
 from ams.registry.given import ByRows
 from ams.registry.tables import publish_claims, topic_sizes
 

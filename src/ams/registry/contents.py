@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Row, Select, Table, select
 
+from ams.core.names import SubscriptionId
+from ams.core.push_config import PushConfig
 from ams.export_format import (
     Binding,
     Day,
@@ -25,8 +27,6 @@ from ams.export_format import (
     Topic,
     User,
 )
-from ams.names import SubscriptionId
-from ams.push_config import PushConfig
 from ams.registry import push
 from ams.registry.issuers import fields_of, secret_of
 from ams.registry.named_tokens import hash_of, rights_read

@@ -21,9 +21,9 @@ from sqlalchemy import (
     union_all,
 )
 
-from ams.clock import DAY, day_number
+from ams.core.clock import DAY, day_number
+from ams.core.names import ProjectId, TopicName, UserName
 from ams.database.database import Database
-from ams.names import ProjectId, TopicName, UserName
 from ams.registry.given import among
 from ams.registry.tables import (
     memberships,

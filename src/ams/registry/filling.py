@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, insert
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.names import SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
+from ams.core.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.export_format import (
     Binding,
     Day,
@@ -28,8 +30,6 @@ from ams.export_format import (
     Topic,
     User,
 )
-from ams.names import SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
-from ams.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.registry import push
 from ams.registry.issuers import columns, issuer_on
 from ams.registry.named_tokens import rights_written, sealed

@@ -9,13 +9,13 @@ import structlog
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from ams import export_format
-from ams.clock import Clock
+from ams.core.clock import Clock
+from ams.core.errors import Damaged
+from ams.core.issuer import Issuer
+from ams.core.names import IssuerName, UserId, new_uuid
 from ams.database.cache import Cache
 from ams.database.database import Database
 from ams.database.invalidation import ISSUERS, Forget
-from ams.errors import Damaged
-from ams.identity.issuer import Issuer
-from ams.names import IssuerName, UserId, new_uuid
 from ams.registry.tables import issuers, users
 from ams.secrets import Secrets
 

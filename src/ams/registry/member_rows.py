@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from ams.names import ProjectId, UserId
+from ams.core.names import ProjectId, UserId
 from ams.registry.tables import memberships
 
 Roles = Mapping[ProjectId, Sequence[str]]

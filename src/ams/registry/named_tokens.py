@@ -6,15 +6,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select
 
-from ams.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import Damaged
+from ams.core.names import TokenId, TokenName, UserId, new_uuid
+from ams.core.rights import Right, Rights
 from ams.database.database import Database
 from ams.database.invalidation import PRINCIPAL, Forget
-from ams.errors import Damaged
-from ams.names import TokenId, TokenName, UserId, new_uuid
 from ams.registry.given import ByRows
 from ams.registry.records import NamedToken
 from ams.registry.tables import named_tokens, users
-from ams.rights import Right, Rights
 from ams.secrets import Secrets, new_token, token_hash
 
 

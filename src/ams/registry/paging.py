@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy import BigInteger, Column, Connection, Row, Select, func, literal, select
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
-from ams.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds
+from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
 from ams.database.cache import Cache
 from ams.database.database import Database
 from ams.database.invalidation import PROJECT, Forget
-from ams.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
 from ams.registry.records import Project
 from ams.registry.tables import projects, subscriptions, topics, users
 

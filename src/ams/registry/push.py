@@ -11,9 +11,9 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import Connection, insert, select, text
 
+from ams.core.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserId
+from ams.core.push_config import PushConfig
 from ams.database.database import Database
-from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserId
-from ams.push_config import PushConfig
 from ams.registry import access_lists
 from ams.registry.tables import memberships, projects, subscription_access, subscriptions, topics
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, TextClause, delete, insert, select, text
 
-from ams.clock import Clock
+from ams.core.clock import Clock
+from ams.core.errors import RegistryUnavailable
+from ams.core.names import SubscriptionId
 from ams.database.database import Database
-from ams.errors import RegistryUnavailable
-from ams.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, Beat
 from ams.push.sharing import Standing, Subscriptions, share
 from ams.push.state import WorkerState

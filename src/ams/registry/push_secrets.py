@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import structlog
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
-from ams.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import Damaged, SubscriptionGone
+from ams.core.names import SubscriptionId
+from ams.core.push_config import PushConfig
 from ams.database.database import Database
-from ams.errors import Damaged, SubscriptionGone
-from ams.names import SubscriptionId
-from ams.push_config import PushConfig
 from ams.registry import push
 from ams.registry.tables import push_secrets, subscriptions
 from ams.secrets import Secrets

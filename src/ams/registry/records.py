@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ams.clock import Milliseconds
-from ams.names import (
+from ams.core.clock import Milliseconds
+from ams.core.names import (
     BindingName,
     ProjectId,
     ProjectName,
@@ -20,8 +20,8 @@ from ams.names import (
     UserId,
     UserName,
 )
-from ams.push_config import PushConfig
-from ams.rights import Rights
+from ams.core.push_config import PushConfig
+from ams.core.rights import Rights
 
 NOBODY: frozenset[UserId] = frozenset()
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select, update
 
-from ams.clock import Clock
+from ams.core.clock import Clock
+from ams.core.errors import AlreadyExists
+from ams.core.names import RegistrationId, UserId, UserName, new_uuid
 from ams.database.database import Database
-from ams.errors import AlreadyExists
-from ams.names import RegistrationId, UserId, UserName, new_uuid
 from ams.registry.records import Applicant, Registration, User, UserDetails
 from ams.registry.tables import registrations, users
 from ams.registry.users import UserRecords

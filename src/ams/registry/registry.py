@@ -6,13 +6,13 @@ from typing import Self, TypeVar
 from sqlalchemy import Connection
 
 from ams.audit.records import AuditRecords
-from ams.clock import Clock, SystemClock
+from ams.core.clock import Clock, SystemClock
+from ams.core.errors import RegistryUnavailable
+from ams.core.names import SubscriptionId
 from ams.database.database import Database
 from ams.database.invalidation import Invalidations
 from ams.database.opening import opened
-from ams.errors import RegistryUnavailable
 from ams.export_format import Line
-from ams.names import SubscriptionId
 from ams.registry import rotation
 from ams.registry.bindings import BindingRecords
 from ams.registry.books import BookRecords

@@ -13,8 +13,8 @@ import os
 
 from sqlalchemy import Connection, bindparam, select, update
 
+from ams.core.errors import RegistryUnavailable, Unusable
 from ams.database.database import Database, reason
-from ams.errors import RegistryUnavailable, Unusable
 from ams.files import Disk, Files
 from ams.registry.issuers import secret_of
 from ams.registry.named_tokens import hash_of

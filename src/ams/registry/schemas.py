@@ -5,10 +5,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
-from ams.clock import Clock
+from ams.core.clock import Clock
+from ams.core.names import ProjectId, SchemaId, SchemaName, new_uuid
 from ams.database.database import Database
 from ams.database.invalidation import SCHEMA, Forget
-from ams.names import ProjectId, SchemaId, SchemaName, new_uuid
 from ams.registry.records import Schema, SchemaContent
 from ams.registry.tables import schema_revisions, schemas
 

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
-from ams.clock import Clock
+from ams.core.clock import Clock
+from ams.core.errors import SubscriptionGone
+from ams.core.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserId, UserName
+from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.database.cache import Cache
 from ams.database.database import Database
 from ams.database.invalidation import SUBSCRIPTION, Forget
-from ams.errors import SubscriptionGone
-from ams.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserId, UserName
-from ams.push_config import HTTP_ENDPOINT, PushConfig
 from ams.registry import access_lists, push, push_secrets
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import NOBODY, Subscription

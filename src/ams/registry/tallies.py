@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, delete, select
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, topic_id, topic_id_text
 from ams.database.database import Database
-from ams.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, topic_id, topic_id_text
 from ams.registry.given import ByRows, among
 from ams.registry.tables import daily_messages, project_days, projects, subscription_tallies, topic_tallies, topics
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, update
 
-from ams.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import NotFound, TopicGone
+from ams.core.names import ProjectId, SchemaName, TopicId, TopicName, UserId, UserName, topic_id, topic_id_text
 from ams.database.cache import Cache
 from ams.database.database import Database
 from ams.database.invalidation import SCHEMA, TOPIC, Forget
-from ams.errors import NotFound, TopicGone
-from ams.names import ProjectId, SchemaName, TopicId, TopicName, UserId, UserName, topic_id, topic_id_text
 from ams.registry import access_lists
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import NOBODY, AttachedSchema, Topic

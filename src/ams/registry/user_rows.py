@@ -9,8 +9,8 @@ from typing import Any
 import structlog
 from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Select, Table, bindparam, exists, func, select
 
-from ams.errors import Damaged
-from ams.names import ProjectId, UserId
+from ams.core.errors import Damaged
+from ams.core.names import ProjectId, UserId
 from ams.registry.named_tokens import rights_read
 from ams.registry.paging import Page, PageRequest, read_page
 from ams.registry.records import Login, Membership, Principal, User

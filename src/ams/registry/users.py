@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
-from ams.clock import Clock
+from ams.core.clock import Clock
+from ams.core.names import ProjectId, UserId, UserName, new_uuid
 from ams.database.cache import Cache
 from ams.database.database import Database, Work
 from ams.database.invalidation import PRINCIPAL, Forget
-from ams.names import ProjectId, UserId, UserName, new_uuid
 from ams.registry import member_rows, user_rows
 from ams.registry.member_rows import Roles
 from ams.registry.paging import Page, PageRequest

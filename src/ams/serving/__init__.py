@@ -14,16 +14,16 @@ from typing import Any
 import structlog
 
 from ams.backup.keeping import answering
-from ams.clock import Clock
+from ams.core.clock import Clock
+from ams.core.observing import metrics_of
+from ams.core.settings import Settings, is_plain_to_others
+from ams.core.supervisor import Supervisor, end_within
 from ams.data_check import DataCheck
 from ams.http import tls
 from ams.http.operations import Operations, answering_operations
 from ams.http.protocol import limited
 from ams.http.server import listen, server, until_started, url_of
-from ams.observing import metrics_of
 from ams.serving.state import State
-from ams.settings import Settings, is_plain_to_others
-from ams.supervisor import Supervisor, end_within
 from ams.wiring import Service, service
 
 logger = structlog.get_logger("ams")

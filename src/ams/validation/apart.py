@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ams.errors import InvalidInput, Overloaded
+from ams.core.errors import InvalidInput, Overloaded
 from ams.validation.worker import LENGTH, READY, Refusal, Task, frame
 
 SECONDS = 5.0

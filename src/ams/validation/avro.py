@@ -9,7 +9,7 @@ from typing import Any
 
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.validation.budget import Budget
 from ams.validation.violations import quoted
 

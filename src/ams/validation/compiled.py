@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ams.errors import InvalidInput
-from ams.messages import Message, decoded_data
+from ams.core.errors import InvalidInput
+from ams.core.messages import Message, decoded_data
 from ams.validation.attributes import AttributeRules
 from ams.validation.avro import AvroSchema
 from ams.validation.budget import EACH, Budget

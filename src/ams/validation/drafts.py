@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.validation import patterns
 from ams.validation.references import ROOT_ONLY, schemas_in
 from ams.validation.violations import quoted

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.validation.budget import Budget
 from ams.validation.drafts import compiled
 from ams.validation.effort import extent

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.validation import patterns
 
 MAX_BYTES = 256 * 1024

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.validation.violations import quoted
 
 NOWHERE = object()

@@ -15,8 +15,8 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from ams.errors import InvalidInput
-from ams.messages import parse
+from ams.core.errors import InvalidInput
+from ams.core.messages import parse
 from ams.validation.budget import Budget
 from ams.validation.compiled import Compiled, compile_stored
 
@@ -38,7 +38,7 @@ class Piece(msgspec.Struct, array_like=True):
     index: int
     """Its number in texts."""
     form: str
-    """`message`: a fragment (`ams.messages`); `data`: base64 text; `payload`: decoded data."""
+    """`message`: a fragment (`ams.core.messages`); `data`: base64 text; `payload`: decoded data."""
     body: bytes
 
 

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from ams.access.role_table import role_table
 from ams.audit.logins import FailedLogins
 from ams.audit.trail import FileTrail
-from ams.clock import Clock, SystemClock
+from ams.core.clock import Clock, SystemClock
+from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
 from ams.counting import Counting
 from ams.files import Disk, Files
 from ams.losses import LossTotal
-from ams.settings import Settings
-from ams.supervisor import Supervisor
 from ams.token_uses import TokenUses
 from ams.wiring.assembly import Service, assemble
 from ams.wiring.engines import open_engines

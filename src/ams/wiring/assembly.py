@@ -6,11 +6,12 @@ from ams.about import About
 from ams.access.admission import Admission
 from ams.access.rates import Rates
 from ams.access.role_table import RoleTable
-from ams.attempts import Attempts
 from ams.audit.logins import FailedLogins
 from ams.audit.trail import FileTrail
 from ams.bindings import Bindings
-from ams.clock import Clock, Milliseconds
+from ams.core.attempts import Attempts
+from ams.core.clock import Clock, Milliseconds
+from ams.core.settings import Settings
 from ams.counting import Counting
 from ams.counts import Counts
 from ams.cursors.base import Cursors
@@ -43,7 +44,6 @@ from ams.retention import Retention
 from ams.schemas import Schemas
 from ams.seeking import Seeker
 from ams.service_doctor import ALONE, Remedies, ServiceDoctor, shared
-from ams.settings import Settings
 from ams.subscriptions import Subscriptions
 from ams.token_uses import TokenUses
 from ams.tokens import Tokens

@@ -7,21 +7,21 @@ from functools import partial
 
 import structlog
 
-from ams.clock import Clock
+from ams.core.clock import Clock
+from ams.core.errors import Unusable
+from ams.core.names import Offset, TopicId, topic_id_text
+from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
 from ams.cursors.base import Cursors
 from ams.cursors.sqlite import SqliteCursors
 from ams.database.database import sqlite_url
-from ams.errors import Unusable
 from ams.files import Files
 from ams.folder import Folder
 from ams.log.base import Log
 from ams.log.embedded import EmbeddedLog
-from ams.names import Offset, TopicId, topic_id_text
 from ams.registry.registry import Registry
 from ams.registry.rotation import settle
 from ams.secrets import key_file, parse_key
-from ams.settings import Settings
-from ams.supervisor import Supervisor
 from ams.wiring.options import kafka_options, log_options
 from ams.wiring.patience import Tell, patiently
 

@@ -8,23 +8,23 @@ from functools import partial
 import structlog
 
 from ams.audit.trail import Trail
-from ams.context import SCOPE
+from ams.core.context import SCOPE
+from ams.core.errors import AmsError
+from ams.core.issuer import Issuer
+from ams.core.settings import Settings
 from ams.database.cache import Cache
 from ams.database.invalidation import ISSUERS
-from ams.errors import AmsError
 from ams.http.addresses import client_address
 from ams.identity.answers import new_fetcher
 from ams.identity.discovery import Discovery
 from ams.identity.file import read_issuers
 from ams.identity.introspection import Introspection
-from ams.identity.issuer import Issuer
 from ams.identity.keys import Keys
 from ams.identity.verifier import Remembered, Verifier
 from ams.issuers import Issuers
 from ams.logins import Logins
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard, Network, networks, trust
-from ams.settings import Settings
 from ams.wiring.engines import Engines
 
 logger = structlog.get_logger("ams.identity")

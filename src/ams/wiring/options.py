@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.settings import Seconds, Settings
 from ams.log.embedded import LogOptions
-from ams.settings import Seconds, Settings
 
 if TYPE_CHECKING:
     from ams.log.kafka.options import KafkaOptions

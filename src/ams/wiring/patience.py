@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import structlog
 
-from ams.errors import Unavailable
+from ams.core.errors import Unavailable
 
 T = TypeVar("T")
 Tell = Callable[[str], None]

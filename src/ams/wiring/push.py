@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ams.core.errors import Unusable
+from ams.core.names import new_uuid
+from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
 from ams.counts import Counts
 from ams.dead_letters import DeadLetters
 from ams.delivering import Deliverer
-from ams.errors import Unusable
 from ams.leasing import Leasing
-from ams.names import new_uuid
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoint import EndpointCheck
 from ams.push.remembered_leases import RememberedLeases
@@ -20,8 +22,6 @@ from ams.push.tally import Tally
 from ams.push.workers import Workers
 from ams.pushers import EnginesUpstream, Moves, Pushers
 from ams.pushing import Leaseholders, Pushing, nobody_is_told
-from ams.settings import Settings
-from ams.supervisor import Supervisor
 from ams.wiring.engines import Engines
 
 if TYPE_CHECKING:

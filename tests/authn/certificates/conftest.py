@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
 from ams.authn.certificates.hosts import HostCheck
 from ams.authn.values import Presented
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
 from ams.outgoing.guard import Guard
 from tests.support.authorities import NOW, Authority, Credentials
 from tests.support.publishing import Publishing

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from ams.authn.certificates.chain import verified_chain
 from ams.authn.certificates.reading import read_leaf
 from ams.authn.certificates.trust import Trust, TrustFolder
-from ams.clock import Milliseconds
-from ams.errors import CertificateRefused
+from ams.core.clock import Milliseconds
+from ams.core.errors import CertificateRefused
 from tests.authn.certificates.conftest import Site, World
 from tests.support.authorities import (
     BOTH,

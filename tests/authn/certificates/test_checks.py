@@ -13,9 +13,9 @@ from ams.authn.certificates.checks import CertificateChecks, CheckOptions
 from ams.authn.certificates.reading import quietly
 from ams.authn.certificates.refusals import KINDS
 from ams.authn.values import Presented
-from ams.clock import SystemClock
-from ams.distinguished_names import of_certificate
-from ams.errors import CertificateRefused, Unavailable
+from ams.core.clock import SystemClock
+from ams.core.distinguished_names import of_certificate
+from ams.core.errors import CertificateRefused, Unavailable
 from ams.outgoing.guard import Guard
 from tests.authn.certificates.conftest import Site, World, presented
 from tests.support.authorities import CLIENT, NO_CA, NOW, Authority, distribution_points, key_usage

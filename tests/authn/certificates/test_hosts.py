@@ -8,7 +8,7 @@ import pytest
 
 from ams.authn.certificates.hosts import THREADS, HostCheck, SystemNames
 from ams.authn.certificates.reading import read
-from ams.errors import CertificateRefused
+from ams.core.errors import CertificateRefused
 from tests.authn.certificates.conftest import Site, World
 from tests.support.authorities import NO_CA, Subject
 

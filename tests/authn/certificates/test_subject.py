@@ -7,8 +7,8 @@ from cryptography.x509.oid import NameOID
 
 from ams.authn.certificates.reading import subject_of
 from ams.authn.certificates.subject import subject_sha256, unrepresentable
-from ams.distinguished_names import normalised, of_certificate
-from ams.errors import CertificateRefused
+from ams.core.distinguished_names import normalised, of_certificate
+from ams.core.errors import CertificateRefused
 from tests.authn.certificates.conftest import Site, World
 from tests.support.authorities import name_of
 

@@ -8,8 +8,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from structlog.testing import capture_logs
 
 from ams.authn.certificates.trust import TrustFolder
-from ams.clock import ManualClock
-from ams.errors import CertificateRefused
+from ams.core.clock import ManualClock
+from ams.core.errors import CertificateRefused
 from tests.authn.certificates.conftest import Site, World, presented
 from tests.support.authorities import Authority, pem_list
 

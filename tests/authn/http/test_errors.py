@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from ams import errors
 from ams.authn.certificates.revocation import doubts
 from ams.authn.http.errors import STATUS, MethodNotAllowed, refusal
+from ams.core import errors
 
 ROWS = [
     (errors.BadRequest("No certificate provided"), 400, "BAD REQUEST", "No certificate provided"),
@@ -62,7 +62,7 @@ def test_every_class_of_error_has_a_row() -> None:
     def all_below(kind: type[errors.AmsError]) -> list[type[errors.AmsError]]:
         return [below for each in kind.__subclasses__() for below in (each, *all_below(each))]
 
-    ours = [each for each in all_below(errors.AmsError) if each.__module__ == "ams.errors"]
+    ours = [each for each in all_below(errors.AmsError) if each.__module__ == "ams.core.errors"]
     assert [each for each in ours if not any(base in STATUS for base in each.__mro__)] == []
 
 

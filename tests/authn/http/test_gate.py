@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from ams.authn.http.gate import AmsUsers, key_of
+from ams.core.errors import ServiceFailed
 from ams.database.database import sqlite_url
-from ams.errors import ServiceFailed
 from tests.support.authn import ADDRESS, MANAGEMENT_KEY, Service, error, open_service
 from tests.support.served import served
 

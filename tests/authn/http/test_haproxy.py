@@ -12,7 +12,7 @@ import pytest
 
 from ams.authn.http.relaying import Relaying
 from ams.authn.values import Peer, Presented
-from ams.errors import AmsError
+from ams.core.errors import AmsError
 from ams.http.errors import refusal
 from tests.authn.http.front import Served, eventually, served, who
 from tests.support.certificates import Authority, Pair

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.authn.http.json_bodies import read
-from ams.errors import BadRequest
+from ams.core.errors import BadRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from ams.authn.http.relaying import NOT_A_PROXY, Relaying
 from ams.authn.http.tls import UNREADABLE
 from ams.authn.values import Peer, Presented
-from ams.errors import AmsError, CertificateRefused
+from ams.core.errors import AmsError, CertificateRefused
 from ams.http.errors import refusal
 from tests.authn.http.front import Served, served, who
 from tests.support.certificates import Authority, Pair

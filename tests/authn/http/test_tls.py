@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from ams.authn.http import tls
 from ams.authn.http.tls import AskingContext
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 from ams.http.tls import Certificate
 from tests.authn.http.front import Served, answered, eventually
 from tests.support.certificates import Authority, Pair

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, insert, select
 from ams.authn.store import Store
 from ams.authn.store.tables import bindings
 from ams.authn.values import X509, AuthMethod, Binding, BindingId, ServiceType, ServiceTypeId
-from ams.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import AlreadyExists, Damaged, NotFound, RegistryUnavailable, Unusable
+from ams.core.names import new_uuid
 from ams.database.database import sqlite_url
-from ams.errors import AlreadyExists, Damaged, NotFound, RegistryUnavailable, Unusable
-from ams.names import new_uuid
 from ams.secrets import Secrets
 from tests.support.authn import DN, HOST, KEY, Service
 

@@ -7,7 +7,7 @@ import pytest
 
 from ams.cli.apply.document import read_documents
 from ams.cli.exits import Exit
-from ams.errors import BadDocument
+from ams.core.errors import BadDocument
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams
 from tests.support.certificate_service import KEY, CertificateService, certificate_service

@@ -6,7 +6,7 @@ import pytest
 
 from ams.cli.apply.document import read_documents
 from ams.cli.apply.resources import Declared, Key, Kind
-from ams.errors import BadDocument
+from ams.core.errors import BadDocument
 
 GARDEN = """
 users:

@@ -17,7 +17,7 @@ from ams.cli.apply.running import Tokens, carry_out
 from ams.client import wire
 from ams.client.errors import AlreadyExists, InvalidInput
 from ams.client.wire import Call
-from ams.errors import BadDocument
+from ams.core.errors import BadDocument
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ams.cli.apply.plan import Change, Step, Wishes, plan
 from ams.cli.apply.push import same_push
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind, Place, Reference
-from ams.errors import BadDocument
+from ams.core.errors import BadDocument
 
 PLACE = Place("file.yaml", 7)
 CALLER = "caller"

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from ams.cli.apply.push import push_fields, same_push
-from ams.errors import BadDocument
-from ams.yaml_tree import read_tree
+from ams.core.errors import BadDocument
+from ams.core.yaml_tree import read_tree
 
 ENDPOINT = "type: http_endpoint\npushEndpoint: https://pump.example/in\n"
 SHOWN = {

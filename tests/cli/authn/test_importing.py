@@ -7,7 +7,7 @@ import pytest
 
 from ams.cli.authn.reference import mended, read_reference
 from ams.cli.exits import Exit
-from ams.errors import BadDocument
+from ams.core.errors import BadDocument
 from tests.cli.authn.conftest import Authn
 from tests.support.certificate_service import CertificateService
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import BadRequest
+from ams.core.errors import BadRequest
 from ams.http.routes.bodies import first_value, strings
 
 VALUES: Any = st.recursive(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.clock import Milliseconds, publish_time
-from ams.errors import InvalidInput
+from ams.core.clock import Milliseconds, publish_time
+from ams.core.errors import InvalidInput
 from ams.http.routes.offsets import zulu_time
 
 MOMENTS = st.integers(0, 4_102_444_800_000).map(Milliseconds)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from ams.errors import AmsError, LogUnavailable, NotFound, OutcomeUnknown
+from ams.core.errors import AmsError, LogUnavailable, NotFound, OutcomeUnknown
+from ams.core.messages import Fragment, Message, Stored, message
+from ams.core.names import TopicId, new_topic_id
 from ams.log.base import Appended
 from ams.log.embedded import EmbeddedLog, LogOptions
-from ams.messages import Fragment, Message, Stored, message
-from ams.names import TopicId, new_topic_id
 from tests.log.engines import Embedded
 
 Kept = Callable[[int, int], bool]

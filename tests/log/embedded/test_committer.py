@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
 from ams.log.embedded.classes import CLASSES
 from ams.log.embedded.committer import Committer
 from ams.log.embedded.options import LogOptions

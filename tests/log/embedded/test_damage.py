@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.errors import LogUnavailable, Unusable
+from ams.core.errors import LogUnavailable, Unusable
+from ams.core.names import TopicId
 from ams.log.embedded import EmbeddedLog, check
 from ams.log.embedded.index import HEAD_BYTES as INDEX_HEAD
 from ams.log.embedded.index import decode_head
 from ams.log.embedded.record import HEADER_BYTES
 from ams.log.embedded.segment import HEAD_BYTES
-from ams.names import TopicId
 from tests.log.embedded.history import run
 from tests.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ams.errors import LogUnavailable, OutcomeUnknown
+from ams.core.errors import LogUnavailable, OutcomeUnknown
 from tests.log.embedded.history import read_all
 from tests.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
 

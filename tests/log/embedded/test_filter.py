@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ams.errors import Damaged
+from ams.core.errors import Damaged
 from ams.log.embedded.filter import NO_KEYS, KeyFilter, decode_filter, encode_filter, make_filter, prefix_of
 
 

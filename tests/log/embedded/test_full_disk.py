@@ -2,9 +2,9 @@
 
 import pytest
 
-from ams.errors import LogUnavailable
+from ams.core.errors import LogUnavailable
+from ams.core.names import TopicId
 from ams.log.embedded import EmbeddedLog
-from ams.names import TopicId
 from tests.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
 from tests.support.unreliable_disk import UnreliableDisk
 

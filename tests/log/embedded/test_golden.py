@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.messages import message
 from ams.files import Disk
 from ams.log.base import Appended, Bounds
 from ams.log.embedded import EmbeddedLog, LogOptions, check
-from ams.messages import message
 from tests.log.engines import SMALL, Embedded, all_fragments, fragments
 from tests.log.make_golden import DROPPED, EMPTY, FOLDER, HOURLY, MOVED, START, WEEKLY, YEARLY, export, make
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.errors import Damaged, Unusable
+from ams.core.errors import Damaged, Unusable
 from ams.log.base import Appended
 from ams.log.embedded import index
 from ams.log.embedded.entries import Answered, Entries, SegmentEntries

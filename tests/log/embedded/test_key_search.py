@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ams.errors import KeyReused
+from ams.core.errors import KeyReused
+from ams.core.names import TopicId
 from ams.log.base import Appended
 from ams.log.embedded import EmbeddedLog
 from ams.log.embedded.filter import KeyFilter
 from ams.log.embedded.pages import Cold
 from ams.log.keys import key_hash
-from ams.names import TopicId
 from tests.log.engines import HOUR, Embedded, new_topic, texts
 from tests.support.unreliable_disk import UnreliableDisk
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import KeyReused
+from ams.core.errors import KeyReused
+from ams.core.messages import message
 from ams.log.base import Bounds
 from ams.log.keys import content_hash, is_content
-from ams.messages import message
 from tests.log.engines import HOUR, Embedded, new_topic, texts
 
 DAY = 24 * HOUR

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator, Sequence
 
+from ams.core.messages import Stored
+from ams.core.names import TopicId, new_topic_id
 from ams.log.base import Bounds, Log, Origin
-from ams.messages import Stored
-from ams.names import TopicId, new_topic_id
 from tests.log.engines import HOUR, Embedded
 from tests.log.test_load import everything, stored
 

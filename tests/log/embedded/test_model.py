@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ams.core.messages import message
+from ams.core.names import TopicId
 from ams.log.base import Bounds
 from ams.log.embedded import EmbeddedLog, check
-from ams.messages import message
-from ams.names import TopicId
 from tests.log.embedded.history import run
 from tests.log.engines import HOUR, Embedded, new_topic
 

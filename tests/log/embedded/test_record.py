@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import Damaged
+from ams.core.errors import Damaged
+from ams.core.messages import Stored, message
 from ams.log.embedded.record import (
     HEADER_BYTES,
     MAGIC,
@@ -26,7 +27,6 @@ from ams.log.embedded.record import (
     stored_of,
 )
 from ams.log.embedded.scan import read_record
-from ams.messages import Stored, message
 
 NUMBER = st.integers(0, 2**63)
 HASH = st.binary(min_size=16, max_size=16)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ams.errors import LogUnavailable
+from ams.core.errors import LogUnavailable
+from ams.core.names import TopicId
 from ams.log.embedded import EmbeddedLog
 from ams.log.embedded.segment import HEAD_BYTES, SegmentHead, encode_head
-from ams.names import TopicId
 from tests.log.embedded.history import read_all
 from tests.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
 

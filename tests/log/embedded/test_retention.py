@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from ams.errors import LogUnavailable
+from ams.core.errors import LogUnavailable
+from ams.core.names import Offset, TopicId, new_topic_id
 from ams.log.base import Bounds
 from ams.log.embedded import EmbeddedLog
-from ams.names import Offset, TopicId, new_topic_id
 from tests.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered, texts
 
 DAY = 24 * HOUR

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.log.embedded.classes import CLASSES, class_of
 from ams.log.embedded.segment import (
     HEAD_BYTES,

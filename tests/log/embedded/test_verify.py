@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 from ams.log.embedded import Report, check
 from tests.log.engines import Embedded, new_topic, numbered, texts
 

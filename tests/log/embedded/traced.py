@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.names import TopicId
 from ams.log.embedded import EmbeddedLog, LogOptions
-from ams.names import TopicId
 from tests.log.engines import HOUR, SMALL, new_topic, numbered
 
 CLOCK = ManualClock()

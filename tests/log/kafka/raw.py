@@ -8,11 +8,11 @@ from typing import Any
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
+from ams.core.names import Offset, new_topic_id
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import FIRST, Place, place_of
 from ams.log.kafka.reading.reader import Reader
-from ams.names import Offset, new_topic_id
 from tests.support.parts import kafka_servers
 
 BIG = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(17 * 2**20)}

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from ams.core.names import Offset
 from ams.log.base import Bounds
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.options import KafkaOptions
@@ -11,7 +12,6 @@ from ams.log.kafka.place import Place
 from ams.log.kafka.records import batches
 from ams.log.kafka.topics.administration import NewTopic, alter, create_topics, describe
 from ams.log.kafka.writing.search import fetch_at
-from ams.names import Offset
 
 
 def bare_options(servers: str, prefix: str = "none") -> KafkaOptions:

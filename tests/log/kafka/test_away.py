@@ -6,11 +6,11 @@ import socket
 import pytest
 import structlog
 
-from ams.clock import SystemClock
-from ams.errors import LogUnavailable
+from ams.core.clock import SystemClock
+from ams.core.errors import LogUnavailable
+from ams.core.names import new_topic_id
 from ams.log.kafka.log import KafkaLog
 from ams.log.kafka.options import KafkaOptions
-from ams.names import new_topic_id
 from cluster.kafka import Brokers
 from tests.log.books import MemoryBooks
 from tests.log.engines import Kafka, all_fragments, fragments, new_topic, texts

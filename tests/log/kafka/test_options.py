@@ -2,7 +2,7 @@
 
 import pytest
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 from ams.log.kafka.options import KafkaOptions, access, addresses
 
 

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ams.core.names import Offset, new_topic_id
 from ams.log.kafka.place import MAX_NAME, Place, place_in, place_of
-from ams.names import Offset, new_topic_id
 
 LABELS = st.from_regex(r"[a-zA-Z0-9_-]{1,255}\.[a-zA-Z0-9_-]{1,255}", fullmatch=True)
 PREFIXES = st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True)

@@ -7,11 +7,11 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import Damaged
+from ams.core.errors import Damaged
+from ams.core.messages import message, parse
+from ams.core.names import Offset, new_topic_id
 from ams.log.kafka.place import Place
 from ams.log.kafka.records import Decoder, batches, encode, fragment_of
-from ams.messages import message, parse
-from ams.names import Offset, new_topic_id
 
 PLACE = Place(new_topic_id(), "ams.x")
 

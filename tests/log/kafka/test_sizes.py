@@ -1,6 +1,6 @@
-from ams.clock import ManualClock
+from ams.core.clock import ManualClock
+from ams.core.names import new_topic_id
 from ams.log.kafka.sizes import Sizes
-from ams.names import new_topic_id
 from tests.log.books import MemoryBooks
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
+from ams.core.messages import message
+from ams.core.names import TopicId
 from ams.log.kafka.log import KafkaLog
 from ams.log.kafka.place import place_in
-from ams.messages import message
-from ams.names import TopicId
 from tests.log.engines import Kafka, new_topic
 from tests.log.kafka.stored import raw_batches
 

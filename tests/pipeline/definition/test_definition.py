@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ams.core.yaml_tree import MAX_BYTES
 from ams.pipeline.definition import read_plan
 from ams.pipeline.errors import PipelineError, WrongDefinition, WrongOption
 from ams.pipeline.plan import Plan
-from ams.yaml_tree import MAX_BYTES
 
 GOOD = """\
 source:

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from ams.client.errors import NotAllowed, NotAms, NotFound, Unreachable
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.messages import Stored, message
+from ams.core.names import Offset
 from ams.http import arrow
-from ams.messages import Stored, message
-from ams.names import Offset
 from ams.pipeline.errors import DataLoss
 from ams.pipeline.options import Access, Name
 from ams.pipeline.service import Service

@@ -10,7 +10,7 @@ from ams.authn.certificates import refusals
 from ams.authn.certificates.reading import Facts, quietly, read
 from ams.authn.certificates.refusals import Refusal
 from ams.authn.certificates.trust import Trust
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
 
 MOST_PRESENTED = 16
 """Certificates of those a client sends beside its own that are looked at."""

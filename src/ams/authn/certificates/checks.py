@@ -25,8 +25,8 @@ from ams.authn.certificates.strength import check_strength
 from ams.authn.certificates.trust import Trust, TrustFolder
 from ams.authn.certificates.usage import check_usage
 from ams.authn.values import Presented
-from ams.clock import Clock, Milliseconds
-from ams.errors import AmsError, CertificateRefused, Unavailable
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import AmsError, CertificateRefused, Unavailable
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard
 

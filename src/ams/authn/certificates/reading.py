@@ -17,7 +17,7 @@ from cryptography import x509
 
 from ams.authn.certificates import refusals
 from ams.authn.certificates.refusals import Refusal
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
 
 Kind = TypeVar("Kind", bound=x509.ExtensionType)
 

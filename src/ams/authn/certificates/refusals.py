@@ -1,6 +1,6 @@
 """Refusals: what is said to a client whose certificate is not believed, and how each is counted."""
 
-from ams.errors import CertificateRefused
+from ams.core.errors import CertificateRefused
 
 UNREADABLE, EXPIRED, NOT_YET = "unreadable", "expired", "not_yet_valid"
 PROXY, CHAIN, USAGE, HOST = "proxy", "chain", "usage", "host"

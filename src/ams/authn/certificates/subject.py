@@ -9,7 +9,7 @@ from collections import Counter
 
 from cryptography import x509
 
-from ams.distinguished_names import of_certificate
+from ams.core.distinguished_names import of_certificate
 
 _AMBIGUOUS = frozenset(',+"\\<>;')
 """What the normal form escapes elsewhere, but not in `E` and `DC`."""

@@ -20,7 +20,7 @@ from OpenSSL import crypto
 
 from ams.authn.certificates.reading import quietly
 from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
-from ams.clock import Clock
+from ams.core.clock import Clock
 from ams.outgoing.sharing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")

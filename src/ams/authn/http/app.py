@@ -36,12 +36,12 @@ from ams.authn.service_types import ServiceTypes
 from ams.authn.showing import shown
 from ams.authn.store import Store
 from ams.authn.values import Peer
-from ams.clock import Clock
-from ams.context import REQUEST
-from ams.errors import AmsError, NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
+from ams.core.clock import Clock
+from ams.core.context import REQUEST
+from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
+from ams.core.names import new_uuid
 from ams.http.asgi import JSON, Receive, Send, answer
 from ams.http.limits import SMALL_BODY, Bodies, ClientLeft
-from ams.names import new_uuid
 
 DEADLINE_SECONDS = 14.0
 """For a whole request: below the 15 s in which an answer must be written (15, A18)."""

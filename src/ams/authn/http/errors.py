@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ams import errors
+from ams.core import errors
 from ams.http.errors import Refusal as Unasked
 
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ams.attempts import Attempts
 from ams.authn.store import Store
 from ams.authn.values import READ
 from ams.client import AsyncClient, errors, wire
-from ams.errors import NotAuthenticated, RateLimited, ServiceFailed, ServiceTimeout
+from ams.core.attempts import Attempts
+from ams.core.errors import NotAuthenticated, RateLimited, ServiceFailed, ServiceTimeout
 from ams.http.asgi import query_value
 
 Header = tuple[bytes, bytes]

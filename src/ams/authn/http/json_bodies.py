@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ams.errors import BadRequest
+from ams.core.errors import BadRequest
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from ams.authn.http.peers import PEER
 from ams.authn.http.proxies import Network, is_within, usual
 from ams.authn.http.tls import AskingConnection, AskingContext
 from ams.authn.values import Peer
-from ams.errors import BadRequest
+from ams.core.errors import BadRequest
 from ams.http.asgi import Application
 from ams.http.errors import Refusal
 from ams.http.protocol import GOODBYE_SECONDS, LimitedProtocol, limited

@@ -19,8 +19,8 @@ from ams.authn.http.peers import PEER
 from ams.authn.http.proxies import is_address, usual
 from ams.authn.http.tls import UNREADABLE
 from ams.authn.values import Peer, Presented
-from ams.distinguished_names import normalised, of_certificate
-from ams.errors import AmsError, CertificateRefused
+from ams.core.distinguished_names import normalised, of_certificate
+from ams.core.errors import AmsError, CertificateRefused
 from ams.http.asgi import JSON, Application, Receive, Send, answer
 from ams.http.errors import Refusal
 

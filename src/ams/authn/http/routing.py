@@ -10,7 +10,7 @@ from ams.authn.http.errors import MethodNotAllowed
 from ams.authn.http.gate import Header, parameter
 from ams.authn.store.paging import PageRequest
 from ams.authn.values import Peer
-from ams.errors import BadRequest, NotFound
+from ams.core.errors import BadRequest, NotFound
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import msgspec
 from ams.authn.auth_methods import masked
 from ams.authn.store.paging import Page
 from ams.authn.values import AuthMethod, Binding, Key, ServiceType
-from ams.clock import Milliseconds, resource_date
+from ams.core.clock import Milliseconds, resource_date
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from ams.authn.store.forgetting import FORGET_METHODS, METHODS
 from ams.authn.store.paging import Page, PageRequest, read_page
 from ams.authn.store.tables import auth_methods
 from ams.authn.values import AuthMethod, ServiceType
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import AlreadyExists, Conflict, NotFound
 from ams.database.cache import Cache
 from ams.database.database import Database
-from ams.errors import AlreadyExists, Conflict, NotFound
 from ams.secrets import Secrets
 
 Types = Callable[[str], ServiceType | None]

@@ -19,11 +19,11 @@ from ams.authn.store.forgetting import BINDING
 from ams.authn.store.paging import Page, PageRequest, read_page
 from ams.authn.store.tables import bindings
 from ams.authn.values import Binding, BindingId
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import AlreadyExists, NotFound
 from ams.database.cache import Cache
 from ams.database.database import Database
 from ams.database.invalidation import Forget
-from ams.errors import AlreadyExists, NotFound
 
 Change = Callable[[Binding, Types], Binding]
 """Makes the new state of the present one; what it raises leaves everything as it was."""

@@ -7,8 +7,8 @@ from sqlalchemy import Connection, Row, delete, insert, select
 
 from ams.authn.store.tables import keys
 from ams.authn.values import Key
+from ams.core.errors import AlreadyExists
 from ams.database.database import Database
-from ams.errors import AlreadyExists
 from ams.secrets import Secrets
 
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy import BigInteger, Column, Connection, Row, Select, literal
 
-from ams.errors import BadRequest
+from ams.core.errors import BadRequest
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -13,10 +13,10 @@ from ams.authn.store.forgetting import FORGET_TYPES, TYPES
 from ams.authn.store.paging import Page, PageRequest, read_page
 from ams.authn.store.tables import auth_methods, bindings, hosts, service_types
 from ams.authn.values import ServiceType, ServiceTypeId
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.errors import AlreadyExists, Conflict, NotFound
 from ams.database.cache import Cache
 from ams.database.database import Database
-from ams.errors import AlreadyExists, Conflict, NotFound
 
 Change = Callable[[ServiceType], ServiceType]
 """Makes the new state of the present one; what it raises leaves everything as it was."""

@@ -11,7 +11,7 @@ from ams.authn.store.keys import KeyRecords
 from ams.authn.store.schema import AUTHN
 from ams.authn.store.service_types import ServiceTypeRecords
 from ams.authn.store.tables import sealing
-from ams.clock import Clock, SystemClock
+from ams.core.clock import Clock, SystemClock
 from ams.database.database import Database
 from ams.database.opening import opened
 from ams.secrets import Secrets

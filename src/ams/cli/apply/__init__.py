@@ -24,7 +24,7 @@ from ams.client.connection import authn_connection
 from ams.client.profiles import Source
 from ams.client.wire import Call
 from ams.client.wire.authn import is_for_authn
-from ams.settings import environment
+from ams.core.settings import environment
 
 Files = Annotated[
     list[str], typer.Option("--file", "-f", metavar="FILE", help="What to declare; - is standard input; repeatable.")

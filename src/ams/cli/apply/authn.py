@@ -12,10 +12,10 @@ from ams.cli.apply.resources import Fields, Key, Kind
 from ams.cli.exits import Usage
 from ams.client.connection import read_secret
 from ams.client.wire import authn
-from ams.distinguished_names import normalised
-from ams.errors import BadDocument
-from ams.settings import environment
-from ams.yaml_tree import Value, bad
+from ams.core.distinguished_names import normalised
+from ams.core.errors import BadDocument
+from ams.core.settings import environment
+from ams.core.yaml_tree import Value, bad
 
 SECRETS = ("access_key", "headers")
 """Fields of auth methods whose values are never shown, so that nobody can compare them."""

@@ -11,8 +11,8 @@ from ams.cli.apply.push import push_fields
 from ams.cli.apply.resources import Declared, Fields, Key, Kind, Reference
 from ams.cli.durations import seconds
 from ams.cli.exits import Usage
-from ams.names import MAX_NAME, is_name
-from ams.yaml_tree import Place, Value, bad, read_capped, read_tree
+from ams.core.names import MAX_NAME, is_name
+from ams.core.yaml_tree import Place, Value, bad, read_capped, read_tree
 
 MAX_ACK_DEADLINE = 600
 """Seconds (contract 9.3)."""

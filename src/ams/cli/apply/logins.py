@@ -15,8 +15,8 @@ from ams.cli.exits import Usage
 from ams.cli.tokens import time_text
 from ams.client import wire
 from ams.client.wire.issuers import OF_SETTINGS
-from ams.rights import is_resource
-from ams.yaml_tree import Value, bad
+from ams.core.rights import is_resource
+from ams.core.yaml_tree import Value, bad
 
 CLIENT_SECRET = "client_secret"  # noqa: S105  # the name of a field
 TOKEN_FILE = "token_file"  # noqa: S105  # the same

@@ -12,7 +12,7 @@ from ams.cli.apply.authn import SECRETS, same_secrets
 from ams.cli.apply.logins import CLIENT_SECRET, TOKEN_FILE, is_of_settings
 from ams.cli.apply.push import same_push
 from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
-from ams.yaml_tree import bad
+from ams.core.yaml_tree import bad
 
 _ORDER = list(Kind)
 _SECRETS = (*SECRETS, CLIENT_SECRET)

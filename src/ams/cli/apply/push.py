@@ -9,7 +9,7 @@ from typing import Any
 
 from ams.cli.apply.resources import Fields
 from ams.cli.output import short_name
-from ams.yaml_tree import Value, bad
+from ams.core.yaml_tree import Value, bad
 
 MAX_NUMBER = 2**31 - 1
 MAX_ATTEMPTS = 1000

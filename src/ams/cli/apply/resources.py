@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ams.yaml_tree import Place
+from ams.core.yaml_tree import Place
 
 Fields = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from ams.cli.completing import user_names
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields
 from ams.client.wire import authn
-from ams.errors import BadDocument, InvalidInput
+from ams.core.errors import BadDocument, InvalidInput
 
 app = typer.Typer(
     help="Bindings: which certificate stands for which user.",

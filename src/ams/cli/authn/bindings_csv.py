@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ams.cli.authn.bulk import Wanted
 from ams.client.errors import InvalidInput, NotFound
 from ams.client.wire import authn
-from ams.distinguished_names import normalised
-from ams.errors import BadDocument
+from ams.core.distinguished_names import normalised
+from ams.core.errors import BadDocument
 
 NEEDED = ("name", "service_type", "host", "auth_identifier")
 COLUMNS = (*NEEDED, "unique_key", "user", "auth_type", "issuer")

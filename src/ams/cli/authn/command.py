@@ -16,7 +16,7 @@ from ams.client import Client, wire
 from ams.client.connection import authn_connection, connection
 from ams.client.profiles import Source
 from ams.client.wire import Call, authn
-from ams.settings import environment
+from ams.core.settings import environment
 
 ANONYMOUS = "Wrong Credentials (no key was given: --key-file, AMS_AUTHN_KEY, AMS_AUTHN_KEY_FILE or a profile names one)"
 

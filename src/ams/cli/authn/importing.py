@@ -18,8 +18,8 @@ from ams.cli.authn.reference import OldAuthMethod, OldBinding, OldDatabase, OldS
 from ams.cli.output import note, printable
 from ams.client.errors import Refused
 from ams.client.wire import authn
-from ams.distinguished_names import normalised
-from ams.errors import InvalidInput
+from ams.core.distinguished_names import normalised
+from ams.core.errors import InvalidInput
 
 OIDC = "oidc"
 """Accepted by the reference, where nothing was behind it (15, A14)."""

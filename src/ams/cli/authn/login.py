@@ -10,7 +10,7 @@ from ams.client import Client
 from ams.client import login as logging_in
 from ams.client.connection import authn_connection
 from ams.client.profiles import Source
-from ams.settings import environment
+from ams.core.settings import environment
 
 
 def login(

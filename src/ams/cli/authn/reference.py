@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ams.client.wire import authn
-from ams.errors import BadDocument
+from ams.core.errors import BadDocument
 
 MAX_BYTES = 1 << 30
 

@@ -6,7 +6,7 @@ import click
 
 from ams.authn.settings import FIELDS, AuthnSettings, load, variable
 from ams.cli.setting_options import option
-from ams.settings import environment
+from ams.core.settings import environment
 
 
 def serve_command() -> click.Command:
@@ -36,7 +36,7 @@ def run(settings: AuthnSettings) -> None:
     import uvloop
 
     from ams.authn.program import serve
-    from ams.observing import configure_logs
+    from ams.core.observing import configure_logs
 
     configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
     uvloop.run(serve(settings))

@@ -3,7 +3,7 @@
 from cryptography import x509
 
 from ams.cli.exits import Usage
-from ams.distinguished_names import normalised, of_certificate
+from ams.core.distinguished_names import normalised, of_certificate
 
 
 def subject_of(text: str) -> str:

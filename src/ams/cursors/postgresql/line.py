@@ -9,7 +9,7 @@ import psycopg
 import structlog
 
 from ams import postgresql
-from ams.errors import OUTCOME_UNKNOWN, CursorsUnavailable
+from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable
 
 if TYPE_CHECKING:
     from ams.postgresql import Connection

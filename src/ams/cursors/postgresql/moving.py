@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import structlog
 
 from ams import postgresql
+from ams.core.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone
+from ams.core.names import SubscriptionId
 from ams.cursors.postgresql import rows
 from ams.cursors.postgresql.line import Interrupted, Line
 from ams.cursors.postgresql.rows import Row, Rows
 from ams.cursors.postgresql.time import DatabaseTime
 from ams.cursors.state import Cursor
-from ams.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone
-from ams.names import SubscriptionId
 
 Step = Callable[[Cursor], tuple[Cursor, Any]]
 """Moves a cursor and gives the answer, or raises an `AmsError`."""

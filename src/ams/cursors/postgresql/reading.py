@@ -4,12 +4,12 @@ import asyncio
 
 import structlog
 
+from ams.core.errors import AmsError, CursorsUnavailable, SubscriptionGone
+from ams.core.names import SubscriptionId
 from ams.cursors.postgresql import rows
 from ams.cursors.postgresql.line import Line
 from ams.cursors.postgresql.rows import Row, Rows
 from ams.cursors.postgresql.time import DatabaseTime
-from ams.errors import AmsError, CursorsUnavailable, SubscriptionGone
-from ams.names import SubscriptionId
 
 log = structlog.get_logger("ams.cursors")
 

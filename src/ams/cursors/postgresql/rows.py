@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.cursors.base import Oldest, Place
 from ams.cursors.postgresql.time import DatabaseTime
 from ams.cursors.state import Cursor, HandOut
-from ams.names import Offset, SubscriptionId, TopicId, topic_id_text
 
 if TYPE_CHECKING:
     from ams.postgresql import Connection

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from ams import postgresql
-from ams.errors import Unusable
+from ams.core.errors import Unusable
 
 if TYPE_CHECKING:
     from ams.postgresql import Connection

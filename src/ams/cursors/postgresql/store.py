@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ams import postgresql
-from ams.clock import Clock, Milliseconds, SystemClock
+from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.errors import AmsError, TopicGone, Unusable
+from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.cursors import state
 from ams.cursors.base import Handed, Oldest, Place, Position
 from ams.cursors.postgresql import rows
@@ -22,8 +24,6 @@ from ams.cursors.postgresql.rows import Row
 from ams.cursors.postgresql.schema import prepare
 from ams.cursors.postgresql.time import DatabaseTime
 from ams.cursors.state import Cursor
-from ams.errors import AmsError, TopicGone, Unusable
-from ams.names import Offset, SubscriptionId, TopicId
 
 if TYPE_CHECKING:
     from ams.postgresql import Connection

@@ -1,6 +1,6 @@
 """What time it is for the database, so that nodes whose clocks differ agree on every deadline."""
 
-from ams.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds
 
 
 class DatabaseTime:

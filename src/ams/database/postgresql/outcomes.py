@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 from sqlalchemy import Connection, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
+from ams.core.names import new_uuid
 from ams.database.failures import driver_error
-from ams.names import new_uuid
 
 T = TypeVar("T")
 

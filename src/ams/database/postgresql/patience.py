@@ -13,8 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from ams.core.errors import RegistryUnavailable
 from ams.database.failures import unavailable
-from ams.errors import RegistryUnavailable
 from ams.postgresql import CALL_SECONDS
 
 T = TypeVar("T")

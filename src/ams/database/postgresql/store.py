@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
+from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.database.failures import broken_rule, driver_error, unavailable
 from ams.database.invalidation import Forget, Invalidations
 from ams.database.postgresql import outcomes
@@ -25,7 +26,6 @@ from ams.database.postgresql.listening import Listener
 from ams.database.postgresql.outcomes import Asked
 from ams.database.postgresql.patience import Passing, Patience
 from ams.database.schema import Schema
-from ams.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection
 
 T = TypeVar("T")

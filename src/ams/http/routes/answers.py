@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
-from ams import push_config
-from ams.clock import resource_date
-from ams.names import schema_path, subscription_path, topic_path
+from ams.core import push_config
+from ams.core.clock import resource_date
+from ams.core.names import schema_path, subscription_path, topic_path
 from ams.registry import records
 from ams.registry.paging import Page
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import msgspec
 
 from ams import bindings
-from ams.clock import resource_date
+from ams.core.clock import resource_date
+from ams.core.names import BindingName
 from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.names import BindingName
 from ams.registry import records
 
 

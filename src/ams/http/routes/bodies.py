@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ams.errors import BadRequest, InvalidInput
+from ams.core.errors import BadRequest, InvalidInput
 from ams.http.wire import Reader, Shape
 from ams.registry.records import Grant
 

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import msgspec
 
+from ams.core.errors import InvalidInput
+from ams.core.names import Offset, ack_offset, ack_prefix
 from ams.dead_letters import DeadLetters
-from ams.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.names import Offset, ack_offset, ack_prefix
 from ams.push.upstream import Verdict
 
 BAD_ARGUMENTS = "Invalid Dead Letter Arguments"

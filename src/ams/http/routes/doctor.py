@@ -6,10 +6,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ams import doctor
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.names import subscription_path, topic_path
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
-from ams.names import subscription_path, topic_path
 from ams.service_doctor import ServiceDoctor
 
 Seconds = float | UnsetType

@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 
 from ams import issuers
-from ams.clock import resource_date
+from ams.core import issuer
+from ams.core.clock import resource_date
+from ams.core.names import IssuerName
 from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request
 from ams.http.routing import Call, Row
 from ams.http.wire import Shape
-from ams.identity import issuer
 from ams.identity.keys import KeysState
-from ams.names import IssuerName
 
 
 class RoleRuleBody(Shape):

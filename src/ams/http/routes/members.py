@@ -1,6 +1,6 @@
 """A project's members over HTTP (contract 7.1)."""
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routes.bodies import MembershipBody, bad_request, grants
 from ams.http.routing import PAGE, Call, Row, page_request

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ams.clock import Milliseconds
-from ams.errors import InvalidInput
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape

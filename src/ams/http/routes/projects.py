@@ -1,11 +1,11 @@
 """Projects over HTTP (contract 7)."""
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
+from ams.core.names import ProjectName
 from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.names import ProjectName
 from ams.projects import Projects
 
 

@@ -4,12 +4,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ams.clock import resource_date
-from ams.errors import InvalidInput
+from ams.core.clock import resource_date
+from ams.core.errors import InvalidInput
+from ams.core.push_config import AskedPush
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.push_config import AskedPush
 from ams.push_secrets import KEEP_SECONDS, PushSecrets
 from ams.pushing import Pushing
 

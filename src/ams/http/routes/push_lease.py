@@ -9,12 +9,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ams.access.admission import Caller
-from ams.errors import Conflict, InvalidInput
+from ams.core.errors import Conflict, InvalidInput
+from ams.core.names import SubscriptionId
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
 from ams.leasing import Leasing
-from ams.names import SubscriptionId
 from ams.push.leases import BEAT_SECONDS, LEASE_SECONDS, Beat
 from ams.push.state import ATTEMPTS, WorkerState
 from ams.push.target import Target

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ams.core.errors import Conflict, InvalidInput
+from ams.core.names import SubscriptionId
 from ams.delivering import Deliverer
-from ams.errors import Conflict, InvalidInput
 from ams.http.routes import answers
 from ams.http.routes.push_lease import is_id
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.names import SubscriptionId
 from ams.pushing import DISABLED, Pushing
 
 MAX_SUBSCRIPTIONS = 1000

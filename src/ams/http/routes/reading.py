@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from ams.clock import Milliseconds, publish_time
-from ams.errors import InvalidInput, NotAcceptable
+from ams.core.clock import Milliseconds, publish_time
+from ams.core.errors import InvalidInput, NotAcceptable
+from ams.core.messages import Stored
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.streaming import Streamed, in_turn
-from ams.messages import Stored
 from ams.reading import Range, RangeReader, Wanted
 
 LINES = "application/x-ndjson"

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import msgspec
 
 from ams import registrations
-from ams.clock import resource_date
-from ams.errors import InvalidInput
+from ams.core.clock import resource_date
+from ams.core.errors import InvalidInput
+from ams.core.names import RegistrationId
 from ams.http.routes import answers
 from ams.http.routes.bodies import first_value, strings
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.names import RegistrationId
 from ams.registry import records
 from ams.registry.registrations import FILTERS
 

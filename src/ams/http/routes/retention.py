@@ -1,6 +1,6 @@
 """How long messages are kept, over HTTP; no part of the contract."""
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape

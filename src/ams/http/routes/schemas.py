@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 
 from ams import schemas
-from ams.errors import BadRequest, InvalidInput
+from ams.core.errors import BadRequest, InvalidInput
+from ams.core.messages import Message, message
+from ams.core.names import schema_path
 from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request, first_value, strings
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.messages import Message, message
-from ams.names import schema_path
 from ams.registry import records
 from ams.validation import parsed
 from ams.validators import Candidate

@@ -1,6 +1,6 @@
 """Subscriptions over HTTP, but for pull and acknowledge, which are hot routes (contract 9)."""
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routes.bodies import NewAccessList, access_list_reader
 from ams.http.routes.push import PushConfigBody, asked

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import msgspec
 
 from ams.audit.shape import moment
-from ams.clock import Milliseconds, resource_date
-from ams.errors import InvalidInput
+from ams.core.clock import Milliseconds, resource_date
+from ams.core.errors import InvalidInput
+from ams.core.names import TokenName
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Shape
-from ams.names import TokenName
 from ams.registry import records
 from ams.tokens import Tokens
 

@@ -1,12 +1,12 @@
 """Users over HTTP (contract 5)."""
 
 from ams.access.admission import Admission
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
+from ams.core.names import UserId
 from ams.http.routes import answers
 from ams.http.routes.bodies import MembershipBody, grants
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
-from ams.names import UserId
 from ams.registry.records import UserDetails
 from ams.users import Users
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
 
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 
-from ams.clock import Clock, Milliseconds
-from ams.errors import LogUnavailable
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import LogUnavailable
+from ams.core.names import Offset, TopicId
 from ams.log.embedded.classes import RetentionClass, class_of
 from ams.log.embedded.options import LogOptions
 from ams.log.embedded.packing import pack
@@ -26,7 +27,6 @@ from ams.log.embedded.space import Space
 from ams.log.embedded.topic import TopicState
 from ams.log.embedded.work import Append, Chore, Closed, Control, Outcome, Work
 from ams.log.embedded.writer import Open, Writer
-from ams.names import Offset, TopicId
 
 logger = structlog.get_logger("ams.log")
 

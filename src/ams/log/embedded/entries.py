@@ -9,9 +9,9 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset, TopicId
 from ams.log.base import Appended
-from ams.names import Offset, TopicId
 
 
 class Answered(NamedTuple):

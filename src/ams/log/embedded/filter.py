@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ams.errors import Damaged
+from ams.core.errors import Damaged
 from ams.log.embedded.numbers import from_bytes, to_bytes
 
 BUCKET = 32

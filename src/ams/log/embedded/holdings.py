@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ams.clock import Milliseconds
-from ams.errors import LogUnavailable, OutcomeUnknown
+from ams.core.clock import Milliseconds
+from ams.core.errors import LogUnavailable, OutcomeUnknown
+from ams.core.names import Offset, TopicId
 from ams.log.embedded.classes import CLASSES
 from ams.log.embedded.entries import Answered, SegmentEntries
 from ams.log.embedded.index import Row
@@ -14,7 +15,6 @@ from ams.log.embedded.record import Kind
 from ams.log.embedded.segment import HEAD_BYTES, index_path
 from ams.log.embedded.topic import TopicState
 from ams.log.embedded.work import Append, Closed, Control, Outcome
-from ams.names import Offset, TopicId
 
 
 @dataclass(slots=True)

@@ -43,13 +43,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import NamedTuple
 
-from ams.clock import Milliseconds
-from ams.errors import Damaged, Unusable
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged, Unusable
+from ams.core.names import Offset, TopicId
 from ams.log.base import Appended
 from ams.log.embedded.entries import Answered, Entries, SegmentEntries
 from ams.log.embedded.filter import encode_filter, make_filter
 from ams.log.embedded.numbers import from_bytes, to_bytes
-from ams.names import Offset, TopicId
 
 INDEX_MAGIC = b"\xffAMSidx\n"
 VERSION = 1

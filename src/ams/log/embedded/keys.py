@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from ams.clock import Clock, Milliseconds
-from ams.errors import KeyReused
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import KeyReused
+from ams.core.messages import Message
 from ams.log.base import Appended
 from ams.log.embedded.entries import Answered
 from ams.log.embedded.holdings import Holdings
@@ -14,7 +15,6 @@ from ams.log.embedded.topic import TopicState
 from ams.log.embedded.upkeep import Upkeep
 from ams.log.embedded.work import Append
 from ams.log.keys import content_hash, is_content, key_hash
-from ams.messages import Message
 
 Released = Callable[[], Awaitable[None]]
 Store = Callable[[Append], Awaitable[Appended]]

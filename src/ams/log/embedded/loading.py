@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
-from ams.clock import Milliseconds
-from ams.errors import InvalidInput
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput
+from ams.core.messages import Stored
+from ams.core.names import Offset
 from ams.log.base import Appended
 from ams.log.embedded.record import RECORD_BYTES
 from ams.log.embedded.topic import TopicState
 from ams.log.embedded.work import Append, Given
-from ams.messages import Stored
-from ams.names import Offset
 
 NewAnswer = Callable[[], "asyncio.Future[Appended]"]
 

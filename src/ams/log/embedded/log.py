@@ -7,8 +7,11 @@ from functools import partial
 
 import structlog
 
-from ams.clock import Clock, Milliseconds, SystemClock
-from ams.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.messages import Message, Stored, data_bytes
+from ams.core.names import Offset, TopicId, topic_id_text
+from ams.core.supervisor import Supervisor
 from ams.files import Disk, Files
 from ams.log.base import NEW, Appended, Bounds, Origin, Totals
 from ams.log.embedded.classes import class_of
@@ -30,9 +33,6 @@ from ams.log.embedded.upkeep import Upkeep
 from ams.log.embedded.work import Append, Control, Outcome
 from ams.log.embedded.writer import writers
 from ams.log.keys import check_key
-from ams.messages import Message, Stored, data_bytes
-from ams.names import Offset, TopicId, topic_id_text
-from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.log")
 

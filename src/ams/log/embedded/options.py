@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
 
 MIB = 1024 * 1024
 

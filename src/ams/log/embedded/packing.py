@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.messages import Fragment
+from ams.core.names import Offset
 from ams.log.base import Appended
 from ams.log.embedded.record import MAX_REQUESTS, RECORD_BYTES, Header, KeyNote, Kind, Request, encode, messages_body
 from ams.log.embedded.segment import seed_of
 from ams.log.embedded.topic import Tail, TopicState
 from ams.log.embedded.work import Append, Placed
 from ams.log.embedded.writer import Open
-from ams.messages import Fragment
-from ams.names import Offset
 
 
 @dataclass(slots=True)

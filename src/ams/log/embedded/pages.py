@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from ams.errors import LogUnavailable
+from ams.core.errors import LogUnavailable
 from ams.files import FileHandle, Files
 
 T = TypeVar("T")

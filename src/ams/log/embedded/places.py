@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from ams.clock import Milliseconds
-from ams.errors import Damaged, LogUnavailable
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged, LogUnavailable
+from ams.core.names import Offset, TopicId
 from ams.files import is_shortage
 from ams.log.embedded.classes import CLASSES, RetentionClass
 from ams.log.embedded.entries import Answered, Entries, SegmentEntries
@@ -18,7 +19,6 @@ from ams.log.embedded.filter import KeyFilter, prefix_of
 from ams.log.embedded.index import HEAD_BYTES, NOWHERE, Directory, IndexHead, Reach, Row, decode_entries, key_in
 from ams.log.embedded.pages import Cold, Pages
 from ams.log.embedded.topic import TopicState
-from ams.names import Offset, TopicId
 
 T = TypeVar("T")
 

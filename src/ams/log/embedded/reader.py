@@ -12,15 +12,15 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from ams.errors import Damaged, LogUnavailable
+from ams.core.errors import Damaged, LogUnavailable
+from ams.core.messages import Stored
+from ams.core.names import Offset, TopicId
 from ams.log.embedded.findings import Damage
 from ams.log.embedded.pages import THREADS
 from ams.log.embedded.places import Place, Places, Segment
 from ams.log.embedded.record import Header, stored_of
 from ams.log.embedded.scan import read_record
 from ams.log.embedded.topic import TopicState
-from ams.messages import Stored
-from ams.names import Offset, TopicId
 
 logger = structlog.get_logger("ams.log")
 

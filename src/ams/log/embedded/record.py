@@ -40,10 +40,10 @@ from enum import IntEnum
 from itertools import accumulate, pairwise, repeat
 from typing import NamedTuple, cast
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.messages import Fragment, Stored
+from ams.core.names import Offset, TopicId
 from ams.log.base import Appended
-from ams.messages import Fragment, Stored
-from ams.names import Offset, TopicId
 
 MAGIC = b"\xffAMS"
 HEADER_BYTES = 68

@@ -11,8 +11,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ams.clock import Milliseconds
-from ams.errors import Damaged, Unusable
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged, Unusable
+from ams.core.names import TopicId
 from ams.files import NEW, FileHandle, Files
 from ams.log.embedded.classes import CLASSES, RetentionClass, class_of
 from ams.log.embedded.findings import Damage, Recovery, Trimmed
@@ -34,7 +35,6 @@ from ams.log.embedded.segment import (
 )
 from ams.log.embedded.topic import Tail, TopicState
 from ams.log.embedded.writer import Open
-from ams.names import TopicId
 
 _COPY_BYTES = 4 * 1024 * 1024
 

@@ -8,8 +8,9 @@ without such a witness it belongs to a group whose sync never returned, and noth
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ams.clock import Milliseconds
-from ams.errors import Damaged
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged
+from ams.core.names import Offset, TopicId
 from ams.files import FileHandle, Files
 from ams.log.embedded.entries import Answered, SegmentEntries
 from ams.log.embedded.findings import Damage
@@ -27,7 +28,6 @@ from ams.log.embedded.record import (
 )
 from ams.log.embedded.segment import HEAD_BYTES, seed_of
 from ams.log.keys import key_hash
-from ams.names import Offset, TopicId
 
 _WINDOW = 4 * 1024 * 1024
 

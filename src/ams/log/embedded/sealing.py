@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from ams.clock import Milliseconds
-from ams.errors import Damaged
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged
+from ams.core.names import TopicId
 from ams.files import Files, write_whole
 from ams.log.embedded.entries import SegmentEntries
 from ams.log.embedded.filter import NO_KEYS, KeyFilter, decode_filter, make_filter
 from ams.log.embedded.index import HEAD_BYTES, Directory, IndexHead, Reach, Row, decode_head, encode_index, hashes_in
 from ams.log.embedded.places import Segment
 from ams.log.embedded.scan import scan
-from ams.names import TopicId
 
 Table = Callable[[], tuple[int, list[Row]]]
 """Returns the topics alive and the last commit whose creates, drops and retentions they reflect."""

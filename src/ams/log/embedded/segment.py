@@ -21,8 +21,8 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from ams.clock import Milliseconds
-from ams.errors import Unusable
+from ams.core.clock import Milliseconds
+from ams.core.errors import Unusable
 from ams.log.embedded.classes import RetentionClass
 
 SEGMENT_MAGIC = b"\xffAMSlog\n"

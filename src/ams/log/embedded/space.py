@@ -5,7 +5,7 @@ import threading
 
 import structlog
 
-from ams.clock import Clock
+from ams.core.clock import Clock
 from ams.files import Files
 from ams.log.embedded.options import LogOptions
 

@@ -5,10 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset, TopicId
 from ams.log.embedded.classes import RetentionClass
 from ams.log.embedded.index import Row
-from ams.names import Offset, TopicId
 
 
 class Tail(NamedTuple):

@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import structlog
 
-from ams.clock import Clock, Milliseconds
-from ams.errors import LogUnavailable
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import LogUnavailable
+from ams.core.names import Offset
 from ams.files import Files
 from ams.log.embedded.committer import Committer
 from ams.log.embedded.findings import Damage
@@ -30,7 +31,6 @@ from ams.log.embedded.sealing import Sealer
 from ams.log.embedded.segment import HEAD_BYTES
 from ams.log.embedded.topic import TopicState
 from ams.log.embedded.work import Chore, Control
-from ams.names import Offset
 
 logger = structlog.get_logger("ams.log")
 T = TypeVar("T")

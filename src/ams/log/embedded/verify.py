@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ams.errors import Damaged, Unusable
+from ams.core.errors import Damaged, Unusable
 from ams.files import Disk, Files
 from ams.log.embedded.classes import CLASSES, RetentionClass
 from ams.log.embedded.entries import Entries, SegmentEntries

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.messages import Fragment
+from ams.core.names import Offset
 from ams.log.base import Appended
 from ams.log.embedded.record import Kind
 from ams.log.embedded.topic import TopicState
 from ams.log.embedded.writer import Open
-from ams.messages import Fragment
-from ams.names import Offset
 
 
 class Given(NamedTuple):

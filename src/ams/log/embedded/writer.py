@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
 from ams.files import FileHandle, Files
 from ams.log.embedded.classes import CLASSES, SEAL_PART, RetentionClass
 from ams.log.embedded.options import LogOptions

@@ -7,9 +7,9 @@ append it is for, so that a crash between the append and its answer leaves a tra
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset, TopicId
 from ams.log.base import Appended
-from ams.names import Offset, TopicId
 
 
 class Claim(NamedTuple):

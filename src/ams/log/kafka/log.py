@@ -8,8 +8,11 @@ from typing import Self
 import structlog
 from aiokafka.errors import KafkaError
 
-from ams.clock import Milliseconds, SystemClock
-from ams.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.clock import Milliseconds, SystemClock
+from ams.core.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.messages import Fragment, Message, Stored, data_bytes
+from ams.core.names import Offset, TopicId
+from ams.core.supervisor import Supervisor
 from ams.log.base import NEW, Appended, Bounds, Origin, Totals
 from ams.log.kafka.books import Books
 from ams.log.kafka.brokers.connection import Connection
@@ -29,9 +32,6 @@ from ams.log.kafka.writing.loading import Loader
 from ams.log.kafka.writing.search import KEY, find_append
 from ams.log.kafka.writing.sender import Sender
 from ams.log.keys import check_key
-from ams.messages import Fragment, Message, Stored, data_bytes
-from ams.names import Offset, TopicId
-from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.log")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from aiokafka.conn import collect_hosts
 
-from ams.clock import Milliseconds
-from ams.errors import BadSettings
+from ams.core.clock import Milliseconds
+from ams.core.errors import BadSettings
 
 WEEK = Milliseconds(7 * 86_400_000)
 

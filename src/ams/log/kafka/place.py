@@ -9,7 +9,7 @@ was moved here after its oldest messages were gone. Nothing else remembers these
 import re
 from typing import NamedTuple
 
-from ams.names import Offset, TopicId, topic_id
+from ams.core.names import Offset, TopicId, topic_id
 
 MAX_NAME = 249
 """Characters of a Kafka topic's name."""

@@ -22,11 +22,11 @@ import structlog
 from aiokafka.errors import KafkaError
 from aiokafka.record.memory_records import MemoryRecords
 
-from ams.clock import Milliseconds
-from ams.errors import Damaged
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged
+from ams.core.messages import Fragment, Message, Stored, message
+from ams.core.names import Offset
 from ams.log.kafka.place import Place
-from ams.messages import Fragment, Message, Stored, message
-from ams.names import Offset
 
 logger = structlog.get_logger("ams.log")
 

@@ -6,9 +6,9 @@ and are always exact.
 
 import asyncio
 
-from ams.errors import Unavailable
+from ams.core.errors import Unavailable
+from ams.core.names import TopicId
 from ams.log.kafka.books import Books
-from ams.names import TopicId
 
 
 class Sizes:

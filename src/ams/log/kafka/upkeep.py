@@ -5,16 +5,16 @@ import contextlib
 
 import structlog
 
-from ams.clock import Milliseconds
-from ams.errors import AmsError, RegistryUnavailable, Unavailable
+from ams.core.clock import Milliseconds
+from ams.core.errors import AmsError, RegistryUnavailable, Unavailable
+from ams.core.names import TopicId
+from ams.core.supervisor import Supervisor
 from ams.log.kafka.books import Books
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.sizes import Sizes
 from ams.log.kafka.topics.topics import Topics
 from ams.log.kafka.writing.sender import Sender
-from ams.names import TopicId
-from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.log")
 

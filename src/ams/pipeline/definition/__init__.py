@@ -3,12 +3,12 @@
 import os
 from collections.abc import Sequence
 
+from ams.core.yaml_tree import Value, read_tree
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.jobs import plan_of_file, plan_of_job
 from ams.pipeline.definition.pipeline import name_of, plan_of_steps
 from ams.pipeline.errors import Finding, WrongDefinition
 from ams.pipeline.plan import Plan
-from ams.yaml_tree import Value, read_tree
 
 OF_JOBS = ("name", "job", "options")
 OF_STEPS = ("name", "source", "steps", "sink")

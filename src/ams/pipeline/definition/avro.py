@@ -7,9 +7,9 @@ import fastavro
 import fastavro.schema
 import msgspec
 
+from ams.core.yaml_tree import Value, bad
 from ams.pipeline.expressions import types
 from ams.pipeline.expressions.types import Type
-from ams.yaml_tree import Value, bad
 
 _PLAIN: Mapping[str, Type] = {
     "string": types.TEXT,

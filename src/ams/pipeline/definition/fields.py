@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 import yaml
 
+from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.expressions import Node, parse, type_of, types
 from ams.pipeline.expressions.checking import hint
 from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.steps.schemas import ATTRIBUTES, SOURCE
-from ams.yaml_tree import Value, bad
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _WORDS = (*types.WORDS, "map")

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from ams.errors import BadDocument
+from ams.core.errors import BadDocument
+from ams.core.yaml_tree import Value
 from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
 from ams.pipeline.expressions import WrongExpression
-from ams.yaml_tree import Value
 
 
 class Findings:

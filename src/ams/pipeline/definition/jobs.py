@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import yaml
 
-from ams.errors import BadDocument
+from ams.core.errors import BadDocument
+from ams.core.yaml_tree import Value, parse_tree
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs import load
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.options import in_effect, read_options, takes_text
 from ams.pipeline.plan import Plan
-from ams.yaml_tree import Value, parse_tree
 
 
 def plan_of_job(name: str, settings: Sequence[str]) -> Plan:

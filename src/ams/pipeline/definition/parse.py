@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.avro import avro_fields
 from ams.pipeline.definition.fields import TAKEN, check_apart, checked_name, fields, known_columns
 from ams.pipeline.definition.findings import Findings
@@ -11,7 +12,6 @@ from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.payloads import Avro, Json, Text
 from ams.pipeline.flows.steps.schemas import ATTRIBUTES, PLACE_TYPE, SOURCE
 from ams.pipeline.parsing import Parse
-from ams.yaml_tree import Value, bad
 
 FORMATS = ("json", "avro", "text")
 KEYS = ("format", "fields", "schema", "required", "separator", "packed")

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping
 
+from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.sink import read_sink
 from ams.pipeline.definition.source import read_source
 from ams.pipeline.definition.steps import read_steps
 from ams.pipeline.flows.flow import Flow
 from ams.pipeline.plan import Plan
-from ams.yaml_tree import Value, bad
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 

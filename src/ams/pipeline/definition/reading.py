@@ -5,11 +5,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ams.core.yaml_tree import Value, read_capped
 from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.steps import Step
 from ams.pipeline.flows.steps.schemas import MESSAGE_TYPES
 from ams.pipeline.parsing import Parse
-from ams.yaml_tree import Value, read_capped
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ams.core.yaml_tree import Value, bad
 from ams.pipeline.errors import Broken
 from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.payloads import from_text
-from ams.yaml_tree import Value, bad
 
 
 def read_reference(value: Value, content: bytes, fields: Mapping[str, Type], by: Sequence[str]) -> list[dict[str, Any]]:

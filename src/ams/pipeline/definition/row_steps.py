@@ -2,6 +2,7 @@
 
 import yaml
 
+from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.fields import (
     check_apart,
     column_name,
@@ -17,7 +18,6 @@ from ams.pipeline.definition.reference import read_reference
 from ams.pipeline.expressions import Node, parse, types
 from ams.pipeline.flows.steps import Derive, Explode, Filter, Join, Select
 from ams.pipeline.flows.steps.schemas import SOURCE
-from ams.yaml_tree import Value, bad
 
 
 def filter_step(value: Value, steps: Steps, _: Findings) -> None:

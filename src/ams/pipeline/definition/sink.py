@@ -3,7 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from ams.names import is_name
+from ams.core.names import is_name
+from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.fields import expression, expressions, known_columns
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
@@ -11,7 +12,6 @@ from ams.pipeline.expressions import types
 from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.sinks import ROWS, Console, Parquet, Postgres, Sink, Topic
 from ams.pipeline.flows.steps.schemas import SOURCE
-from ams.yaml_tree import Value, bad
 
 KINDS: Mapping[str, Sequence[str]] = {
     "parquet": ("partition_by",),

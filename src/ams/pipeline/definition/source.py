@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from ams.names import is_name
+from ams.core.names import is_name
+from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.fields import values_of
 from ams.pipeline.definition.findings import Findings
-from ams.yaml_tree import Value, bad
 
 KEYS = ("topic", "topics", "subscription", "from", "max_messages", "partitions", "fail_on_data_loss")
 _WHAT = ("topic", "topics", "subscription")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.fields import check_apart, checked_name, known_columns
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
@@ -11,7 +12,6 @@ from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.steps import Aggregate, Deduplicate
 from ams.pipeline.flows.steps.schemas import SOURCE
 from ams.pipeline.flows.steps.whole import Figure
-from ams.yaml_tree import Value, bad
 
 AGGREGATES: Mapping[str, tuple[Callable[[Type], bool], Type | None]] = {
     "count": (lambda _: True, types.WHOLE),

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, MapType, StringType, StructType
 
-from ams.names import is_name
+from ams.core.names import is_name
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption, WrongRow
 from ams.pipeline.sink.chunks import Encoded, Lane

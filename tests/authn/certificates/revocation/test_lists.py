@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
-from ams.errors import CertificateRefused, Unavailable
+from ams.core.errors import CertificateRefused, Unavailable
 from ams.outgoing.guard import Guard
 from tests.authn.certificates.conftest import Site, World, presented
 from tests.support.authorities import (

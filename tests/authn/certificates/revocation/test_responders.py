@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from ams.errors import CertificateRefused, Unavailable
+from ams.core.errors import CertificateRefused, Unavailable
 from tests.authn.certificates.conftest import Site, World, presented
 from tests.support.authorities import CLIENT, DAY, NO_CA, NOW, Authority, Credentials, name_of
 from tests.support.publishing import Publishing

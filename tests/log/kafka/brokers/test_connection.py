@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from ams.errors import LogUnavailable, TopicGone
+from ams.core.errors import LogUnavailable, TopicGone
+from ams.core.names import Offset, new_topic_id
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.place import place_of
 from ams.log.kafka.reading.fetch import Fetcher
 from ams.log.kafka.reading.reader import Reader
-from ams.names import Offset, new_topic_id
 from cluster.kafka import Brokers
 from cluster.ports import free_port
 from tests.log.kafka import raw

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from ams.errors import LogUnavailable
+from ams.core.errors import LogUnavailable
 from ams.log.kafka.brokers.shared import Shared
 
 

@@ -1,7 +1,7 @@
+from ams.core.names import Offset, new_topic_id
 from ams.log.kafka.reading import ahead as module
 from ams.log.kafka.reading.ahead import LEAST, MOST, Ahead
 from ams.log.kafka.reading.run import OVERHEAD, Run
-from ams.names import Offset, new_topic_id
 from tests.log.kafka.reading.test_run import stored
 
 ONE, TWO = new_topic_id(), new_topic_id()

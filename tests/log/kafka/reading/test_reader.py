@@ -6,11 +6,11 @@ import pytest
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 
-from ams.errors import TopicGone
+from ams.core.errors import TopicGone
+from ams.core.messages import message, parse
+from ams.core.names import Offset, new_topic_id
 from ams.log.base import Appended, Bounds
 from ams.log.kafka.place import place_of
-from ams.messages import message, parse
-from ams.names import Offset, new_topic_id
 from tests.log.kafka import raw
 
 pytestmark = pytest.mark.kafka

@@ -1,9 +1,9 @@
 import pytest
 
+from ams.core.names import Offset, new_topic_id
 from ams.log.kafka.reading import ring as module
 from ams.log.kafka.reading.ring import Ring
 from ams.log.kafka.reading.run import OVERHEAD, Wish
-from ams.names import Offset, new_topic_id
 from tests.log.kafka.reading.test_run import stored
 
 ONE, TWO, THREE = (new_topic_id() for _ in range(3))

@@ -1,10 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.messages import Fragment, Stored
+from ams.core.names import Offset
 from ams.log.kafka.reading.run import Run, Wish, memory_of
-from ams.messages import Fragment, Stored
-from ams.names import Offset
 
 
 def stored(*offsets, size=10):

@@ -2,10 +2,10 @@ import asyncio
 
 import pytest
 
+from ams.core.names import Offset
 from ams.log.base import Bounds
 from ams.log.kafka.reading import together
 from ams.log.kafka.reading.together import bounds_together
-from ams.names import Offset
 from tests.log.kafka import raw
 
 pytestmark = pytest.mark.kafka

@@ -4,9 +4,9 @@ from aiokafka.protocol.metadata import MetadataResponse_v5
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ams.core.names import Offset, new_topic_id
 from ams.log.kafka.place import place_in, place_of
 from ams.log.kafka.topics.listing import Listed, listed
-from ams.names import Offset, new_topic_id
 
 numbers = st.integers(0, 2**31 - 1)
 nodes = st.lists(numbers, max_size=4)

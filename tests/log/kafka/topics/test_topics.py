@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from ams.clock import SystemClock
-from ams.errors import LogUnavailable, TopicGone
+from ams.core.clock import SystemClock
+from ams.core.errors import LogUnavailable, TopicGone
+from ams.core.names import TopicId, new_topic_id
 from ams.log.base import Bounds
 from ams.log.kafka.log import KafkaLog
 from ams.log.kafka.place import Place, place_in, place_of
 from ams.log.kafka.topics.standards import new_configs
-from ams.names import TopicId, new_topic_id
 from tests.log.engines import HOUR, Kafka, all_fragments, fragments, texts
 from tests.log.kafka.stored import change_topic, make_topic, settings
 

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from ams.errors import KeyReused, LogUnavailable, RegistryUnavailable, TopicGone
+from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TopicGone
+from ams.core.names import TopicId, new_uuid
 from ams.log.base import Appended, Bounds
 from ams.log.kafka.log import KafkaLog
 from ams.log.kafka.writing.batches import Unsent
 from ams.log.kafka.writing.keys import YOUNG
 from ams.log.kafka.writing.search import KEY
 from ams.log.keys import content_hash, key_hash
-from ams.names import TopicId, new_uuid
 from tests.log.engines import HOUR, Kafka, all_fragments, fragments, new_topic, numbered, texts
 
 pytestmark = pytest.mark.kafka

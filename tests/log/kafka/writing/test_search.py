@@ -2,12 +2,12 @@
 
 import pytest
 
+from ams.core.names import new_topic_id
 from ams.log.base import Appended, Bounds
 from ams.log.kafka.place import Place
 from ams.log.kafka.reading.fetch import Part
 from ams.log.kafka.writing import search
 from ams.log.kafka.writing.search import KEY, find_append
-from ams.names import new_topic_id
 from tests.log.kafka.test_records import batch_of, signed
 
 

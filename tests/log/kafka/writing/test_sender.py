@@ -14,15 +14,15 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.produce import ProduceRequest
 
-from ams.errors import LogUnavailable, TooLarge
+from ams.core.errors import LogUnavailable, TooLarge
+from ams.core.messages import Message, message
+from ams.core.names import TopicId, new_topic_id
 from ams.log.base import Appended, Bounds
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.log import KafkaLog
 from ams.log.kafka.place import Place
 from ams.log.kafka.writing import batches
 from ams.log.kafka.writing.batches import LAST_EPOCH, LAST_SEQUENCE, Line, Producer, Unsent
-from ams.messages import Message, message
-from ams.names import TopicId, new_topic_id
 from tests.log.engines import Kafka, all_fragments, fragments, new_topic, numbered, texts
 
 pytestmark = pytest.mark.kafka

@@ -11,8 +11,8 @@ from fastavro import schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.errors import InvalidInput
-from ams.messages import message
+from ams.core.errors import InvalidInput
+from ams.core.messages import message
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.schema_check.job import Options
 from ams.pipeline.jobs.schema_check.rules import Rules, of_files

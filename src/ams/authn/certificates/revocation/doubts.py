@@ -5,7 +5,7 @@ The contract's `Internal Error: ` is put before their texts where errors are wri
 
 from ams.authn.certificates import refusals
 from ams.authn.certificates.refusals import Refusal
-from ams.errors import AmsError, Unavailable
+from ams.core.errors import AmsError, Unavailable
 
 NO_POINTS = "Your certificate is invalid. No CRLDistributionPoints found on the certificate"
 

@@ -20,7 +20,7 @@ from ams.authn.certificates.reading import Facts
 from ams.authn.certificates.revocation import doubts
 from ams.authn.certificates.revocation.doubts import Doubt
 from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
-from ams.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds
 from ams.files import Disk, write_whole
 from ams.outgoing.fetching import Fetcher, NotFetched, TooMuch
 from ams.outgoing.sharing import Shared

@@ -8,7 +8,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 
 from ams.authn.certificates.reading import Facts, milliseconds, quietly
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
 
 EARLY = 5 * 60_000
 """Milliseconds that another's clock may be ahead."""

@@ -15,7 +15,7 @@ from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsag
 from ams.authn.certificates.reading import Facts, milliseconds, read
 from ams.authn.certificates.revocation import doubts
 from ams.authn.certificates.revocation.lists import EARLY
-from ams.clock import Clock
+from ams.core.clock import Clock
 from ams.outgoing.fetching import Fetcher, NotFetched
 from ams.outgoing.sharing import Shared
 

@@ -20,7 +20,7 @@ from ams.authn.certificates.revocation.fetched import FetchedLists, ends_at
 from ams.authn.certificates.revocation.lists import RevocationList
 from ams.authn.certificates.revocation.responders import Responders, responder_urls
 from ams.authn.certificates.trust import Trust
-from ams.clock import Clock
+from ams.core.clock import Clock
 
 logger = structlog.get_logger("ams.authn.certificates")
 

@@ -13,7 +13,7 @@ from aiokafka import errors
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from ams.errors import LogUnavailable, TopicGone
+from ams.core.errors import LogUnavailable, TopicGone
 from ams.log.kafka.brokers.leaders import Leaders
 from ams.log.kafka.brokers.links import ADMIN, ASK, META, Lane, Links, NodeId, said
 from ams.log.kafka.options import KafkaOptions

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from ams.errors import LogUnavailable
+from ams.core.errors import LogUnavailable
 
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from ams.errors import LogUnavailable
+from ams.core.errors import LogUnavailable
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

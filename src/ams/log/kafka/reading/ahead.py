@@ -9,8 +9,8 @@ import asyncio
 from collections import OrderedDict
 from typing import NamedTuple
 
+from ams.core.names import Offset, TopicId
 from ams.log.kafka.reading.run import Run
-from ams.names import Offset, TopicId
 
 MOST = 2**20
 """Bytes fetched at once for who reads on and on."""

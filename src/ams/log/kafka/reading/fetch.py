@@ -11,14 +11,14 @@ from aiokafka.errors import NoError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.messages import Stored
+from ams.core.names import Offset
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.brokers.links import Lane
 from ams.log.kafka.place import Place
 from ams.log.kafka.reading.run import Wish
 from ams.log.kafka.records import Decoder, batches
-from ams.messages import Stored
-from ams.names import Offset
 
 SCAN = Lane("scan")
 """The lane of large fetches, so that small ones do not wait for their bytes."""

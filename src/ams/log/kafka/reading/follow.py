@@ -11,15 +11,15 @@ from typing import Any
 
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
-from ams.errors import Damaged, LogUnavailable, TopicGone
+from ams.core.errors import Damaged, LogUnavailable, TopicGone
+from ams.core.names import Offset, TopicId
+from ams.core.supervisor import Supervisor
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.brokers.links import Lane, NodeId
 from ams.log.kafka.place import Place
 from ams.log.kafka.reading.fetch import Fetcher, Part, part_of
 from ams.log.kafka.reading.followed import LONG, SHORT, Followed, Node
 from ams.log.kafka.reading.ring import Ring
-from ams.names import Offset, TopicId
-from ams.supervisor import Supervisor
 
 WORK = "following of the log"
 WAIT_MS = {LONG: 500, SHORT: 20}

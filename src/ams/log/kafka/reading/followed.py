@@ -3,11 +3,11 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from ams.errors import AmsError
+from ams.core.errors import AmsError
+from ams.core.names import Offset, TopicId
 from ams.log.kafka.brokers.links import Lane, NodeId
 from ams.log.kafka.place import Place
 from ams.log.kafka.reading.session import FetchSession
-from ams.names import Offset, TopicId
 
 LONG, SHORT = Lane("follow"), Lane("follow-new")
 """The question about all topics of a broker, and the one about those that came while it is out."""

@@ -11,8 +11,11 @@ from itertools import repeat
 
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
-from ams.clock import Milliseconds
-from ams.errors import LogUnavailable
+from ams.core.clock import Milliseconds
+from ams.core.errors import LogUnavailable
+from ams.core.messages import Fragment, Stored
+from ams.core.names import Offset, TopicId
+from ams.core.supervisor import Supervisor
 from ams.log.base import Appended, Bounds
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.brokers.shared import Shared
@@ -23,9 +26,6 @@ from ams.log.kafka.reading.fetch import Fetched, Fetcher
 from ams.log.kafka.reading.follow import Follower
 from ams.log.kafka.reading.ring import Ring
 from ams.log.kafka.reading.run import Run, Wish
-from ams.messages import Fragment, Stored
-from ams.names import Offset, TopicId
-from ams.supervisor import Supervisor
 
 LEAST, MOST = 2**12, 2**22
 """Bytes of a fetch for one read."""

@@ -8,9 +8,9 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from ams.core.messages import Stored
+from ams.core.names import Offset, TopicId
 from ams.log.kafka.reading.run import Run
-from ams.messages import Stored
-from ams.names import Offset, TopicId
 
 UNUSED_FOR = 60.0
 """Seconds nobody read a topic here after which it is let go."""

@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from operator import itemgetter
 
-from ams.messages import Stored
-from ams.names import Offset
+from ams.core.messages import Stored
+from ams.core.names import Offset
 
 OVERHEAD = 170
 """Bytes a message in memory takes beside its fragment."""

@@ -8,13 +8,13 @@ from typing import Any
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.offset import OffsetRequest
 
-from ams.errors import AmsError
+from ams.core.errors import AmsError
+from ams.core.names import Offset
 from ams.log.base import Bounds
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.brokers.links import NodeId
 from ams.log.kafka.place import Place
 from ams.log.kafka.reading.fetch import CONSUMER, EARLIEST, LATEST, UNCOMMITTED
-from ams.names import Offset
 
 AT_ONCE = 1000
 """Topics in one question."""

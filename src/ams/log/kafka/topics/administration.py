@@ -24,13 +24,13 @@ from aiokafka.protocol.admin import (
 )
 from aiokafka.protocol.metadata import MetadataRequest
 
-from ams.errors import LogUnavailable
+from ams.core.errors import LogUnavailable
+from ams.core.names import Offset, TopicId
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.brokers.links import META, NodeId
 from ams.log.kafka.brokers.requests import AlterRequest, ListTopics
 from ams.log.kafka.place import Place
 from ams.log.kafka.topics.listing import Listed, listed
-from ams.names import Offset, TopicId
 
 logger = structlog.get_logger("ams.log")
 

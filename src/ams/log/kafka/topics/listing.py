@@ -7,8 +7,8 @@ the same bytes in a tenth of that.
 import struct
 from typing import NamedTuple
 
+from ams.core.names import TopicId
 from ams.log.kafka.place import Place, place_in
-from ams.names import TopicId
 
 
 class Listed(NamedTuple):

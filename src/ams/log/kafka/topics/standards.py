@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ams.clock import Milliseconds
-from ams.errors import LogUnavailable
+from ams.core.clock import Milliseconds
+from ams.core.errors import LogUnavailable
+from ams.core.names import TopicId
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.topics.administration import Configs, describe
 from ams.log.kafka.topics.listing import Listed
-from ams.names import TopicId
 
 TIMES = "message.timestamp.type"
 GIVEN, BROKER = "CreateTime", "LogAppendTime"

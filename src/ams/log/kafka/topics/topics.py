@@ -12,8 +12,9 @@ from itertools import islice
 import structlog
 from aiokafka.errors import KafkaError
 
-from ams.clock import Milliseconds
-from ams.errors import TopicGone
+from ams.core.clock import Milliseconds
+from ams.core.errors import TopicGone
+from ams.core.names import TopicId, topic_id_text
 from ams.log.base import NEW, Origin
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.brokers.shared import Shared
@@ -31,7 +32,6 @@ from ams.log.kafka.topics.administration import (
 )
 from ams.log.kafka.topics.listing import Listed
 from ams.log.kafka.topics.standards import BROKER, GIVEN, TIMES, Kept, Standards, age_configs, new_configs
-from ams.names import TopicId, topic_id_text
 
 logger = structlog.get_logger("ams.log")
 

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from ams.clock import Milliseconds
-from ams.errors import LogUnavailable
+from ams.core.clock import Milliseconds
+from ams.core.errors import LogUnavailable
+from ams.core.messages import Fragment
+from ams.core.names import Offset
 from ams.log.base import Appended
 from ams.log.kafka.place import Place
 from ams.log.kafka.records import Header
-from ams.messages import Fragment
-from ams.names import Offset
 
 GATHER_BYTES = 512 * 1024
 """Requests are gathered no further than this beyond the first, so that reads of a few messages stay cheap."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from ams.names import TopicId
+from ams.core.names import TopicId
 
 
 class Holds:

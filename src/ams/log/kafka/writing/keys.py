@@ -24,15 +24,15 @@ from typing import Protocol
 
 import structlog
 
-from ams.clock import Milliseconds
-from ams.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooLarge
+from ams.core.clock import Milliseconds
+from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooLarge
+from ams.core.messages import Message
+from ams.core.names import Offset, new_uuid
 from ams.log.base import Appended
 from ams.log.kafka.books import Books, Claim
 from ams.log.kafka.place import Place
 from ams.log.kafka.writing.batches import Unsent
 from ams.log.keys import content_hash, is_content, key_hash
-from ams.messages import Message
-from ams.names import Offset, new_uuid
 
 logger = structlog.get_logger("ams.log")
 

@@ -10,8 +10,10 @@ import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 from typing import NamedTuple
 
-from ams.clock import Milliseconds
-from ams.errors import InvalidInput, LogUnavailable
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput, LogUnavailable
+from ams.core.messages import Stored, parse
+from ams.core.names import Offset
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
@@ -21,8 +23,6 @@ from ams.log.kafka.topics.administration import alter, delete_records, describe
 from ams.log.kafka.topics.standards import BROKER, GIVEN, TIMES
 from ams.log.kafka.writing.batches import Record, upper_size
 from ams.log.kafka.writing.sender import Sender
-from ams.messages import Stored, parse
-from ams.names import Offset
 
 _PAUSE = 0.05
 _SETTLES = 0.2

@@ -5,13 +5,13 @@ from typing import Any
 
 from aiokafka.protocol.fetch import FetchRequest
 
-from ams.clock import Milliseconds
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset
 from ams.log.base import Appended, Bounds
 from ams.log.kafka.brokers.connection import Connection
 from ams.log.kafka.place import Place
 from ams.log.kafka.reading.fetch import SCAN, UNCOMMITTED, Part, part_of
 from ams.log.kafka.records import OURS, UNREADABLE, batches
-from ams.names import Offset
 
 KEY = OURS + "key"
 """Header of the first message of an append with an idempotency key: 16 bytes that stand for it."""

@@ -31,8 +31,11 @@ from aiokafka.errors import (
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
-from ams.clock import Milliseconds, SystemClock
-from ams.errors import AmsError, LogUnavailable, TooLarge, TopicGone
+from ams.core.clock import Milliseconds, SystemClock
+from ams.core.errors import AmsError, LogUnavailable, TooLarge, TopicGone
+from ams.core.messages import Fragment
+from ams.core.names import Offset, TopicId
+from ams.core.supervisor import Supervisor
 from ams.log.base import Appended
 from ams.log.kafka.brokers.connection import PASSING, Connection
 from ams.log.kafka.brokers.links import Lane, NodeId
@@ -40,9 +43,6 @@ from ams.log.kafka.options import KafkaOptions
 from ams.log.kafka.place import Place
 from ams.log.kafka.topics.administration import refusable
 from ams.log.kafka.writing.batches import GATHER_BYTES, Batch, Line, Producer, Record, Request, Unsent, make
-from ams.messages import Fragment
-from ams.names import Offset, TopicId
-from ams.supervisor import Supervisor
 
 logger = structlog.get_logger("ams.log")
 

@@ -8,7 +8,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ams.names import is_name
+from ams.core.names import is_name
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.archive.table import Selection, archived
 from ams.pipeline.jobs.base import Job

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ams.client import wire
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Given
 from ams.pipeline.running import Source

@@ -9,8 +9,8 @@ import base64
 from collections.abc import Mapping
 from types import TracebackType
 
-from ams.errors import InvalidInput, Overloaded
-from ams.messages import message
+from ams.core.errors import InvalidInput, Overloaded
+from ams.core.messages import message
 from ams.pipeline.jobs.schema_check.rules import Rules
 from ams.validation import compile_stored
 from ams.validation.apart import Apart

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from ams.errors import BadDocument
+from ams.core.errors import BadDocument
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 60

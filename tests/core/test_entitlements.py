@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.identity.entitlements import LONGEST, Entitlement, is_entitlement, read
+from ams.core.entitlements import LONGEST, Entitlement, is_entitlement, read
 
 EGI = "urn:mace:egi.eu"
 

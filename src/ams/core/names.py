@@ -9,7 +9,7 @@ import re
 import uuid
 from typing import NewType
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 
 ProjectName = NewType("ProjectName", str)
 TopicName = NewType("TopicName", str)

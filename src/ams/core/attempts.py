@@ -4,8 +4,8 @@ import ipaddress
 import math
 from collections import OrderedDict
 
-from ams.clock import Clock
-from ams.errors import RateLimited
+from ams.core.clock import Clock
+from ams.core.errors import RateLimited
 
 MINUTE = 60_000
 """Milliseconds."""

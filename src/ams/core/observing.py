@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ams.context import REQUEST
-from ams.errors import BadSettings
+from ams.core.context import REQUEST
+from ams.core.errors import BadSettings
 
 
 class Stderr(io.TextIOBase):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import InvalidInput
-from ams.push_config import (
+from ams.core.errors import InvalidInput
+from ams.core.push_config import (
     BAD_ATTEMPTS,
     BAD_COUNT,
     BAD_HEADER,

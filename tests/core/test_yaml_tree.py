@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import BadDocument
-from ams.yaml_tree import MAX_BYTES, MAX_DEPTH, Value, read_tree
+from ams.core.errors import BadDocument
+from ams.core.yaml_tree import MAX_BYTES, MAX_DEPTH, Value, read_tree
 
 
 def tree(folder: Path, text: str | bytes) -> Value:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NewType
 
-from ams.errors import BadSettings
+from ams.core.errors import BadSettings
 
 Bytes = NewType("Bytes", int)
 """A size; written `16MiB`, `500kB` or a plain number."""

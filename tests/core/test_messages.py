@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.clock import Milliseconds
-from ams.messages import Stored, data_bytes, decoded_data, message, parse, stored_bytes
-from ams.names import Offset
+from ams.core.clock import Milliseconds
+from ams.core.messages import Stored, data_bytes, decoded_data, message, parse, stored_bytes
+from ams.core.names import Offset
 from tests.support.texts import DECODED
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))

@@ -6,7 +6,7 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
-from ams.supervisor import FAULT, PartFailed, Supervisor
+from ams.core.supervisor import FAULT, PartFailed, Supervisor
 
 
 class Planted(Exception):
@@ -137,7 +137,7 @@ def test_rounds_that_fail_are_counted_and_logged() -> None:
 
 HANGING = """
 import threading
-from ams.supervisor import end_within
+from ams.core.supervisor import end_within
 end_within(0.1)
 threading.Event().wait()
 """

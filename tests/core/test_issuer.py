@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.access.roles import PROJECT_ROLES
-from ams.errors import InvalidInput
-from ams.identity import issuer as rules
-from ams.identity.issuer import Issuer, RoleRule, check_together, checked, read_issuer
-from ams.names import IssuerName
+from ams.core import issuer as rules
+from ams.core.errors import InvalidInput
+from ams.core.issuer import Issuer, RoleRule, check_together, checked, read_issuer
+from ams.core.names import IssuerName
 
 VO = "urn:mace:egi.eu:group:vo"
 ISSUER = Issuer(IssuerName("egi"), "https://aai.egi.eu/auth/realms/egi", audiences=("ams",))

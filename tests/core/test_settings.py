@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import Unusable
+from ams.core.errors import Unusable
+from ams.core.settings import FIELDS, MAX_RETENTION_SECONDS, Bytes, Settings, load, shown, toml_text
 from ams.log.embedded.classes import CLASSES
-from ams.settings import FIELDS, MAX_RETENTION_SECONDS, Bytes, Settings, load, shown, toml_text
 
 
 def loaded(

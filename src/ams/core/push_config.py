@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from ams.errors import InvalidInput
+from ams.core.errors import InvalidInput
 
 HTTP_ENDPOINT, MATTERMOST = "http_endpoint", "mattermost"
 AUTOGEN, DISABLED = "autogen", "disabled"

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import InvalidInput
-from ams.names import (
+from ams.core.errors import InvalidInput
+from ams.core.names import (
     ack_offset,
     ack_prefix,
     checked_name,

@@ -1,8 +1,8 @@
 import pytest
 
-from ams.attempts import REMEMBERED, Attempts
-from ams.clock import ManualClock
-from ams.errors import RateLimited
+from ams.core.attempts import REMEMBERED, Attempts
+from ams.core.clock import ManualClock
+from ams.core.errors import RateLimited
 
 MINUTE = 60_000
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ams.clock
-from ams.clock import ManualClock, Milliseconds, SystemClock, publish_time, span_text
+import ams.core.clock
+from ams.core.clock import ManualClock, Milliseconds, SystemClock, publish_time, span_text
 
 
 def test_the_examples_of_the_module_hold() -> None:
-    assert doctest.testmod(ams.clock).failed == 0
+    assert doctest.testmod(ams.core.clock).failed == 0
 
 
 @given(st.integers(0, 4_000_000_000_000))

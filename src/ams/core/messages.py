@@ -12,8 +12,8 @@ from typing import NamedTuple, NewType
 import msgspec
 import pybase64
 
-from ams.clock import Milliseconds
-from ams.names import Offset
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset
 
 Fragment = NewType("Fragment", bytes)
 """JSON members of a message without the braces: `"attributes":{..},"data":".."`; attributes left out when empty.

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ams.clock import Milliseconds
-from ams.errors import InvalidInput
-from ams.identity.entitlements import is_entitlement
-from ams.names import IssuerName, checked_name, is_name
+from ams.core.clock import Milliseconds
+from ams.core.entitlements import is_entitlement
+from ams.core.errors import InvalidInput
+from ams.core.names import IssuerName, checked_name, is_name
 
 Introspect = Literal["never", "opaque", "always"]
 """Which tokens the issuer is asked about: none, those that are no JWT, or all."""

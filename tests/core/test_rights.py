@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import InvalidInput
-from ams.rights import ANY, MOST, PUBLISH, Right, allow, checked, is_resource
+from ams.core.errors import InvalidInput
+from ams.core.rights import ANY, MOST, PUBLISH, Right, allow, checked, is_resource
 
 GARDEN = {"project": "garden"}
 READINGS = {"project": "garden", "topic": "readings"}

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ams.errors import Unusable
-from ams.settings import checked, is_plain_to_others, toml_text
+from ams.core.errors import Unusable
+from ams.core.settings import checked, is_plain_to_others, toml_text
 
 
 class Imported(NamedTuple):

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from ams.errors import Unusable
-from ams.observing import Both, Stderr, Syslog
+from ams.core.errors import Unusable
+from ams.core.observing import Both, Stderr, Syslog
 
 
 def test_a_line_goes_to_the_syslog_as_this_program_s(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.distinguished_names import normalised, of_certificate
+from ams.core.distinguished_names import normalised, of_certificate
 
 OIDS = {
     "E": NameOID.EMAIL_ADDRESS,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.errors import Unusable
-from ams.settings import load
-from ams.settings_import import imported
+from ams.core.errors import Unusable
+from ams.core.settings import load
+from ams.core.settings_import import imported
 
 SAMPLE: dict[str, Any] = {
     "bind_ip": "192.0.2.7",

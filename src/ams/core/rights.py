@@ -8,8 +8,8 @@ name, so a topic that is deleted and made again under the same name is the one m
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ams.errors import InvalidInput
-from ams.names import is_name
+from ams.core.errors import InvalidInput
+from ams.core.names import is_name
 
 ANY = "*"
 """Any action; any resource."""

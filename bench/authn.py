@@ -21,8 +21,8 @@ from ams.authn.store.tables import bindings
 from ams.authn.values import X509, Binding, BindingId, ServiceTypeId
 from ams.core.clock import SystemClock
 from ams.core.distinguished_names import of_certificate
-from ams.database.database import sqlite_url
-from ams.secrets import key_file
+from ams.storage.database.database import sqlite_url
+from ams.storage.secrets import key_file
 from bench.connection import request
 from bench.handshake import CALLERS
 from bench.processes import Failed, Server, Service

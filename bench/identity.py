@@ -13,11 +13,11 @@ from sqlalchemy import URL, Connection, create_engine, insert
 
 from ams.core.clock import SystemClock
 from ams.core.names import TokenId, UserId, new_uuid
-from ams.database.database import sqlite_url
-from ams.registry.named_tokens import sealed
-from ams.registry.registry import Registry
-from ams.registry.tables import bindings, memberships, named_tokens, projects, users
-from ams.secrets import KEY_BYTES, Secrets, token_hash
+from ams.storage.database.database import sqlite_url
+from ams.storage.registry.named_tokens import sealed
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.tables import bindings, memberships, named_tokens, projects, users
+from ams.storage.secrets import KEY_BYTES, Secrets, token_hash
 from bench.processes import Failed
 
 ISSUER = "https://issuer.example.org"

@@ -11,8 +11,8 @@ from ams.access.roles import SERVICE_ADMIN
 from ams.bindings import Bindings
 from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from ams.core.names import BindingName, UserName
-from ams.registry.records import UserDetails
-from ams.registry.registry import Registry
+from ams.storage.registry.records import UserDetails
+from ams.storage.registry.registry import Registry
 from tests.support.administration import administrator, make_user, open_registry
 
 ALICE, WORK, URL = UserName("alice"), BindingName("work"), "https://issuer.example/realm"

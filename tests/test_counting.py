@@ -18,9 +18,9 @@ from ams.core.messages import message
 from ams.core.names import SubscriptionId
 from ams.counting import FEWEST, Counting
 from ams.counts import Counts
-from ams.log.embedded import LogOptions
-from ams.registry.records import Subscription, Topic
-from ams.registry.tallies import Advance, Rate, Tally
+from ams.storage.log.embedded import LogOptions
+from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.tallies import Advance, Rate, Tally
 from tests.support.house import SUB, TOPIC, House, open_house
 
 NOON = 20_000 * DAY + DAY // 2

@@ -2,8 +2,8 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.messages import Stored, message
 from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId, TopicName
 from ams.counts import Counts, Pulls
-from ams.log.base import Appended
-from ams.registry.records import Topic
+from ams.storage.log.base import Appended
+from ams.storage.registry.records import Topic
 
 NOW = Milliseconds(1_000)
 TOPIC = Topic(TopicId(bytes(16)), ProjectId("p"), TopicName("t"), None, None, NOW)

@@ -5,9 +5,9 @@ import pytest
 from ams.core.clock import DAY, Milliseconds, day_of
 from ams.core.names import TopicId
 from ams.daily import Share, shares
-from ams.log.base import Totals
-from ams.log.embedded import EmbeddedLog
-from tests.log.engines import Embedded, new_topic, texts
+from ams.storage.log.base import Totals
+from ams.storage.log.embedded import EmbeddedLog
+from tests.storage.log.engines import Embedded, new_topic, texts
 
 MIDNIGHT = 20_000 * DAY
 NOTHING = Totals(0, 0, None)

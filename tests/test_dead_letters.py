@@ -15,12 +15,12 @@ from ams.core.errors import Conflict, CursorsUnavailable, NotAllowed, Subscripti
 from ams.core.messages import Message, message, parse
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, TopicName
 from ams.core.push_config import AskedPush, PushConfig, created
-from ams.cursors.sqlite import SqliteCursors
 from ams.dead_letters import MAX_REASON, DeadLetters, NotNext
-from ams.log.base import Appended
-from ams.log.embedded import EmbeddedLog
 from ams.push.upstream import Verdict
-from ams.registry.records import Subscription, Topic
+from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.log.base import Appended
+from ams.storage.log.embedded import EmbeddedLog
+from ams.storage.registry.records import Subscription, Topic
 from tests.support.house import SUB, TOPIC, House, open_house
 
 DEAD = TopicName("dead")

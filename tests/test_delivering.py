@@ -7,7 +7,7 @@ import pytest
 from ams.core.errors import AckTimeout, Conflict, InvalidInput, NotFound, SubscriptionGone
 from ams.core.names import SubscriptionId, SubscriptionName
 from ams.delivering import Deliverer, Gone
-from ams.log.embedded import LogOptions
+from ams.storage.log.embedded import LogOptions
 from ams.subscriptions import Subscriptions
 from tests.support.house import SUB, TOPIC, House, open_house
 

@@ -15,7 +15,7 @@ from ams.identity.keys import Keys
 from ams.issuers import Issuers
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard
-from ams.registry.registry import Registry
+from ams.storage.registry.registry import Registry
 from tests.support.administration import administrator, open_registry
 
 EGI = Issuer(IssuerName("egi"), "https://aai.egi.eu/auth/realms/egi", audiences=("ams",))

@@ -20,8 +20,8 @@ from ams.leasing import Leasing
 from ams.push.leases import LEASE_SECONDS, Beat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.state import WorkerState
-from ams.registry.records import Project, Subscription, Topic
-from ams.registry.registry import Registry
+from ams.storage.registry.records import Project, Subscription, Topic
+from ams.storage.registry.registry import Registry
 from tests.support.administration import make_project, open_registry_at
 
 TO_DELIVER = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", header_value="secret", verified=True)

@@ -9,17 +9,17 @@ from typing import Any
 import jwt
 import pytest
 
-from ams.audit.event import AuditEvent
 from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer, RoleRule
 from ams.core.names import BindingName, ProjectId, ProjectName, UserName
-from ams.database.cache import FOREVER, Cache
-from ams.database.invalidation import ISSUERS, Forget
 from ams.identity.verifier import Remembered, Verifier
 from ams.logins import Logins
-from ams.registry.records import Principal, Project, User, UserDetails
-from ams.registry.registry import Registry
+from ams.storage.audit.event import AuditEvent
+from ams.storage.database.cache import FOREVER, Cache
+from ams.storage.database.invalidation import ISSUERS, Forget
+from ams.storage.registry.records import Principal, Project, User, UserDetails
+from ams.storage.registry.registry import Registry
 from tests.identity.signing import ISSUER, NOW, SAID, public_key, signed
 from tests.support.administration import make_project, make_user, open_registry
 

@@ -7,9 +7,9 @@ import pytest
 
 from ams.core.errors import NotFound
 from ams.core.names import Offset, TopicId
-from ams.log.base import Bounds
 from ams.losses import Losses, LossTotal
-from ams.registry.records import Subscription
+from ams.storage.log.base import Bounds
+from ams.storage.registry.records import Subscription
 from tests.support.house import SUB, TOPIC, House, open_house
 
 PAST_RETENTION = 7 * 86_400_000 + 2_000

@@ -6,10 +6,10 @@ import pytest
 from ams.access.admission import Admission
 from ams.core.clock import Milliseconds
 from ams.core.names import TopicName
-from ams.database.sqlite import SqliteStore
 from ams.losses import Losses
 from ams.metrics import NEVER, Metrics, Point, rate
-from ams.registry.tallies import Rate
+from ams.storage.database.sqlite import SqliteStore
+from ams.storage.registry.tallies import Rate
 from ams.usage import Usage
 from tests.support.house import SUB, TOPIC, open_house
 

@@ -1,9 +1,9 @@
 """What fits together and what does not, on made-up engines' contents."""
 
 from ams.core.names import Offset, SubscriptionId, TopicId
-from ams.cursors.base import Place
-from ams.log.base import Bounds
 from ams.misfits import Held, Misfits, misfits
+from ams.storage.cursors.base import Place
+from ams.storage.log.base import Bounds
 
 T1, T2, T3 = (TopicId(bytes([number]) * 16) for number in (1, 2, 3))
 S1, S2, S3 = (SubscriptionId(f"sub-{number}") for number in (1, 2, 3))

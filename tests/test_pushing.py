@@ -17,7 +17,7 @@ from ams.core.push_config import AskedPush, PushConfig
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoint import CHECKS_OF_PROJECT, EndpointCheck
 from ams.pushing import UNREACHABLE, Pushing
-from ams.registry.records import Membership, User, UserDetails
+from ams.storage.registry.records import Membership, User, UserDetails
 from ams.subscriptions import Subscriptions
 from ams.users import FIRST_WORKER, push_worker
 from tests.support.administration import admitted, make_user

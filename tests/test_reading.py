@@ -11,9 +11,9 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.messages import Stored, message
 from ams.core.names import Offset, TopicName, new_topic_id
-from ams.log.base import Bounds
-from ams.log.embedded import LogOptions
 from ams.reading import PIECE_BYTES, PIECE_MESSAGES, RangeReader, Wanted, _range
+from ams.storage.log.base import Bounds
+from ams.storage.log.embedded import LogOptions
 from tests.support.house import TOPIC, House, open_house
 
 EVERYTHING = Wanted(None, None, 1_000_000)

@@ -8,8 +8,8 @@ import pytest
 from ams.core.errors import AlreadyExists, InvalidInput, NotFound
 from ams.core.names import RegistrationId
 from ams.registrations import Registrations
-from ams.registry.records import Applicant
-from ams.registry.registry import Registry
+from ams.storage.registry.records import Applicant
+from ams.storage.registry.registry import Registry
 from tests.support.administration import administrator, make_user, open_registry, service
 
 ANNA = Applicant("anna", "a@site.example")

@@ -7,13 +7,13 @@ import pytest
 
 from ams.core.errors import Damaged, Unusable
 from ams.core.settings import Bytes, Settings
-from ams.database.database import Database, sqlite_url
-from ams.files import Disk
-from ams.folder import Folder
-from ams.registry.registry import Registry
-from ams.registry.schema import REGISTRY
-from ams.registry.tables import users
 from ams.rotating import rotate_key
+from ams.storage.database.database import Database, sqlite_url
+from ams.storage.files import Disk
+from ams.storage.folder import Folder
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.schema import REGISTRY
+from ams.storage.registry.tables import users
 from ams.wiring import service
 
 CHANGING = ("open", "write", "sync", "rename", "unlink", "sync_folder")
@@ -157,8 +157,8 @@ async def test_a_folder_in_use_or_without_a_registry_is_refused(data: Path, tmp_
 
 async def test_many_tokens_are_all_encrypted_anew(data: Path) -> None:
     from ams.core.names import UserName
-    from ams.registry.records import UserDetails
-    from ams.secrets import parse_key
+    from ams.storage.registry.records import UserDetails
+    from ams.storage.secrets import parse_key
 
     async def opened() -> Registry:
         key = await asyncio.to_thread((data / "token.key").read_text)

@@ -12,11 +12,11 @@ from sqlalchemy import update
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded, Unusable
 from ams.core.messages import Message, message
 from ams.core.names import SchemaName
-from ams.database.database import Database, sqlite_url
-from ams.registry.records import Schema
-from ams.registry.schema import REGISTRY
-from ams.registry.tables import schema_revisions
 from ams.schemas import MAX_DRY_RUN, MAX_REASONS, SchemaDetails, Schemas
+from ams.storage.database.database import Database, sqlite_url
+from ams.storage.registry.records import Schema
+from ams.storage.registry.schema import REGISTRY
+from ams.storage.registry.tables import schema_revisions
 from ams.validators import Validators
 from tests.support.house import SUB, TOPIC, House, open_house
 

@@ -15,11 +15,11 @@ from ams.core.names import IssuerName, Offset, SubscriptionId, TopicId, TopicNam
 from ams.doctor import Finding
 from ams.identity.keys import Keys
 from ams.issuers import Issuers
-from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.losses import LossTotal
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard
 from ams.service_doctor import ALONE, NAMED, Remedies, ServiceDoctor, shared
+from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from tests.support.house import SUB, TOPIC, House, open_house
 
 WEEK = 7 * 86_400_000

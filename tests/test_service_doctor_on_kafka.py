@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from ams.core.names import TopicId, TopicName, new_topic_id
-from ams.log.kafka.place import place_in
 from ams.losses import LossTotal
 from ams.service_doctor import ServiceDoctor, shared
-from tests.log.engines import Kafka
-from tests.log.kafka.stored import change_topic
+from ams.storage.log.kafka.place import place_in
+from tests.storage.log.engines import Kafka
+from tests.storage.log.kafka.stored import change_topic
 from tests.support.house import TOPIC, House, open_house
 
 OTHER = TopicName("other")

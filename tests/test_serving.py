@@ -10,9 +10,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from ams import data_check
 from ams.core.settings import Settings
 from ams.serving import warn_of_plain_http
+from ams.storage import data_check
 from tests.support.service import running_service
 
 DRAIN_SECONDS = 47.0

@@ -12,7 +12,7 @@ from ams.access.admission import Admission
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import TokenId, TokenName
-from ams.registry.registry import Registry
+from ams.storage.registry.registry import Registry
 from ams.token_uses import TokenUses
 from tests.support.administration import make_user, open_registry
 

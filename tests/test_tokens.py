@@ -12,8 +12,8 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound
 from ams.core.names import TokenName, UserName
 from ams.core.rights import Right
-from ams.registry.records import User, UserDetails
-from ams.registry.registry import Registry
+from ams.storage.registry.records import User, UserDetails
+from ams.storage.registry.registry import Registry
 from ams.tokens import LATEST, Tokens
 from tests.support.administration import administrator, make_user, open_registry, service
 

@@ -30,9 +30,7 @@ from ams.client.endpoint import trust as client_trust
 from ams.core.clock import ManualClock
 from ams.core.errors import CertificateRefused, Unavailable
 from ams.core.settings import Settings
-from ams.cursors.postgresql.time import DatabaseTime
 from ams.http.tls import Certificate, self_signed
-from ams.log.kafka.options import _trusting
 from ams.outgoing.guard import Guard, networks
 from ams.outgoing.guard import trust as outgoing_trust
 from ams.pipeline.jobs.accounting import envelope
@@ -42,6 +40,8 @@ from ams.push_rpc.client import AWAY, GrpcPushServer
 from ams.push_server.condition import OK, Condition
 from ams.push_server.listening import listening
 from ams.push_server.settings import PushSettings
+from ams.storage.cursors.postgresql.time import DatabaseTime
+from ams.storage.log.kafka.options import _trusting
 from ams.usage import Usage
 from tests.push_rpc.test_client import secure
 from tests.push_server.keepers import Table

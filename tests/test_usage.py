@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.names import ProjectName
-from ams.registry.figures import Activity
+from ams.storage.registry.figures import Activity
 from ams.usage import ProjectUsage, average, total_average
 
 

@@ -12,9 +12,9 @@ from ams.access.roles import SELF
 from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthenticated, NotFound
 from ams.core.names import ProjectName, TokenName, UserId, UserName
-from ams.registry.paging import PageRequest
-from ams.registry.records import Grant, Membership, User, UserDetails
-from ams.registry.registry import Registry
+from ams.storage.registry.paging import PageRequest
+from ams.storage.registry.records import Grant, Membership, User, UserDetails
+from ams.storage.registry.registry import Registry
 from ams.tokens import LATEST
 from ams.users import Users, first_admin
 from tests.support.administration import (

@@ -8,8 +8,8 @@ from ams.access.admission import Admission, is_good_for
 from ams.access.roles import ADMIN_VIEWER, SERVICE_ADMIN
 from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable
 from ams.pushing import Pushing
-from ams.registry.records import Principal
-from ams.registry.registry import Registry
+from ams.storage.registry.records import Principal
+from ams.storage.registry.registry import Registry
 
 _VIEWERS = frozenset({SERVICE_ADMIN, ADMIN_VIEWER})
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from ams.access.admission import Caller
 from ams.core.errors import InvalidInput, NotAllowed, NotFound
 from ams.core.names import BindingName, UserName, checked_name
-from ams.registry.records import Binding, User
-from ams.registry.registry import Registry
+from ams.storage.registry.records import Binding, User
+from ams.storage.registry.registry import Registry
 
 LONGEST_SUBJECT = 255
 """Characters (OpenID Connect Core 1.0, 2)."""

@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import NamedTuple
 
 from ams.core.errors import Unusable
-from ams.folder import Folder, is_in_use, is_ours
-from ams.log.embedded import Report, check
+from ams.storage.folder import Folder, is_in_use, is_ours
+from ams.storage.log.embedded import Report, check
 
 
 class DatabaseReport(NamedTuple):

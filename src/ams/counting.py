@@ -22,11 +22,11 @@ from ams.core.names import ProjectId, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
 from ams.counts import Counts, PublishNote, Pulls
 from ams.daily import Share, shares
-from ams.log.base import Log, Totals
-from ams.registry.figures import Activity
-from ams.registry.records import Topic
-from ams.registry.registry import Registry
-from ams.registry.tallies import Advance, DayCount, Rate, Tally, TopicTally
+from ams.storage.log.base import Log, Totals
+from ams.storage.registry.figures import Activity
+from ams.storage.registry.records import Topic
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.tallies import Advance, DayCount, Rate, Tally, TopicTally
 
 logger = structlog.get_logger("ams.counting")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from ams.core.clock import Clock, Milliseconds, SystemClock
 from ams.core.messages import Stored, stored_bytes
 from ams.core.names import ProjectId, SubscriptionId, TopicId
-from ams.log.base import Appended
-from ams.registry.records import Topic
+from ams.storage.log.base import Appended
+from ams.storage.registry.records import Topic
 
 PublishNote = tuple[ProjectId, Appended | None, Appended | None]
 """The project of a topic that may have grown, and its last two publishes; a plain tuple, as it is made by each."""

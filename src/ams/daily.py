@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ams.core.clock import DAY, Milliseconds, day_of
 from ams.core.names import Offset, TopicId
-from ams.log.base import Log, Totals
+from ams.storage.log.base import Log, Totals
 
 
 class Share(NamedTuple):

@@ -17,12 +17,12 @@ from ams.core.errors import Conflict, InvalidInput, KeyReused, TooLarge, TopicGo
 from ams.core.messages import Message, Stored, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.counts import Counts
-from ams.cursors.base import NO_DEADLINE, Cursors
 from ams.finding import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
-from ams.log.base import Log
 from ams.push.upstream import Verdict
-from ams.registry.records import Subscription, Topic
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import NO_DEADLINE, Cursors
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.registry import Registry
 
 PREFIX = "deadLetter"
 """What the names of the attributes begin with that a message is given here."""

@@ -15,12 +15,12 @@ from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, Topi
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.counts import Counts
-from ams.cursors.base import NO_DEADLINE, Cursors, Position
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
-from ams.log.base import Log
 from ams.losses import follow
-from ams.registry.records import Subscription
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import NO_DEADLINE, Cursors, Position
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Subscription
+from ams.storage.registry.registry import Registry
 
 Gone = asyncio.Future[None]
 """Completes when the client has left."""

@@ -14,13 +14,13 @@ from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import TopicGone
 from ams.core.names import Offset, SubscriptionName, TopicId
 from ams.counting import Counting
-from ams.cursors.base import Cursors, Handed, Position
 from ams.finding import find_subscription
-from ams.log.base import Bounds, Log
 from ams.push.state import RETRYING, STOPPED
 from ams.push_watching import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
-from ams.registry.records import Subscription, Topic
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import Cursors, Handed, Position
+from ams.storage.log.base import Bounds, Log
+from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.registry import Registry
 
 IDLE = Milliseconds(60_000)
 """After so long without a pull nobody consumes."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from ams.access.admission import Caller
 from ams.core.errors import Conflict, InvalidInput, SubscriptionGone, TopicGone
 from ams.core.names import SubscriptionName, TopicName, is_name, topic_reference
-from ams.registry.records import Subscription, Topic
-from ams.registry.registry import Registry
+from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.registry import Registry
 
 NO_TOPIC = "Subscription's topic doesn't exist"
 OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"

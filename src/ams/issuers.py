@@ -11,7 +11,7 @@ from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, N
 from ams.core.issuer import Issuer, checked
 from ams.core.names import IssuerName, checked_name
 from ams.identity.keys import Keys, KeysState
-from ams.registry.registry import Registry
+from ams.storage.registry.registry import Registry
 
 SETTINGS, REGISTRY = "settings", "registry"
 """Where an issuer is from."""

@@ -11,8 +11,8 @@ from ams.core.names import SubscriptionId, subscription_path, topic_path
 from ams.push.leases import Beat, Leases
 from ams.push.state import WorkerState
 from ams.push.target import Target
-from ams.registry.push import Pushed
-from ams.registry.registry import Registry
+from ams.storage.registry.push import Pushed
+from ams.storage.registry.registry import Registry
 
 Secrets = Mapping[SubscriptionId, Sequence[str]]
 """What deliveries are signed with, newest first."""

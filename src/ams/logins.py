@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import structlog
 
-from ams.audit.event import DONE, AuditEvent
-from ams.audit.trail import Trail
 from ams.core.clock import Clock
 from ams.core.context import REQUEST
 from ams.core.errors import AlreadyExists, NotFound, TokenRefused
@@ -19,8 +17,10 @@ from ams.core.names import IssuerName, ProjectId, UserId, UserName, new_uuid
 from ams.identity.mapping import roles_of
 from ams.identity.verifier import IssuerSource, Verifier
 from ams.outgoing.sharing import Shared
-from ams.registry.records import Login, Principal, UserDetails
-from ams.registry.registry import Registry
+from ams.storage.audit.event import DONE, AuditEvent
+from ams.storage.audit.trail import Trail
+from ams.storage.registry.records import Login, Principal, UserDetails
+from ams.storage.registry.registry import Registry
 
 SERVICE = "ams"
 MADE, ROLES = "logins:create", "logins:roles"

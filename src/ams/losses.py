@@ -14,10 +14,10 @@ import structlog
 from ams.core.errors import AmsError, NotFound
 from ams.core.names import Offset, TopicId
 from ams.core.supervisor import Supervisor
-from ams.cursors.base import Cursors, Position
-from ams.log.base import Log
-from ams.registry.records import Subscription, Topic
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import Cursors, Position
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.registry import Registry
 
 logger = structlog.get_logger("ams.losses")
 

@@ -6,9 +6,9 @@ from ams.access.admission import Caller
 from ams.access.roles import check_project_roles
 from ams.core.errors import AlreadyExists, Conflict, NotAllowed, NotFound
 from ams.core.names import UserName
-from ams.registry.paging import Page, PageRequest
-from ams.registry.records import Grant, User, UserDetails
-from ams.registry.registry import Registry
+from ams.storage.registry.paging import Page, PageRequest
+from ams.storage.registry.records import Grant, User, UserDetails
+from ams.storage.registry.registry import Registry
 
 ALREADY_A_MEMBER = "User is already a member of the project"
 NOT_A_MEMBER = "Access to this resource is forbidden. User is not a member of the project"

@@ -15,10 +15,10 @@ from ams.core.names import SubscriptionName, TopicName
 from ams.counting import Counting
 from ams.losses import Losses
 from ams.node import cpu_percent, host_name, memory_percent
-from ams.registry.figures import Listed
-from ams.registry.records import NOBODY
-from ams.registry.registry import Registry
-from ams.registry.tallies import Rate
+from ams.storage.registry.figures import Listed
+from ams.storage.registry.records import NOBODY
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.tallies import Rate
 
 COUNTER, RATE, PERCENTAGE = "counter", "rate", "percentage"
 NEVER = "0001-01-01T00:00:00Z"

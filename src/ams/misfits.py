@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from ams.core.names import SubscriptionId, TopicId
-from ams.cursors.base import Place
-from ams.log.base import Bounds
+from ams.storage.cursors.base import Place
+from ams.storage.log.base import Bounds
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ import structlog
 from ams.access.admission import Caller
 from ams.core.errors import AlreadyExists, InvalidInput, NotFound, Unusable
 from ams.core.names import ProjectName, checked_name
-from ams.cursors.base import Cursors
-from ams.log.base import Log
 from ams.pushing import nobody_is_told
-from ams.registry.records import Project
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Project
+from ams.storage.registry.registry import Registry
 
 K = TypeVar("K")
 

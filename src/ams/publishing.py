@@ -10,9 +10,9 @@ from ams.core.messages import Message
 from ams.core.names import Offset, TopicName
 from ams.counts import Counts
 from ams.finding import find_topic
-from ams.log.base import Appended, Log
-from ams.registry.records import AttachedSchema, Topic
-from ams.registry.registry import Registry
+from ams.storage.log.base import Appended, Log
+from ams.storage.registry.records import AttachedSchema, Topic
+from ams.storage.registry.registry import Registry
 from ams.validators import Validators
 
 RECORD_OVERHEAD = 100

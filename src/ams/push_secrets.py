@@ -11,7 +11,7 @@ from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.finding import find_subscription
 from ams.push.signing import new_secret
 from ams.pushing import nobody_is_told
-from ams.registry.registry import Registry
+from ams.storage.registry.registry import Registry
 
 KEEP_SECONDS = 86_400
 """How long the secret before stays valid when nobody says."""

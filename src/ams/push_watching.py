@@ -8,14 +8,14 @@ from ams.access.admission import Caller
 from ams.access.roles import CONSUMER
 from ams.core.errors import Conflict, TopicGone
 from ams.core.names import SubscriptionName, subscription_path
-from ams.cursors.base import Cursors
 from ams.finding import find_subscription
 from ams.leasing import Leasing
-from ams.log.base import Log
 from ams.push.state import Attempt, Failure, WorkerState, text
 from ams.pushing import UNREACHABLE, Pushing
-from ams.registry.records import Subscription
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Subscription
+from ams.storage.registry.registry import Registry
 
 NO_PUSH = "Subscription is not in push mode"
 

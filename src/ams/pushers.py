@@ -15,7 +15,6 @@ from ams.core.clock import publish_time
 from ams.core.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
 from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.core.supervisor import Supervisor
-from ams.cursors.base import Cursors, Place
 from ams.dead_letters import DeadLetters, NotNext
 from ams.delivering import Deliverer
 from ams.leasing import Leasing
@@ -25,8 +24,9 @@ from ams.push.tally import Tally
 from ams.push.target import Target
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Verdict
 from ams.push.workers import Workers
-from ams.registry.records import Subscription
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import Cursors, Place
+from ams.storage.registry.records import Subscription
+from ams.storage.registry.registry import Registry
 
 DRAIN_SECONDS = 4.0
 """What deliveries under way have to end when the service stops; who gets more has an endpoint that hangs."""

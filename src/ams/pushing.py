@@ -18,9 +18,9 @@ from ams.finding import find_dead_letter_topic, find_subscription
 from ams.leasing import Leasing
 from ams.push.endpoint import CheckFailed, EndpointCheck, Places
 from ams.push.state import text
-from ams.registry.records import Subscription
-from ams.registry.registry import Registry
-from ams.secrets import new_token
+from ams.storage.registry.records import Subscription
+from ams.storage.registry.registry import Registry
+from ams.storage.secrets import new_token
 
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"

@@ -13,9 +13,9 @@ from ams.core.errors import InvalidInput, NotAllowed
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, is_name
 from ams.finding import find_topic
-from ams.log.base import Bounds, Log
-from ams.registry.records import Topic
-from ams.registry.registry import Registry
+from ams.storage.log.base import Bounds, Log
+from ams.storage.registry.records import Topic
+from ams.storage.registry.registry import Registry
 
 PIECE_MESSAGES = 1_000
 PIECE_BYTES = 512 * 1024

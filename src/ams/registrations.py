@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from ams.access.admission import Caller
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import RegistrationId, checked_name
-from ams.registry.records import Applicant, Registration, User
-from ams.registry.registrations import FILTERS
-from ams.registry.registry import Registry
+from ams.storage.registry.records import Applicant, Registration, User
+from ams.storage.registry.registrations import FILTERS
+from ams.storage.registry.registry import Registry
 
 
 class Registrations:

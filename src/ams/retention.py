@@ -16,9 +16,9 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, NotFound, TopicGone
 from ams.core.names import TopicId, TopicName
 from ams.core.settings import MAX_RETENTION_SECONDS
-from ams.log.base import Log
-from ams.registry.records import Project, Topic
-from ams.registry.registry import Registry
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Project, Topic
+from ams.storage.registry.registry import Registry
 
 BAD_RETENTION = f"Invalid retentionSeconds(needs value between 0 and {MAX_RETENTION_SECONDS}) Arguments"
 _AT_ONCE = 1000

@@ -4,12 +4,12 @@ import os
 from typing import NamedTuple
 
 from ams.core.errors import BadSettings, Unusable
-from ams.database.database import sqlite_url
-from ams.files import Disk, Files, write_whole
-from ams.folder import Folder, is_ours
-from ams.registry.registry import Registry
-from ams.registry.rotation import NEXT, settle
-from ams.secrets import KEY_BYTES, key_file, key_text, parse_key
+from ams.storage.database.database import sqlite_url
+from ams.storage.files import Disk, Files, write_whole
+from ams.storage.folder import Folder, is_ours
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.rotation import NEXT, settle
+from ams.storage.secrets import KEY_BYTES, key_file, key_text, parse_key
 
 
 class Rotated(NamedTuple):
@@ -62,7 +62,7 @@ async def rotate_shared_key(registry: str, password: str, token_key: str, new_to
 
 
 async def _change_file(folder: Folder, new_token_key: str, files: Files) -> Rotated:
-    """Change a key that is kept in a file (see `ams.registry.rotation`)."""
+    """Change a key that is kept in a file (see `ams.storage.registry.rotation`)."""
     url, path = sqlite_url(folder.registry), folder.token_key
     await settle(url, path, files)
     if not files.exists(path):

@@ -12,9 +12,9 @@ from ams.core.errors import AlreadyExists, InvalidInput, NotFound
 from ams.core.messages import Stored
 from ams.core.names import Offset, SchemaName, TopicId, checked_name, schema_reference, topic_reference
 from ams.finding import find_topic
-from ams.log.base import Log
-from ams.registry.records import Schema, SchemaContent
-from ams.registry.registry import Registry
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Schema, SchemaContent
+from ams.storage.registry.registry import Registry
 from ams.trials import Trials
 from ams.validation.worker import MESSAGE, Piece
 from ams.validators import Candidate, Validators, compiled

@@ -9,12 +9,12 @@ from ams.access.roles import CONSUMER
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
-from ams.cursors.base import Cursors
 from ams.finding import find_subscription, no_topic_is_a_conflict, topic_of
-from ams.log.base import Bounds, Log
 from ams.losses import follow
-from ams.registry.records import Subscription
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Bounds, Log
+from ams.storage.registry.records import Subscription
+from ams.storage.registry.registry import Registry
 
 
 class Offsets(NamedTuple):

@@ -13,13 +13,13 @@ from typing import NamedTuple, TypeVar
 from ams.core.clock import Milliseconds, span_text
 from ams.core.errors import TopicGone, Unavailable
 from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
-from ams.cursors.base import Cursors
 from ams.doctor import Finding
 from ams.issuers import Issuers, Listed
-from ams.log.base import Log
 from ams.losses import LossTotal
 from ams.misfits import Held, Misfits, misfits
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Log
+from ams.storage.registry.registry import Registry
 
 T = TypeVar("T")
 K = TypeVar("K", TopicId, SubscriptionId)

@@ -9,14 +9,14 @@ from ams.access.roles import CONSUMER
 from ams.core.errors import AlreadyExists, InvalidInput, NotFound, SubscriptionGone
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
 from ams.core.push_config import AskedPush
-from ams.cursors.base import Cursors
 from ams.finding import find_subscription, find_topic
-from ams.log.base import Log
 from ams.losses import Losses
 from ams.pushing import Pushing
-from ams.registry.paging import Page, PageRequest
-from ams.registry.records import Subscription, Topic
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Log
+from ams.storage.registry.paging import Page, PageRequest
+from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.registry import Registry
 
 DEFAULT_ACK_DEADLINE = 10
 """Seconds."""

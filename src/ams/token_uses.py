@@ -13,7 +13,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import AmsError
 from ams.core.names import TokenId
 from ams.core.supervisor import Supervisor
-from ams.registry.named_tokens import NamedTokenRecords
+from ams.storage.registry.named_tokens import NamedTokenRecords
 
 logger = structlog.get_logger("ams.token_uses")
 

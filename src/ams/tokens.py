@@ -8,8 +8,8 @@ from ams.core import rights
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from ams.core.names import TokenName, UserName
-from ams.registry.records import NamedToken, User
-from ams.registry.registry import Registry
+from ams.storage.registry.records import NamedToken, User
+from ams.storage.registry.registry import Registry
 
 MOST = 100
 """Named tokens of one user, those that have expired too."""

@@ -8,11 +8,11 @@ from ams.core.errors import AlreadyExists, NotFound, TopicGone
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.counting import Counting
 from ams.finding import find_topic
-from ams.log.base import Log
-from ams.registry.paging import Page, PageRequest
-from ams.registry.records import Topic
-from ams.registry.registry import Registry
 from ams.retention import Retention
+from ams.storage.log.base import Log
+from ams.storage.registry.paging import Page, PageRequest
+from ams.storage.registry.records import Topic
+from ams.storage.registry.registry import Registry
 
 
 class Topics:

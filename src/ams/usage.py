@@ -16,9 +16,9 @@ from ams.core.errors import InvalidInput, NotAuthenticated, NotFound
 from ams.core.names import ProjectName
 from ams.counting import Counting
 from ams.metrics import Metric, node_metrics
-from ams.registry.figures import Activity
-from ams.registry.records import Principal, Project
-from ams.registry.registry import Registry
+from ams.storage.registry.figures import Activity
+from ams.storage.registry.records import Principal, Project
+from ams.storage.registry.registry import Registry
 
 EPOCH = date(1970, 1, 1)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -18,10 +18,10 @@ from ams.access.roles import (
 from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, UnknownToken
 from ams.core.names import ProjectId, UserId, UserName, checked_name
 from ams.pushing import FIRST_WORKER
-from ams.registry.paging import Page, PageRequest
-from ams.registry.records import Grant, Project, User, UserDetails
-from ams.registry.registry import Registry
-from ams.secrets import new_token
+from ams.storage.registry.paging import Page, PageRequest
+from ams.storage.registry.records import Grant, Project, User, UserDetails
+from ams.storage.registry.registry import Registry
+from ams.storage.secrets import new_token
 
 FIRST_ADMIN = UserName("admin")
 

@@ -13,9 +13,9 @@ import msgspec
 from ams.core.errors import InvalidInput, NotFound, Unusable
 from ams.core.messages import Message
 from ams.core.names import ProjectId, SchemaId
-from ams.database.cache import Cache
-from ams.registry.records import AttachedSchema, SchemaContent
-from ams.registry.registry import Registry
+from ams.storage.database.cache import Cache
+from ams.storage.registry.records import AttachedSchema, SchemaContent
+from ams.storage.registry.registry import Registry
 from ams.validation import Compiled, compile_stored
 from ams.validation.apart import Apart
 from ams.validation.budget import INLINE, Budget, TooMuch

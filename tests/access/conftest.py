@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.registry.registry import Registry
+from ams.storage.registry.registry import Registry
 from tests.support.administration import open_registry
 
 

@@ -8,8 +8,8 @@ import pytest
 from ams.access.admission import Admission, Caller
 from ams.core.errors import NotAllowed, NotAuthenticated, NotFound
 from ams.core.names import ProjectName, UserId, UserName
-from ams.registry.records import Membership, Project, User
-from ams.registry.registry import Registry
+from ams.storage.registry.records import Membership, Project, User
+from ams.storage.registry.registry import Registry
 from tests.access.table import ACCESS_LISTS, LINES, SHORT, Line
 from tests.support.administration import SERVICE_TOKEN, make_project, make_user
 

@@ -20,8 +20,8 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import NotAllowed, NotAuthenticated, TokenRefused, UnknownToken
 from ams.core.names import ProjectId, ProjectName, TokenId, TokenName, UserId, UserName
 from ams.core.rights import Right, Rights
-from ams.registry.records import Login, Membership, Principal, Project, User
-from ams.registry.registry import Registry
+from ams.storage.registry.records import Login, Membership, Principal, Project, User
+from ams.storage.registry.registry import Registry
 from tests.support.administration import SERVICE_TOKEN, make_project, make_user
 
 PUBLISH_GARDEN = (Right("topics:publish", "projects/P/topics/garden"),)

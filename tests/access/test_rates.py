@@ -7,7 +7,7 @@ from ams.access.rates import Rate, Rates, SharedRate
 from ams.core.clock import ManualClock
 from ams.core.errors import RateLimited
 from ams.core.names import ProjectId, ProjectName, UserId, UserName
-from ams.registry.records import Project
+from ams.storage.registry.records import Project
 
 
 def taken(rate: Rate, key: str, wanted: int) -> int:

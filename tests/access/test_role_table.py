@@ -10,7 +10,7 @@ from ams.access.role_table import RoleTable, role_table
 from ams.access.roles import ROLES, SELF
 from ams.core.errors import NotAllowed, Unusable
 from ams.core.names import ProjectName
-from ams.registry.registry import Registry
+from ams.storage.registry.registry import Registry
 from tests.support.administration import SERVICE_TOKEN, make_project, make_user
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "control-access.md"

@@ -10,10 +10,6 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from ams.audit.lines import events_in
-from ams.audit.logins import FailedLogins
-from ams.audit.records import AuditRecords
-from ams.audit.trail import FileTrail
 from ams.authn.auth_methods import AuthMethodFields, AuthMethods
 from ams.authn.bindings import BindingFields, Bindings
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
@@ -29,8 +25,12 @@ from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, RateLimited, ServiceTimeout
-from ams.database.database import sqlite_url
 from ams.outgoing.guard import Guard
+from ams.storage.audit.lines import events_in
+from ams.storage.audit.logins import FailedLogins
+from ams.storage.audit.records import AuditRecords
+from ams.storage.audit.trail import FileTrail
+from ams.storage.database.database import sqlite_url
 from tests.support.authn_service import UserService, answers, hangs, user_service, waits
 from tests.support.authorities import NOW, Authority, Credentials, Subject
 

@@ -20,8 +20,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ams.audit.logins import EACH
-from ams.audit.records import AuditRecords
 from ams.authn.assembly import bearable
 from ams.authn.folder import AuthnFolder
 from ams.authn.program import running
@@ -31,10 +29,12 @@ from ams.authn.store.tables import audit
 from ams.core.clock import ManualClock
 from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
-from ams.database.database import sqlite_url
-from ams.folder import Folder
-from tests.audit.events import event
+from ams.storage.audit.logins import EACH
+from ams.storage.audit.records import AuditRecords
+from ams.storage.database.database import sqlite_url
+from ams.storage.folder import Folder
 from tests.authn.http.front import eventually
+from tests.storage.audit.events import event
 from tests.support.authn_service import answers, user_service
 from tests.support.authorities import DAY, NOW, YEARS, Authority, Credentials
 

@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 from ams.backup.copying import SLICE, copy_file
 from ams.backup.keeping import answering, keep
 from ams.core.errors import Unusable
-from ams.folder import Folder
-from ams.log.embedded import Part
+from ams.storage.folder import Folder
+from ams.storage.log.embedded import Part
 from tests.support.house import House, open_house
 
 HOUR = 3_600_000

@@ -11,7 +11,7 @@ import pytest
 
 from ams.backup import restore, take
 from ams.core.errors import Damaged, Unusable
-from ams.folder import RESTORING, Folder
+from ams.storage.folder import RESTORING, Folder
 from tests.support.engines import open_engines
 from tests.support.house import House
 

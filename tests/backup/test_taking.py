@@ -13,7 +13,7 @@ from ams.backup import restore, take
 from ams.checking import check_folder
 from ams.core.clock import ManualClock
 from ams.core.errors import Unusable
-from ams.folder import Folder
+from ams.storage.folder import Folder
 from tests.support.house import open_house
 from tests.support.service import running_service
 
@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_nothing_behind(data: Path, tmp_path: Path) -> None:
 def test_a_disk_without_enough_room_is_told_before_anything_is_copied(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ams.files.Disk.free_bytes", lambda *_: 1000)
+    monkeypatch.setattr("ams.storage.files.Disk.free_bytes", lambda *_: 1000)
 
     with pytest.raises(Unusable, match="bytes are needed and 1,000 are free; nothing is left of it"):
         take(str(data), str(tmp_path / "b"))

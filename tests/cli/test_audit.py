@@ -2,9 +2,9 @@ import json
 import time
 from pathlib import Path
 
-from ams.audit.lines import LineFile
-from tests.audit.events import event
+from ams.storage.audit.lines import LineFile
 from tests.cli.conftest import Ams
+from tests.storage.audit.events import event
 
 
 def written(tmp_path: Path) -> str:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.folder import Folder
+from ams.storage.folder import Folder
 from tests.cli.conftest import exit_code_of
 from tests.support.house import open_house
 

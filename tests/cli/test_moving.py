@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.folder import Folder
+from ams.storage.folder import Folder
 from tests.cli.conftest import Ams
 from tests.moving.lines import line, whole, written
 

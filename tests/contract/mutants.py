@@ -30,7 +30,7 @@ ERRORS = {
 NOT_OF_THE_CONTRACT = {"checking.py", "observing.py", "serving.py", "wiring.py"}
 SUITES = {
     "the contract": ["tests/contract"],
-    "its room": ["tests/http", "tests/access", "tests/validation", "tests/registry", *sorted(
+    "its room": ["tests/http", "tests/access", "tests/validation", "tests/storage/registry", *sorted(
         str(each.relative_to(ROOT)) for each in (ROOT / "tests").glob("test_*.py") if each.name != "test_docs.py"
     )],
 }  # fmt: skip

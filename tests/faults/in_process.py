@@ -15,13 +15,13 @@ from ams.access.admission import Caller
 from ams.core.errors import AmsError, OutcomeUnknown
 from ams.core.messages import Stored, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName
-from ams.cursors.base import Cursors
 from ams.delivering import Deliverer
-from ams.files import Files
-from ams.log.base import Log
 from ams.publishing import Publisher
-from ams.registry.registry import Registry
 from ams.seeking import Seeker
+from ams.storage.cursors.base import Cursors
+from ams.storage.files import Files
+from ams.storage.log.base import Log
+from ams.storage.registry.registry import Registry
 from ams.validators import Validators
 from tests.faults import payload
 from tests.faults.attempts import Ack, Ending, Facts, Held, Outcome, Publish, Pull, Seek

@@ -8,7 +8,7 @@ plays one again.
 A scenario is a few lives of one log, one after the other. In each, topics are created, changed and dropped, messages
 appended, with and without keys, one by one or together, time passes and old messages go; calls fail, or the power fails
 at some change of the disk, be it while the log is being opened. Each life ends in order, by a kill, or by a power loss.
-Then the log is opened again, and every law of `tests/log/embedded/history.py` is held against it.
+Then the log is opened again, and every law of `tests/storage/log/embedded/history.py` is held against it.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from tests.log.embedded.history import History, Step, act, end, open_anyway, run
-from tests.log.engines import HOUR, Embedded
+from tests.storage.log.embedded.history import History, Step, act, end, open_anyway, run
+from tests.storage.log.engines import HOUR, Embedded
 
 AGES = (None, HOUR, 24 * HOUR)
 CALLS = ("sync", "sync", "sync", "write", "open", "sync_folder", "rename", "unlink", "truncate")

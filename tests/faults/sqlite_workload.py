@@ -18,10 +18,10 @@ from sqlalchemy import Engine, event
 
 from ams.core.errors import OUTCOME_UNKNOWN, Unavailable
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
-from ams.cursors.base import NO_DEADLINE
-from ams.cursors.sqlite import SqliteCursors
-from ams.database.database import sqlite_url
-from ams.registry.registry import Registry
+from ams.storage.cursors.base import NO_DEADLINE
+from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.database.database import sqlite_url
+from ams.storage.registry.registry import Registry
 
 TOPIC = TopicId(b"t" * 16)
 END = Offset(10_000)

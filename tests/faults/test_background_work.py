@@ -10,12 +10,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from ams import counting, losses, serving, token_uses
-from ams.audit import logins, trail
-from ams.audit.records import AuditRecords
 from ams.http.tls import Certificate
-from ams.log.embedded.upkeep import Upkeep
 from ams.push.holding import Holding
 from ams.serving import Running
+from ams.storage.audit import logins, trail
+from ams.storage.audit.records import AuditRecords
+from ams.storage.log.embedded.upkeep import Upkeep
 from tests.support.service import running_service
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.log.embedded import LogOptions
+from ams.storage.log.embedded import LogOptions
 from tests.faults.attempts import Outcome
 from tests.faults.in_process import Clients, disk_with, prepare
 from tests.support.engines import open_engines

@@ -10,9 +10,9 @@ import pytest
 
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicId
-from ams.cursors.base import Cursors
-from ams.files import FileHandle
-from ams.log.base import Appended, Log
+from ams.storage.cursors.base import Cursors
+from ams.storage.files import FileHandle
+from ams.storage.log.base import Appended, Log
 from tests.faults.in_process import Clients, Cut, disk_with, prepare
 from tests.support.engines import open_engines
 from tests.support.unreliable_disk import UnreliableDisk

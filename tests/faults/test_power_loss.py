@@ -12,7 +12,7 @@ import pytest
 from ams.core.errors import LogUnavailable
 from ams.core.messages import Message
 from ams.core.names import TopicId
-from ams.log.base import Appended, Log
+from ams.storage.log.base import Appended, Log
 from tests.faults.attempts import Outcome
 from tests.faults.in_process import Clients, Cut, disk_with, prepare
 from tests.support.engines import open_engines

@@ -15,12 +15,12 @@ from structlog.testing import capture_logs
 
 from ams import serving
 from ams.core.errors import OUTCOME_UNKNOWN, LogUnavailable
-from ams.cursors.sqlite import SqliteCursors
 from ams.http.server import Server
-from ams.log.embedded.committer import Committer
-from ams.log.embedded.holdings import Holdings
 from ams.push.holding import Holding
 from ams.serving import Running
+from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.log.embedded.committer import Committer
+from ams.storage.log.embedded.holdings import Holdings
 from tests.support import planted
 from tests.support.service import LiveService, live_service, running_service
 

@@ -15,8 +15,6 @@ import httpx
 import pytest
 
 from ams.access.admission import Caller
-from ams.audit.event import AuditEvent
-from ams.audit.logins import EACH, FailedLogins
 from ams.backup import take
 from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
@@ -26,6 +24,8 @@ from ams.http.auditing import Auditor
 from ams.http.gate import Gate
 from ams.http.limits import Bodies, Unread
 from ams.http.routing import Row
+from ams.storage.audit.event import AuditEvent
+from ams.storage.audit.logins import EACH, FailedLogins
 from tests.support import shape
 from tests.support.served import SERVICE_TOKEN, Served, served
 

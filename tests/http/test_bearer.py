@@ -12,9 +12,9 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from ams.audit.logins import MINUTE
 from ams.core.clock import ManualClock
 from ams.identity import answers
+from ams.storage.audit.logins import MINUTE
 from demo.issuer import CLIENT, CLIENT_SECRET, INTROSPECT, JWKS, ExampleIssuer
 from tests.support.served import Served, served
 

@@ -8,8 +8,6 @@ import pytest
 
 from ams.access.admission import Admission
 from ams.access.rates import Rates
-from ams.audit.event import AuditEvent
-from ams.audit.logins import FailedLogins
 from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
@@ -18,7 +16,9 @@ from ams.http.auditing import Auditor
 from ams.http.gate import Gate
 from ams.http.limits import Bodies, Unread
 from ams.http.routing import Call, Row
-from ams.registry.records import Principal
+from ams.storage.audit.event import AuditEvent
+from ams.storage.audit.logins import FailedLogins
+from ams.storage.registry.records import Principal
 
 JWT, OPAQUE = b"Bearer e30.e30.c2ln", b"Bearer opaque"
 

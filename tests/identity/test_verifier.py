@@ -16,9 +16,9 @@ from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer, RoleRule, Verified
 from ams.core.names import IssuerName
-from ams.database.cache import Cache
 from ams.identity import verifier as rules
 from ams.identity.verifier import Verifier
+from ams.storage.database.cache import Cache
 from tests.identity.signing import ISSUER as PLAIN
 from tests.identity.signing import NOW, SAID, public_key, put_together, signed
 

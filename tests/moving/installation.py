@@ -13,11 +13,11 @@ from ams.core.issuer import Issuer, RoleRule
 from ams.core.names import BindingName, IssuerName, TokenName, UserName
 from ams.core.rights import Right
 from ams.core.settings import Settings
-from ams.files import Disk
 from ams.moving.exporting import Installation
-from ams.registry.records import UserDetails
-from ams.registry.registry import Registry
 from ams.serving import running
+from ams.storage.files import Disk
+from ams.storage.registry.records import UserDetails
+from ams.storage.registry.registry import Registry
 from ams.wiring.engines import open_engines
 
 ADMIN = "a service token of the tests"

@@ -4,8 +4,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ams.core.clock import ManualClock, SystemClock
-from ams.log.base import Log
 from ams.moving import export, import_
+from ams.storage.log.base import Log
 from tests.moving.installation import DAY, furnish, furnish_identity, installation, service, told
 
 

@@ -10,8 +10,8 @@ import pytest
 from ams.core.clock import ManualClock, SystemClock
 from ams.core.errors import Unusable
 from ams.core.names import new_topic_id
-from ams.export_format import FORMAT, End, Header, Log, Message, Project, Topic, encoded
 from ams.moving import export, import_
+from ams.storage.export_format import FORMAT, End, Header, Log, Message, Project, Topic, encoded
 from tests.moving.installation import installation, service
 from tests.moving.lines import line, whole, written
 

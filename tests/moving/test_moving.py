@@ -12,9 +12,9 @@ from ams.core.clock import ManualClock
 from ams.core.errors import Unusable
 from ams.moving import check, export, import_
 from ams.pushing import FIRST_WORKER
-from ams.registry.paging import PageRequest
-from ams.registry.records import NamedToken
-from ams.registry.registry import Registry
+from ams.storage.registry.paging import PageRequest
+from ams.storage.registry.records import NamedToken
+from ams.storage.registry.registry import Registry
 from tests.moving.installation import ISSUER, Told, furnish, furnish_identity, installation, service, told
 
 

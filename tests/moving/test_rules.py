@@ -12,9 +12,9 @@ from ams.core import issuer as identity
 from ams.core.errors import Unusable
 from ams.core.names import IssuerName
 from ams.core.push_config import PushConfig
-from ams.export_format import AnyLine, Issuer, PushSecret, Revision, RoleRule, Tally
 from ams.moving import check
-from ams.registry.issuers import issuer_on
+from ams.storage.export_format import AnyLine, Issuer, PushSecret, Revision, RoleRule, Tally
+from ams.storage.registry.issuers import issuer_on
 from tests.moving.lines import HEADER, Fields, line, whole, written
 
 FORMAT = Path(__file__).parents[2] / "docs" / "reference" / "export-format.md"

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
 from ams.pipeline.postgres import address, check_table, connected, upsert
-from ams.postgresql import conninfo
+from ams.storage.postgresql import conninfo
 
 TABLE = """
     CREATE TABLE sums (

@@ -8,9 +8,9 @@ from ams.access.admission import Admission, Caller
 from ams.access.roles import SERVICE_ADMIN
 from ams.core.clock import Clock, ManualClock
 from ams.core.names import ProjectId, ProjectName, UserName
-from ams.database.database import sqlite_url
-from ams.registry.records import Project, User, UserDetails
-from ams.registry.registry import Registry
+from ams.storage.database.database import sqlite_url
+from ams.storage.registry.records import Project, User, UserDetails
+from ams.storage.registry.registry import Registry
 
 KEY = bytes(range(32))
 SERVICE_TOKEN = "service-token"

@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 
-from ams.audit.event import AuditEvent
 from ams.authn.auth_methods import AuthMethods
 from ams.authn.bindings import Bindings
 from ams.authn.http.app import AuthnApp
@@ -20,6 +19,7 @@ from ams.authn.values import X509, Peer
 from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
 from ams.core.errors import NotFound
+from ams.storage.audit.event import AuditEvent
 
 KEY = bytes(range(32))
 MANAGEMENT_KEY = "the-management-key"

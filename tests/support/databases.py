@@ -11,12 +11,12 @@ from sqlalchemy import Engine, insert
 
 from ams.authn.store.schema import AUTHN
 from ams.authn.store.tables import sealing
-from ams.database import preparing
-from ams.database.postgresql.connection import engine_to
-from ams.postgresql import conninfo
-from ams.registry.schema import REGISTRY, SHARED
-from ams.registry.tables import METADATA, keys
-from ams.secrets import Secrets
+from ams.storage.database import preparing
+from ams.storage.database.postgresql.connection import engine_to
+from ams.storage.postgresql import conninfo
+from ams.storage.registry.schema import REGISTRY, SHARED
+from ams.storage.registry.tables import METADATA, keys
+from ams.storage.secrets import Secrets
 from tests.support.parts import template_database
 
 _KEPT = {"keys", "alembic_version"}

@@ -9,12 +9,12 @@ from ams.access.admission import Caller
 from ams.core.clock import ManualClock
 from ams.counting import Counting
 from ams.counts import Counts
-from ams.cursors.sqlite import SqliteCursors
-from ams.files import Files
-from ams.log.embedded import EmbeddedLog, LogOptions
 from ams.projects import Projects
-from ams.registry.registry import Registry
 from ams.retention import Retention
+from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.files import Files
+from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from ams.storage.registry.registry import Registry
 from ams.subscriptions import Subscriptions
 from ams.topics import Topics
 from tests.support.administration import open_registry, service

@@ -9,9 +9,9 @@ from ams.access.admission import Caller
 from ams.core.messages import message
 from ams.core.names import SubscriptionName, TopicName
 from ams.delivering import Deliverer
-from ams.log.embedded import LogOptions
 from ams.publishing import Publisher
 from ams.seeking import Seeker
+from ams.storage.log.embedded import LogOptions
 from ams.validation.apart import Apart
 from ams.validators import Validators
 from tests.support.administration import make_project

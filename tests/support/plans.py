@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, event, text
 
-from ams.registry.registry import Registry
+from ams.storage.registry.registry import Registry
 
 _EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}
 _Asked = list[tuple[str, Any]]

@@ -7,8 +7,8 @@ from typing import Any
 
 from ams import serving
 from ams.cli import main
-from ams.cursors.sqlite import SqliteCursors
-from ams.log.embedded.committer import Committer
+from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.log.embedded.committer import Committer
 
 FAULT, TRIGGER = "PLANTED_FAULT", "PLANTED_TRIGGER"
 """Variables: which fault, and the path of the file."""

@@ -134,7 +134,7 @@ class Fault:
 
 
 class UnreliableDisk:
-    """Keeps the promise of `ams.files.Files`, and not a byte more."""
+    """Keeps the promise of `ams.storage.files.Files`, and not a byte more."""
 
     def __init__(self, *, capacity: int = 1 << 40) -> None:
         self.capacity = capacity

@@ -15,7 +15,7 @@ from ams.core.errors import BadSettings, TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import BindingName, IssuerName
 from ams.core.settings import Settings
-from ams.registry.registry import Registry
+from ams.storage.registry.registry import Registry
 from ams.wiring.identity import Identity, identity_of, trusted_by
 from demo.issuer import ExampleIssuer
 from tests.support.administration import make_user, open_registry

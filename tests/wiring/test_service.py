@@ -9,7 +9,7 @@ from ams.core.clock import SystemClock
 from ams.core.errors import Unusable
 from ams.core.names import new_topic_id
 from ams.core.settings import Settings
-from ams.files import Disk
+from ams.storage.files import Disk
 from ams.wiring.engines import open_engines
 from ams.wiring.starting import put_in_order
 from tests.support.service import running_service

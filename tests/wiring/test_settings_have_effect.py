@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from ams import files
 from ams.core.clock import ManualClock
 from ams.core.settings import FIELDS, Settings
 from ams.delivering import Deliverer
 from ams.http import tls
+from ams.storage import files
 from ams.wiring.options import kafka_options
 from demo.issuer import ExampleIssuer
 from tests.support.served import SERVICE_TOKEN, Served, served
@@ -545,7 +545,7 @@ def test_an_issuer_is_believed_by_the_authorities_that_are_set(tmp_path: Path) -
 
 @shows("audit_days")
 def test_events_leave_the_audit_log_after_their_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.audit.trail.PRUNE_SECONDS", 0.05)
+    monkeypatch.setattr("ams.storage.audit.trail.PRUNE_SECONDS", 0.05)
     with served(tmp_path / "data", audit_days=2) as given, Client(given) as client:
         client.prepare()
         while "projects:create" not in client.get("/audit").raise_for_status().text:

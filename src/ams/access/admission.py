@@ -15,8 +15,8 @@ from ams.core import rights
 from ams.core.clock import Clock, Milliseconds, SystemClock
 from ams.core.errors import NotAllowed, NotAuthenticated, NotFound, TokenRefused, UnknownToken
 from ams.core.names import ProjectName, TokenId, UserId, UserName
-from ams.registry.records import Login, Principal, Project, Subscription, User
-from ams.registry.registry import Registry
+from ams.storage.registry.records import Login, Principal, Project, Subscription, User
+from ams.storage.registry.registry import Registry
 
 UNKNOWN = "The token is nobody's"
 EXPIRED = "The token has expired"

@@ -3,7 +3,7 @@
 import re
 from typing import Protocol
 
-from ams.registry.records import Principal
+from ams.storage.registry.records import Principal
 
 _OWN = re.compile(r"[0-9a-f]{64}")
 

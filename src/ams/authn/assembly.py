@@ -9,10 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ams.audit.asking import FILTERS, listing, wanted
-from ams.audit.logins import FailedLogins
-from ams.audit.records import AuditRecords
-from ams.audit.trail import FileTrail
 from ams.authn.auth_methods import AuthMethods
 from ams.authn.bindings import Bindings
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
@@ -38,10 +34,14 @@ from ams.core.attempts import Attempts
 from ams.core.clock import Clock
 from ams.core.errors import AmsError, BadSettings
 from ams.core.supervisor import Supervisor
-from ams.database.database import sqlite_url
 from ams.http.asgi import Application
 from ams.http.tls import Certificate
 from ams.outgoing.guard import Guard, networks
+from ams.storage.audit.asking import FILTERS, listing, wanted
+from ams.storage.audit.logins import FailedLogins
+from ams.storage.audit.records import AuditRecords
+from ams.storage.audit.trail import FileTrail
+from ams.storage.database.database import sqlite_url
 
 SHARE = 0.9
 """Of the time until an answer must be sent: the deadline of a request (contract 15, A18)."""

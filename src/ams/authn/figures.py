@@ -11,7 +11,7 @@ from ams.authn.store import Store
 from ams.core.attempts import Attempts
 from ams.core.observing import Figure, background_failures, figure
 from ams.core.supervisor import Supervisor
-from ams.data_check import DataCheck
+from ams.storage.data_check import DataCheck
 
 
 @dataclass(slots=True)

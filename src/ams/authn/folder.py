@@ -1,15 +1,15 @@
 """The data folder of the certificate service: keys, lock and database. It may be AMS's own, running or not.
 
-All names begin with `authn`, which AMS's folder does not mind (`ams.folder`).
+All names begin with `authn`, which AMS's folder does not mind (`ams.storage.folder`).
 """
 
 import os
 from dataclasses import dataclass
 
 from ams.core.errors import Unusable
-from ams.files import Disk, write_whole
-from ams.folder import CERTIFICATE_SERVICE, check_not_foreign, is_ours, locked
-from ams.secrets import key_file, new_token, parse_key
+from ams.storage.files import Disk, write_whole
+from ams.storage.folder import CERTIFICATE_SERVICE, check_not_foreign, is_ours, locked
+from ams.storage.secrets import key_file, new_token, parse_key
 
 LOCK = f"{CERTIFICATE_SERVICE}.lock"
 _MAX_KEY_BYTES = 4096

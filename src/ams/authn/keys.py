@@ -6,7 +6,7 @@ from ams.authn.rules import require_fields, require_name, require_supported
 from ams.authn.store import Store
 from ams.authn.values import READ, WRITE, Key
 from ams.core.errors import NotFound
-from ams.secrets import new_token
+from ams.storage.secrets import new_token
 
 WHAT = "key"
 

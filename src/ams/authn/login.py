@@ -13,9 +13,6 @@ from typing import NamedTuple, Protocol
 import structlog
 from cryptography import x509
 
-from ams.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
-from ams.audit.logins import FailedLogins
-from ams.audit.trail import Trail
 from ams.authn.rules import AUTH_METHOD_GONE, BINDING_GONE, known_service_type, require_host_of, require_supported
 from ams.authn.services import Services
 from ams.authn.showing import shown
@@ -35,6 +32,9 @@ from ams.core.errors import (
 )
 from ams.core.names import new_uuid
 from ams.outgoing.sharing import Shared
+from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
+from ams.storage.audit.logins import FailedLogins
+from ams.storage.audit.trail import Trail
 
 SECONDS = 12.0
 """Most that a login may take, all it waits for included: less than the shortest time an answer must be written in

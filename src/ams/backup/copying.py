@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ams.backup.manifest import Entry
 from ams.core.errors import Unusable
-from ams.files import Disk, FileHandle, make_private
+from ams.storage.files import Disk, FileHandle, make_private
 
 SLICE = 2 << 20
 """Bytes of a copy that wait for the disk at once: more would keep the service's own syncs waiting behind them."""

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 from ams.core.errors import Unusable
-from ams.files import Disk
+from ams.storage.files import Disk
 
 PARTIAL = ".partial"
 """Ending of a folder that is no backup yet."""

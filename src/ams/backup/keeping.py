@@ -24,7 +24,7 @@ from typing import Any
 import structlog
 
 from ams.core.errors import AmsError, Unusable
-from ams.log.embedded import EmbeddedLog, Part
+from ams.storage.log.embedded import EmbeddedLog, Part
 
 SOCKET = "control"
 """Its name in the data folder."""

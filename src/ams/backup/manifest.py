@@ -7,7 +7,7 @@ import msgspec
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
-from ams.files import Disk, write_whole
+from ams.storage.files import Disk, write_whole
 
 NAME = "backup.json"
 FORMAT = 1

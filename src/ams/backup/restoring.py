@@ -10,8 +10,8 @@ from ams.backup.copying import copy_file, sync_folders
 from ams.backup.manifest import Manifest
 from ams.checking import FolderReport, check_folder
 from ams.core.errors import Damaged, Unusable
-from ams.files import Disk, write_whole
-from ams.folder import MARKER, RESTORING, VERSION, is_being_restored, is_in_use
+from ams.storage.files import Disk, write_whole
+from ams.storage.folder import MARKER, RESTORING, VERSION, is_being_restored, is_in_use
 
 
 class Restored(NamedTuple):

@@ -32,9 +32,9 @@ from ams.backup.keeping import SOCKET, keep
 from ams.backup.manifest import Entry, Manifest
 from ams.core.clock import Clock, Milliseconds, SystemClock, publish_time
 from ams.core.errors import Unusable
-from ams.files import NEW, Disk, write_whole
-from ams.folder import MARKER, VERSION, Folder, is_in_use, is_ours
-from ams.log.embedded import Part, parts_in
+from ams.storage.files import NEW, Disk, write_whole
+from ams.storage.folder import MARKER, VERSION, Folder, is_in_use, is_ours
+from ams.storage.log.embedded import Part, parts_in
 
 SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key")
 """Files that open something by themselves; left out on demand."""

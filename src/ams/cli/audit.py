@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from ams.audit.asking import matches, wanted
-from ams.audit.lines import events_in
-from ams.audit.shape import Line, shown
 from ams.cli.command import Session, with_session
 from ams.cli.exits import Usage
 from ams.cli.output import columns, emit, json_line
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.client import wire
 from ams.core.errors import Unusable
+from ams.storage.audit.asking import matches, wanted
+from ams.storage.audit.lines import events_in
+from ams.storage.audit.shape import Line, shown
 
 Event = Line | wire.AuditEvent
 

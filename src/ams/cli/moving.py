@@ -14,11 +14,11 @@ from ams.core.clock import SystemClock
 from ams.core.errors import Unusable
 from ams.core.observing import configure_logs
 from ams.core.settings import Settings, environment, load
-from ams.files import Disk
-from ams.folder import is_ours
 from ams.moving import check, export, import_
 from ams.moving.exporting import Installation
 from ams.moving.files import STANDARD
+from ams.storage.files import Disk
+from ams.storage.folder import is_ours
 from ams.wiring.engines import open_engines
 
 _EVERY_SECONDS = 5.0

@@ -5,7 +5,7 @@ import os
 from ams.cli.exits import Usage
 from ams.client.profiles import CURRENT, Profiles
 from ams.core.settings import toml_text
-from ams.files import Disk, write_whole
+from ams.storage.files import Disk, write_whole
 
 
 def write_profiles(path: str, profiles: Profiles) -> None:

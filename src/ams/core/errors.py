@@ -185,7 +185,7 @@ class OutcomeUnknown(LogUnavailable):
 
 
 class CursorsUnavailable(Unavailable):
-    """A cursor could not be read or stored (`ams.cursors.base` says where it stands then)."""
+    """A cursor could not be read or stored (`ams.storage.cursors.base` says where it stands then)."""
 
 
 class RegistryUnavailable(Unavailable):

@@ -7,9 +7,6 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from ams.access.admission import Caller
-from ams.audit.event import AuditEvent, result_of
-from ams.audit.logins import FailedLogins
-from ams.audit.trail import Trail
 from ams.core.clock import Clock
 from ams.core.context import REQUEST
 from ams.core.errors import AmsError, Overloaded, RateLimited, UnknownToken
@@ -20,6 +17,9 @@ from ams.http.gate import Gate
 from ams.http.limits import ClientLeft
 from ams.http.tracing import SERVICE_TOKEN, is_change, shown_path
 from ams.outgoing.guard import Network
+from ams.storage.audit.event import AuditEvent, result_of
+from ams.storage.audit.logins import FailedLogins
+from ams.storage.audit.trail import Trail
 
 SERVICE = "ams"
 CUT_SHORT = "The service is stopping; it may have been carried out"

@@ -18,7 +18,7 @@ from ams.http.limits import SMALL_BODY, Bodies, Unread, gone
 from ams.http.routes.answers import Nothing
 from ams.http.routing import Operation
 from ams.publishing import Publisher
-from ams.registry.records import Subscription
+from ams.storage.registry.records import Subscription
 
 _UNCLEAN = ("", ".", "..")
 """Parts of a path that leads to a clean one (contract 1.3), which is not found here."""

@@ -13,7 +13,7 @@ import structlog
 
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import BadSettings
-from ams.files import Disk, write_whole
+from ams.storage.files import Disk, write_whole
 
 if TYPE_CHECKING:
     from cryptography import x509

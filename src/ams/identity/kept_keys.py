@@ -10,9 +10,9 @@ import structlog
 
 from ams.core.clock import Milliseconds
 from ams.core.issuer import Issuer
-from ams.files import Disk, write_whole
 from ams.identity.answers import IssuerFailed
 from ams.identity.jwks import KeySet, PublishedKey
+from ams.storage.files import Disk, write_whole
 
 logger = structlog.get_logger("ams.identity")
 

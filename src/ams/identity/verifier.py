@@ -18,9 +18,9 @@ import jwt
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import LONGEST_TEXT, Issuer, Verified
-from ams.database.cache import Cache
 from ams.identity import tokens
 from ams.identity.mapping import telling
+from ams.storage.database.cache import Cache
 
 ACTIVE_SECONDS = 60
 """How long an issuer's word that a token is active is good."""

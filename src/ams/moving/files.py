@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import IO, NamedTuple, cast
 
 from ams.core.errors import InvalidInput, Unusable
-from ams.export_format import AnyLine, decoded
+from ams.storage.export_format import AnyLine, decoded
 
 MAX_LINE = 256 << 20
 """Bytes of a line: more is no export."""

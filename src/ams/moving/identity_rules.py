@@ -6,8 +6,8 @@ from ams.core.errors import InvalidInput
 from ams.core.issuer import checked as checked_issuer
 from ams.core.names import checked_name
 from ams.core.rights import checked as checked_rights
-from ams.export_format import Binding, Issuer, NamedToken
-from ams.registry.issuers import issuer_on
+from ams.storage.export_format import Binding, Issuer, NamedToken
+from ams.storage.registry.issuers import issuer_on
 
 _Name = tuple[str, str]
 """Of something of a user: the user's and its own."""

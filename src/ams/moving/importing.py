@@ -15,12 +15,12 @@ from ams.core.errors import Unusable
 from ams.core.messages import Stored
 from ams.core.messages import message as made_message
 from ams.core.names import Offset, TopicId, new_topic_id, topic_id
-from ams.export_format import AnyLine, End, Header, Line, Log, Lost, Message
-from ams.log.base import Origin
 from ams.moving.exporting import Installation, Progress
 from ams.moving.files import lines, reading
 from ams.moving.rules import Rules, judged
-from ams.registry.filling import Filling, Loaded, Name, Placed
+from ams.storage.export_format import AnyLine, End, Header, Line, Log, Lost, Message
+from ams.storage.log.base import Origin
+from ams.storage.registry.filling import Filling, Loaded, Name, Placed
 from ams.subscriptions import NO_TOPIC
 
 T = TypeVar("T")

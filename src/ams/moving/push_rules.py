@@ -3,8 +3,8 @@
 from ams.core.errors import InvalidInput
 from ams.core.names import checked_name
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, PushConfig, is_https
-from ams.export_format import Subscription
 from ams.push import signing
+from ams.storage.export_format import Subscription
 
 MAX_SECRETS = 2
 """Of a subscription: the one that signs, and the one before for a while."""

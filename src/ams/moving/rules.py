@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 
 from ams.core.errors import InvalidInput, Unusable
 from ams.core.names import checked_name
-from ams.export_format import (
+from ams.moving.files import Numbered, bad_line
+from ams.moving.identity_rules import IdentityRules
+from ams.moving.push_rules import check_push
+from ams.storage.export_format import (
     FORMAT,
     AnyLine,
     Binding,
@@ -34,9 +37,6 @@ from ams.export_format import (
     User,
     kind,
 )
-from ams.moving.files import Numbered, bad_line
-from ams.moving.identity_rules import IdentityRules
-from ams.moving.push_rules import check_push
 
 Name = tuple[str, str]
 """Of something in a project: the project's and its own."""

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ams.files import Disk, write_whole
 from ams.pipeline.errors import Busy, ChangedDefinition, WrongTable
+from ams.storage.files import Disk, write_whole
 
 T = TypeVar("T")
 

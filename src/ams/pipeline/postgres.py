@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
-from ams.postgresql import conninfo, is_passing, reason
+from ams.storage.postgresql import conninfo, is_passing, reason
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor

@@ -18,12 +18,12 @@ from ams.core.clock import Clock
 from ams.core.observing import metrics_of
 from ams.core.settings import Settings, is_plain_to_others
 from ams.core.supervisor import Supervisor, end_within
-from ams.data_check import DataCheck
 from ams.http import tls
 from ams.http.operations import Operations, answering_operations
 from ams.http.protocol import limited
 from ams.http.server import listen, server, until_started, url_of
 from ams.serving.state import State
+from ams.storage.data_check import DataCheck
 from ams.wiring import Service, service
 
 logger = structlog.get_logger("ams")

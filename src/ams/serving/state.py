@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ams import push_figures
 from ams.core.observing import Figure, background_failures, figure
 from ams.core.supervisor import Supervisor
-from ams.data_check import DataCheck
+from ams.storage.data_check import DataCheck
 from ams.wiring import Service
 
 _LOST = "Messages that retention took before subscriptions had acknowledged them, ever."

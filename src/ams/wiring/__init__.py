@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ams.access.role_table import role_table
-from ams.audit.logins import FailedLogins
-from ams.audit.trail import FileTrail
 from ams.core.clock import Clock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.counting import Counting
-from ams.files import Disk, Files
 from ams.losses import LossTotal
+from ams.storage.audit.logins import FailedLogins
+from ams.storage.audit.trail import FileTrail
+from ams.storage.files import Disk, Files
 from ams.token_uses import TokenUses
 from ams.wiring.assembly import Service, assemble
 from ams.wiring.engines import open_engines

@@ -6,18 +6,14 @@ from ams.about import About
 from ams.access.admission import Admission
 from ams.access.rates import Rates
 from ams.access.role_table import RoleTable
-from ams.audit.logins import FailedLogins
-from ams.audit.trail import FileTrail
 from ams.bindings import Bindings
 from ams.core.attempts import Attempts
 from ams.core.clock import Clock, Milliseconds
 from ams.core.settings import Settings
 from ams.counting import Counting
 from ams.counts import Counts
-from ams.cursors.base import Cursors
 from ams.delivering import Deliverer
 from ams.doctor import Doctor
-from ams.folder import Folder
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor
 from ams.http.cors import CrossOrigin
@@ -27,8 +23,6 @@ from ams.http.limits import Bodies, Unread, affordable
 from ams.http.routes import rows
 from ams.http.routing import Row
 from ams.http.tracing import Traced
-from ams.log.base import Log
-from ams.log.embedded import EmbeddedLog
 from ams.losses import Losses, LossTotal
 from ams.members import Members
 from ams.metrics import Metrics
@@ -39,11 +33,17 @@ from ams.push_secrets import PushSecrets
 from ams.push_watching import PushWatcher
 from ams.reading import RangeReader
 from ams.registrations import Registrations
-from ams.registry.registry import Registry
 from ams.retention import Retention
 from ams.schemas import Schemas
 from ams.seeking import Seeker
 from ams.service_doctor import ALONE, Remedies, ServiceDoctor, shared
+from ams.storage.audit.logins import FailedLogins
+from ams.storage.audit.trail import FileTrail
+from ams.storage.cursors.base import Cursors
+from ams.storage.folder import Folder
+from ams.storage.log.base import Log
+from ams.storage.log.embedded import EmbeddedLog
+from ams.storage.registry.registry import Registry
 from ams.subscriptions import Subscriptions
 from ams.token_uses import TokenUses
 from ams.tokens import Tokens

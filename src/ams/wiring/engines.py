@@ -12,16 +12,16 @@ from ams.core.errors import Unusable
 from ams.core.names import Offset, TopicId, topic_id_text
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
-from ams.cursors.base import Cursors
-from ams.cursors.sqlite import SqliteCursors
-from ams.database.database import sqlite_url
-from ams.files import Files
-from ams.folder import Folder
-from ams.log.base import Log
-from ams.log.embedded import EmbeddedLog
-from ams.registry.registry import Registry
-from ams.registry.rotation import settle
-from ams.secrets import key_file, parse_key
+from ams.storage.cursors.base import Cursors
+from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.database.database import sqlite_url
+from ams.storage.files import Files
+from ams.storage.folder import Folder
+from ams.storage.log.base import Log
+from ams.storage.log.embedded import EmbeddedLog
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.rotation import settle
+from ams.storage.secrets import key_file, parse_key
 from ams.wiring.options import kafka_options, log_options
 from ams.wiring.patience import Tell, patiently
 
@@ -109,7 +109,7 @@ async def _kafka_log(
 ) -> Log:
     try:
         # Here, not above: without Kafka nobody needs its library.
-        from ams.log.kafka.log import KafkaLog
+        from ams.storage.log.kafka.log import KafkaLog
     except ImportError:
         raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
     log = await KafkaLog.open(kafka_options(settings), registry.books, supervisor=supervisor)
@@ -137,7 +137,7 @@ async def _cursors(
         stack.push_async_callback(sqlite.close)
         return sqlite
     # Here, not above: without PostgreSQL nobody needs its driver.
-    from ams.cursors.postgresql import PostgresCursors
+    from ams.storage.cursors.postgresql import PostgresCursors
 
     attempt = partial(
         PostgresCursors.open, settings.registry, password=settings.registry_password, clock=clock,

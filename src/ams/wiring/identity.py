@@ -7,13 +7,10 @@ from functools import partial
 
 import structlog
 
-from ams.audit.trail import Trail
 from ams.core.context import SCOPE
 from ams.core.errors import AmsError
 from ams.core.issuer import Issuer
 from ams.core.settings import Settings
-from ams.database.cache import Cache
-from ams.database.invalidation import ISSUERS
 from ams.http.addresses import client_address
 from ams.identity.answers import new_fetcher
 from ams.identity.discovery import Discovery
@@ -25,6 +22,9 @@ from ams.issuers import Issuers
 from ams.logins import Logins
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard, Network, networks, trust
+from ams.storage.audit.trail import Trail
+from ams.storage.database.cache import Cache
+from ams.storage.database.invalidation import ISSUERS
 from ams.wiring.engines import Engines
 
 logger = structlog.get_logger("ams.identity")

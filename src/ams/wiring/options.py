@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 from ams.core.clock import Milliseconds
 from ams.core.settings import Seconds, Settings
-from ams.log.embedded import LogOptions
+from ams.storage.log.embedded import LogOptions
 
 if TYPE_CHECKING:
-    from ams.log.kafka.options import KafkaOptions
+    from ams.storage.log.kafka.options import KafkaOptions
 
 
 def log_options(settings: Settings, folder: str) -> LogOptions:
@@ -27,7 +27,7 @@ def log_options(settings: Settings, folder: str) -> LogOptions:
 
 def kafka_options(settings: Settings) -> "KafkaOptions":
     """Return the options of the log on Kafka."""
-    from ams.log.kafka.options import KafkaOptions
+    from ams.storage.log.kafka.options import KafkaOptions
 
     return KafkaOptions(
         servers=settings.kafka_servers,

@@ -3,11 +3,11 @@
 import structlog
 
 from ams.core.settings import Settings
-from ams.folder import Folder
 from ams.projects import Projects
 from ams.pushing import Pushing
-from ams.registry.registry import Registry
 from ams.retention import Retention
+from ams.storage.folder import Folder
+from ams.storage.registry.registry import Registry
 from ams.subscriptions import Subscriptions
 from ams.users import first_admin, push_worker
 from ams.wiring.engines import Engines

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.database.database import sqlite_url
+from ams.storage.database.database import sqlite_url
 from tests.authn.http.front import Served, served
 from tests.support.authn import KEY, Service, open_service
 from tests.support.certificates import Authority, Pair

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ams.authn.http.routing import Asked
-from ams.database.database import sqlite_url
+from ams.storage.database.database import sqlite_url
 from tests.support.authn import ADDRESS, DN, HOST, MANAGEMENT_KEY, Service, binding_of, error, open_service
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ams.authn.http.gate import AmsUsers, key_of
 from ams.core.errors import ServiceFailed
-from ams.database.database import sqlite_url
+from ams.storage.database.database import sqlite_url
 from tests.support.authn import ADDRESS, MANAGEMENT_KEY, Service, error, open_service
 from tests.support.served import served
 

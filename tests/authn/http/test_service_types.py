@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ams.authn.service_types import Supported
-from ams.database.database import sqlite_url
+from ams.storage.database.database import sqlite_url
 from tests.support.authn import HOST, Service, error, open_service
 
 GOOD = {"name": "ams", "hosts": [HOST], "auth_types": ["x509"], "auth_method": "headers", "type": "ams"}

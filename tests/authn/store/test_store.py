@@ -13,8 +13,8 @@ from ams.authn.values import X509, AuthMethod, Binding, BindingId, ServiceType, 
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import AlreadyExists, Damaged, NotFound, RegistryUnavailable, Unusable
 from ams.core.names import new_uuid
-from ams.database.database import sqlite_url
-from ams.secrets import Secrets
+from ams.storage.database.database import sqlite_url
+from ams.storage.secrets import Secrets
 from tests.support.authn import DN, HOST, KEY, Service
 
 NOW = Milliseconds(1_700_000_000_000)

@@ -11,8 +11,6 @@ from typing import Any
 
 import structlog
 
-from ams.audit.event import AuditEvent, result_of
-from ams.audit.trail import Trail
 from ams.authn.auth_methods import AuthMethods
 from ams.authn.bindings import Bindings
 from ams.authn.http import cors
@@ -42,6 +40,8 @@ from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, Registry
 from ams.core.names import new_uuid
 from ams.http.asgi import JSON, Receive, Send, answer
 from ams.http.limits import SMALL_BODY, Bodies, ClientLeft
+from ams.storage.audit.event import AuditEvent, result_of
+from ams.storage.audit.trail import Trail
 
 DEADLINE_SECONDS = 14.0
 """For a whole request: below the 15 s in which an answer must be written (15, A18)."""

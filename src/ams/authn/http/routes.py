@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import ams
-from ams.audit.event import LOGIN
 from ams.authn.auth_methods import AuthMethodFields, AuthMethods, require_kind
 from ams.authn.bindings import BindingFields, Bindings
 from ams.authn.http.gate import Gate
@@ -15,6 +14,7 @@ from ams.authn.http.wire import auth_method_body, binding_body, key_body, listed
 from ams.authn.keys import Keys
 from ams.authn.service_types import ServiceTypeFields, ServiceTypes
 from ams.authn.values import Peer, ServiceType
+from ams.storage.audit.event import LOGIN
 
 TYPES = "/service-types"
 TYPE = TYPES + "/{service-type}"

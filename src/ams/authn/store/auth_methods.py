@@ -15,9 +15,9 @@ from ams.authn.store.tables import auth_methods
 from ams.authn.values import AuthMethod, ServiceType
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, NotFound
-from ams.database.cache import Cache
-from ams.database.database import Database
-from ams.secrets import Secrets
+from ams.storage.database.cache import Cache
+from ams.storage.database.database import Database
+from ams.storage.secrets import Secrets
 
 Types = Callable[[str], ServiceType | None]
 """Finds a service type by its uuid, in the transaction that something is changed in."""

@@ -21,9 +21,9 @@ from ams.authn.store.tables import bindings
 from ams.authn.values import Binding, BindingId
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, NotFound
-from ams.database.cache import Cache
-from ams.database.database import Database
-from ams.database.invalidation import Forget
+from ams.storage.database.cache import Cache
+from ams.storage.database.database import Database
+from ams.storage.database.invalidation import Forget
 
 Change = Callable[[Binding, Types], Binding]
 """Makes the new state of the present one; what it raises leaves everything as it was."""

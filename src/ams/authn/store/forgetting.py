@@ -1,6 +1,6 @@
 """What nodes tell each other to forget of the certificate service's tables."""
 
-from ams.database.invalidation import Forget
+from ams.storage.database.invalidation import Forget
 
 TYPES = "authn_types"
 """Everything: service types are few and seldom change, and all else hangs on them."""

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, Row, delete, insert, select
 from ams.authn.store.tables import keys
 from ams.authn.values import Key
 from ams.core.errors import AlreadyExists
-from ams.database.database import Database
-from ams.secrets import Secrets
+from ams.storage.database.database import Database
+from ams.storage.secrets import Secrets
 
 
 class KeyRecords:

@@ -4,7 +4,7 @@ from sqlalchemy import MetaData
 
 from ams.authn.rules import HOST_GONE
 from ams.authn.store.tables import METADATA, TAKEN, VERSION
-from ams.database.schema import NAMING, Schema, outcomes_table
+from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
 SHARED = MetaData(naming_convention=NAMING)
 

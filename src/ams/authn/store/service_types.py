@@ -15,8 +15,8 @@ from ams.authn.store.tables import auth_methods, bindings, hosts, service_types
 from ams.authn.values import ServiceType, ServiceTypeId
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, NotFound
-from ams.database.cache import Cache
-from ams.database.database import Database
+from ams.storage.database.cache import Cache
+from ams.storage.database.database import Database
 
 Change = Callable[[ServiceType], ServiceType]
 """Makes the new state of the present one; what it raises leaves everything as it was."""

@@ -12,9 +12,9 @@ from ams.authn.store.schema import AUTHN
 from ams.authn.store.service_types import ServiceTypeRecords
 from ams.authn.store.tables import sealing
 from ams.core.clock import Clock, SystemClock
-from ams.database.database import Database
-from ams.database.opening import opened
-from ams.secrets import Secrets
+from ams.storage.database.database import Database
+from ams.storage.database.opening import opened
+from ams.storage.secrets import Secrets
 
 CACHE_SIZE = 50_000
 """Entries of each kind kept in memory for logins."""

@@ -2,7 +2,6 @@
 
 from ams.about import About
 from ams.access.admission import Admission
-from ams.audit.records import AuditRecords
 from ams.bindings import Bindings
 from ams.dead_letters import DeadLetters
 from ams.delivering import Deliverer
@@ -44,6 +43,7 @@ from ams.retention import Retention
 from ams.schemas import Schemas
 from ams.seeking import Seeker
 from ams.service_doctor import ServiceDoctor
+from ams.storage.audit.records import AuditRecords
 from ams.subscriptions import Subscriptions
 from ams.tokens import Tokens
 from ams.topics import Topics

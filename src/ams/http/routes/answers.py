@@ -12,8 +12,8 @@ import msgspec
 from ams.core import push_config
 from ams.core.clock import resource_date
 from ams.core.names import schema_path, subscription_path, topic_path
-from ams.registry import records
-from ams.registry.paging import Page
+from ams.storage.registry import records
+from ams.storage.registry.paging import Page
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -1,10 +1,10 @@
 """The audit log over HTTP."""
 
-from ams.audit.asking import FILTERS, listing, wanted
-from ams.audit.records import AuditRecords
-from ams.audit.shape import Lines
 from ams.http.routes import answers
 from ams.http.routing import PAGE, Call, Row, page_request
+from ams.storage.audit.asking import FILTERS, listing, wanted
+from ams.storage.audit.records import AuditRecords
+from ams.storage.audit.shape import Lines
 
 
 class AuditRoutes:

@@ -11,7 +11,7 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.registry import records
+from ams.storage.registry import records
 
 
 class BindingBody(Shape):

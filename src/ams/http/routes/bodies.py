@@ -7,7 +7,7 @@ import msgspec
 
 from ams.core.errors import BadRequest, InvalidInput
 from ams.http.wire import Reader, Shape
-from ams.registry.records import Grant
+from ams.storage.registry.records import Grant
 
 _strings = msgspec.json.Decoder(dict[str, str | None] | None)
 _values = json.JSONDecoder(parse_int=str, parse_float=str)

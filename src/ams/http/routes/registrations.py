@@ -12,8 +12,8 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import first_value, strings
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.registry import records
-from ams.registry.registrations import FILTERS
+from ams.storage.registry import records
+from ams.storage.registry.registrations import FILTERS
 
 
 class ApplicantBody(Shape):

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ams.audit.shape import moment
 from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import TokenName
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Shape
-from ams.registry import records
+from ams.storage.audit.shape import moment
+from ams.storage.registry import records
 from ams.tokens import Tokens
 
 

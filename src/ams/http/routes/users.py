@@ -7,7 +7,7 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import MembershipBody, grants
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
-from ams.registry.records import UserDetails
+from ams.storage.registry.records import UserDetails
 from ams.users import Users
 
 

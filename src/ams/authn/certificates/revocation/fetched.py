@@ -21,9 +21,9 @@ from ams.authn.certificates.revocation import doubts
 from ams.authn.certificates.revocation.doubts import Doubt
 from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
 from ams.core.clock import Clock, Milliseconds
-from ams.files import Disk, write_whole
 from ams.outgoing.fetching import Fetcher, NotFetched, TooMuch
 from ams.outgoing.sharing import Shared
+from ams.storage.files import Disk, write_whole
 
 logger = structlog.get_logger("ams.authn.certificates")
 

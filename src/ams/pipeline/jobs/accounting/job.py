@@ -14,7 +14,6 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ams.files import Disk, write_whole
 from ams.pipeline.jobs.accounting import columns, compute, database, machines, storage, sync
 from ams.pipeline.jobs.accounting.envelope import Trust
 from ams.pipeline.jobs.accounting.reader import Reader
@@ -23,6 +22,7 @@ from ams.pipeline.parsing import parsed
 from ams.pipeline.postgres import VARIABLE
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Result, Table
+from ams.storage.files import Disk, write_whole
 
 MARK = "accounting.batch"
 """The file in the work folder with the last batch that results were computed of."""

@@ -1,5 +1,0 @@
-"""The registry in PostgreSQL, which several nodes share. Loaded only where it is used: it needs the driver."""
-
-from ams.database.postgresql.store import PostgresStore
-
-__all__ = ["PostgresStore"]

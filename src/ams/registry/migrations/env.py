@@ -1,8 +1,0 @@
-"""Runs migrations on the connection `ams.database.preparing.migrate` hands over, within its transaction."""
-
-from alembic import context
-
-from ams.registry.tables import METADATA
-
-context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
-context.run_migrations()

@@ -1,0 +1,115 @@
+"""Failed logins: counted, held to a limit, and recorded so that nobody can fill the audit log with them.
+
+The first few of an address in a minute are an event each; the others of that minute are one event, which says how many
+they were, when the minute is over.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, replace
+
+from ams.core.attempts import Attempts
+from ams.core.clock import Clock, Milliseconds
+from ams.core.names import new_uuid
+from ams.core.supervisor import Supervisor
+from ams.storage.audit.event import LOGIN, AuditEvent, result_of
+from ams.storage.audit.trail import Trail
+
+EACH = 10
+"""Failed logins of an address in a minute that are events of their own."""
+MINUTE = 60_000
+"""Milliseconds."""
+ADDRESSES = 1000
+"""Addresses of a minute that are told apart; the failures of all others are one event without an address."""
+OTHERS = ""
+
+
+@dataclass(slots=True)
+class _Minute:
+    """What an address did within a minute."""
+
+    failures: int = 0
+    more: AuditEvent | None = None
+    """Stands for those beyond the first few."""
+
+
+class FailedLogins:
+    """Records logins that failed, of one service. `attempts` has the limit, and counts."""
+
+    def __init__(self, service: str, trail: Trail, attempts: Attempts, clock: Clock) -> None:
+        self._service = service
+        self._trail = trail
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._addresses: dict[str, _Minute] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.attempts = attempts
+
+    @property
+    def failures(self) -> int:
+        """All there were since the start."""
+        return self.attempts.failures
+
+    async def start(self, supervisor: Supervisor | None = None) -> None:
+        """Record what was put together also when no other login fails."""
+        watched = supervisor or Supervisor()
+        self._task = watched.task("failed logins", self._every_minute(watched))
+
+    async def close(self) -> None:
+        """Record what was put together so far."""
+        if self._task:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self.flush()
+
+    async def failed(
+        self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
+    ) -> None:
+        """Count a login that failed and record it, now or with others. `actor` is who it claimed to be, if it did."""
+        self.attempts.failed(address)
+        await self.refused(address, code=code, reason=reason, resource=resource, actor=actor, request=request)
+
+    async def refused(
+        self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
+    ) -> None:
+        """Record one that was refused for the limit, which does not count against the address again."""
+        if self._clock.monotonic() - self._began >= MINUTE:
+            await self.flush()
+        known = address in self._addresses or len(self._addresses) < ADDRESSES
+        where = address if known else OTHERS
+        minute = self._addresses.setdefault(where, _Minute())
+        minute.failures += 1
+        event = AuditEvent(
+            id=new_uuid(), at=self._clock.wall(), service=self._service, action=LOGIN, resource=resource,
+            actor=actor, address=where, code=code, result=result_of(code), reason=reason, request=request,
+        )  # fmt: skip
+        if minute.failures <= EACH and known:
+            await self._trail.record(event)
+        else:
+            minute.more = _with(minute.more, event)
+
+    async def flush(self) -> None:
+        """Record what was put together, and begin a new minute."""
+        self._began = self._clock.monotonic()
+        minutes, self._addresses = self._addresses, {}
+        for minute in minutes.values():
+            if minute.more is not None:
+                await self._trail.record(minute.more)
+
+    async def _every_minute(self, supervisor: Supervisor) -> None:
+        while True:
+            await asyncio.sleep(MINUTE / 1000)
+            if Milliseconds(self._clock.monotonic() - self._began) < MINUTE:
+                continue
+            try:
+                await self.flush()
+            except Exception:  # a defect must not end the recording for good
+                supervisor.survive("failed logins")
+
+
+def _with(more: AuditEvent | None, event: AuditEvent) -> AuditEvent:
+    """Count one more. Who was claimed stays only while all claimed the same; the rest is that of the last."""
+    if more is None:
+        return event
+    return replace(event, times=more.times + 1, actor=event.actor if event.actor == more.actor else "")

@@ -1,0 +1,453 @@
+"""Cursors of the embedded shape: in memory, and durable in a SQLite database of their own.
+
+Offsets are written by one thread, as groups: whatever moved while the last group was being synced goes into the next
+one, with one statement (the database library gives up the interpreter at every statement, so few are cheap and many
+are not). An acknowledgement is answered when its group is on disk. Hand-outs live in memory only; after a restart
+`Grace` stands in for them.
+"""
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import NamedTuple, Self
+
+import structlog
+
+from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGone, Unusable
+from ams.core.names import Offset, SubscriptionId, TopicId
+from ams.core.supervisor import Supervisor
+from ams.storage.cursors import state
+from ams.storage.cursors.base import Handed, Oldest, Place, Position
+from ams.storage.cursors.state import Cursor, Grace
+from ams.storage.files import make_private
+from ams.storage.sqlite import OVERWRITE, Commits, keep_files
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS cursors (
+    subscription TEXT PRIMARY KEY,
+    topic TEXT NOT NULL,
+    "offset" INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    lost INTEGER NOT NULL,
+    sought INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+_UPSERT = """
+INSERT INTO cursors (subscription, topic, "offset", generation, lost, sought)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?) WHERE true
+ON CONFLICT (subscription) DO UPDATE SET
+    topic = excluded.topic, "offset" = excluded."offset", generation = excluded.generation,
+    lost = excluded.lost, sought = excluded.sought
+"""
+_GONE_SCHEMA = "CREATE TABLE IF NOT EXISTS gone (number INTEGER PRIMARY KEY CHECK (number = 1), lost INTEGER NOT NULL)"
+_KEEP_LOST = """
+INSERT INTO gone (number, lost)
+SELECT 1, coalesce(sum(lost), 0) + ? FROM cursors WHERE subscription IN (SELECT value FROM json_each(?))
+ON CONFLICT (number) DO UPDATE SET lost = gone.lost + excluded.lost
+"""
+_DELETE = "DELETE FROM cursors WHERE subscription IN (SELECT value FROM json_each(?))"
+
+PART = "writing of the cursors"
+_LONG_AGO = Milliseconds(2**62)
+
+log = structlog.get_logger("ams.cursors")
+
+
+class _Row(NamedTuple):
+    """What is on disk of a cursor; `sought` is the wall time of its creation or last seek."""
+
+    topic: TopicId
+    offset: Offset
+    generation: int
+    lost: int
+    sought: Milliseconds
+
+
+@dataclass(slots=True)
+class _Entry:
+    cursor: Cursor
+    sought: Milliseconds
+    durable: _Row | None
+    settled: Cursor
+    """The cursor as it was when it last stood where the disk says."""
+
+    def row(self) -> _Row:
+        cursor = self.cursor
+        return _Row(cursor.topic, cursor.offset, cursor.generation, cursor.lost, self.sought)
+
+    def move(self, cursor: Cursor) -> None:
+        """Move in memory; the disk follows."""
+        if self.row() == self.durable:
+            self.settled = self.cursor
+        self.cursor = cursor
+
+    def fall_back(self, row: _Row) -> None:
+        """Stand again where the disk says."""
+        self.cursor = self.settled = state.undo(self.settled, self.cursor)
+        self.sought = row.sought
+        # Known to no one but this process: the generation of the disk need not follow.
+        self.durable = self.row()
+
+
+@dataclass(slots=True)
+class _Group:
+    """Changes that become durable together; None is a cursor that is gone."""
+
+    rows: dict[SubscriptionId, _Row | None] = field(default_factory=dict)
+    cursors: dict[SubscriptionId, Cursor] = field(default_factory=dict)
+    """What the rows were made of."""
+    lost: int = 0
+    """Messages that are lost though no cursor tells so."""
+    dropped: set[SubscriptionId] = field(default_factory=set)
+    dropped_lost: int = 0
+    """Messages that the dropped cursors had lost."""
+    unknown: bool = False
+    """Whether it failed and may be there after a restart all the same."""
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    """One for each caller: one that leaves must not end it for the others."""
+
+    def end(self, error: Exception | None = None) -> None:
+        """Tell all who still wait."""
+        for each in self.waiting:
+            if each.done():
+                continue
+            if error is None:
+                each.set_result(None)
+            else:
+                each.set_exception(error)
+
+
+class SqliteCursors:
+    """Keeps `ams.storage.cursors.base.Cursors` in one SQLite file, WAL and synchronous FULL."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, clock: Clock, on_full: Callable[[], bool], supervisor: Supervisor
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._on_full = on_full
+        self._loop = asyncio.get_running_loop()
+        self._entries: dict[SubscriptionId, _Entry] = {}
+        self._dropped: dict[SubscriptionId, _Entry] = {}
+        """Dropped, and still on disk."""
+        self._gone = 0
+        """Messages lost that no cursor tells of any more."""
+        self._group = _Group()
+        self._writing: _Group | None = None
+        self._commits = Commits()
+        self._queue: SimpleQueue[_Group | None] = SimpleQueue()
+        self._supervisor = supervisor
+        self._has_failed = False
+        """Whether nothing can be stored any more, as something failed that must not."""
+        self._thread = supervisor.thread(PART, "cursors", self._write_groups, self._give_up)
+
+    @classmethod
+    async def open(
+        cls,
+        path: str,
+        *,
+        ends: Mapping[TopicId, Offset],
+        clock: Clock | None = None,
+        on_full: Callable[[], bool] = lambda: False,
+        supervisor: Supervisor | None = None,
+    ) -> Self:
+        """Open or make the database at `path`.
+
+        `ends` are the ends of all topics: a cursor beyond the end of its topic goes back to it, and this is logged.
+        `on_full` is asked for room when the disk is full and answers whether it made some. Raises `Unusable` when the
+        file is not a cursor database.
+        """
+        connection = await asyncio.to_thread(_connect, path)
+        cursors = cls(connection, clock or SystemClock(), on_full, supervisor or Supervisor())
+        await asyncio.to_thread(cursors._load, ends)
+        cursors._thread.start()
+        return cursors
+
+    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0) -> None:
+        """Make a cursor, durably."""
+        old = self._entries.get(subscription)
+        cursor = Cursor(topic, offset, lost=lost)
+        entry = _Entry(cursor, self._clock.wall(), old.durable if old else None, old.settled if old else cursor)
+        self._entries[subscription] = entry
+        await self._join(subscription, entry)
+
+    async def drop(self, subscription: SubscriptionId) -> None:
+        """Forget a cursor, durably; what it had lost is kept."""
+        entry = self._entries.pop(subscription, None)
+        if entry is None:
+            return
+        self._dropped.setdefault(subscription, entry)
+        self._gone += entry.cursor.lost
+        self._group.dropped.add(subscription)
+        self._group.dropped_lost += entry.cursor.lost
+        await self._join(subscription, None)
+
+    async def subscriptions(self) -> frozenset[SubscriptionId]:
+        """Return all that have a cursor."""
+        return frozenset(self._entries)
+
+    async def places(self) -> Mapping[SubscriptionId, Place]:
+        """Return where every cursor stands."""
+        return {key: Place(entry.cursor.topic, entry.cursor.offset) for key, entry in self._entries.items()}
+
+    async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
+        """Return where the cursor stands on `topic`."""
+        entry = self._entry(subscription)
+        if entry.cursor.topic != topic:
+            await self._move(subscription, entry, state.meet(entry.cursor, topic))
+        return _position(entry.cursor)
+
+    async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
+        """Return what retention took before it was acknowledged."""
+        return state.lost(self._entry(subscription).cursor, oldest)
+
+    async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
+        """Return the sum over all subscriptions, those that are gone included; at least `least`."""
+        found = self._gone + sum([state.lost(entry.cursor, oldest) for entry in self._entries.values()])
+        if found < least:
+            await self._keep_lost(least - found)
+        return max(found, least)
+
+    async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
+        """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
+        entry = self._entry(subscription)
+        if entry.cursor.generation == generation:
+            await self._move(subscription, entry, state.retain(entry.cursor, oldest))
+        return _position(entry.cursor)
+
+    async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
+        """Record a hand-out in memory."""
+        entry = self._entry(subscription)
+        if entry.cursor.generation != generation:
+            return False
+        entry.cursor = state.hand_out(entry.cursor, end, self._clock.monotonic())
+        return True
+
+    async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
+        """Acknowledge up to `last`; an id acknowledged by a group still being written waits for it too."""
+        entry, now = self._entry(subscription), self._clock.monotonic()
+        await self._move(subscription, entry, state.acknowledge(entry.cursor, last, deadline, now))
+
+    async def handed(self, subscription: SubscriptionId) -> Handed | None:
+        """Return the newest hand-out that is not acknowledged."""
+        handed = self._entry(subscription).cursor.handed
+        if not handed:
+            return None
+        return Handed(handed[-1].end, Milliseconds(self._clock.monotonic() - handed[-1].time))
+
+    async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
+        """Move anywhere on the topic the cursor is on."""
+        entry = self._entry(subscription)
+        if entry.cursor.topic != topic:
+            return False
+        entry.move(state.seek(entry.cursor, offset))
+        entry.sought = self._clock.wall()
+        await self._join(subscription, entry)
+        return True
+
+    async def close(self) -> None:
+        """Write what is waiting and close the database."""
+        while (self._writing or self._group.waiting) and not self._has_failed:
+            self._send()
+            await asyncio.wait((self._writing or self._group).waiting)
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._connection.close()
+
+    async def _keep_lost(self, messages: int) -> None:
+        """Count more messages as lost for good; at once, so that nobody else counts the same, and then durably."""
+        self._gone += messages
+        self._group.lost += messages
+        try:
+            await self._joined()
+        except CursorsUnavailable:
+            self._gone -= messages
+            raise
+
+    def _entry(self, subscription: SubscriptionId) -> _Entry:
+        entry = self._entries.get(subscription)
+        if entry is None:
+            raise SubscriptionGone
+        return entry
+
+    async def _move(self, subscription: SubscriptionId, entry: _Entry, cursor: Cursor) -> None:
+        entry.move(cursor)
+        if entry.row() != entry.durable:
+            await self._join(subscription, entry)
+
+    def _join(self, subscription: SubscriptionId, entry: _Entry | None) -> asyncio.Future[None]:
+        """Put a change into the group that is written next; the future tells when it is on disk."""
+        group = self._group
+        group.rows[subscription] = entry.row() if entry else None
+        if entry:
+            group.cursors[subscription] = entry.cursor
+        return self._joined()
+
+    def _joined(self) -> asyncio.Future[None]:
+        """Have the group written; the future tells when it is on disk."""
+        if self._has_failed:
+            raise CursorsUnavailable
+        waiter = self._loop.create_future()
+        self._group.waiting.append(waiter)
+        if self._writing is None:
+            self._loop.call_soon(self._send)
+        return waiter
+
+    def _send(self) -> None:
+        if self._writing is None and self._group.waiting:
+            self._writing, self._group = self._group, _Group()
+            self._queue.put(self._writing)
+
+    def _outcome(self, apply: Callable[[], None]) -> None:
+        """Take in what came of a group."""
+        try:
+            apply()
+        except Exception as error:
+            self._supervisor.failed(PART, error, self._give_up)
+
+    def _give_up(self) -> None:
+        """Fail all that waits, and whatever comes: what is here in memory is nothing to build on any more."""
+        self._has_failed = True
+        written, self._writing = self._writing, None
+        waiting, self._group = self._group, _Group()
+        if written is not None:
+            written.end(CursorsUnavailable(OUTCOME_UNKNOWN))
+        waiting.end(CursorsUnavailable())
+
+    def _stored(self, group: _Group) -> None:
+        for subscription in group.dropped:
+            self._dropped.pop(subscription, None)
+        for subscription, row in group.rows.items():
+            entry = self._on_disk(subscription)
+            if entry is not None and row is not None:
+                entry.durable, entry.settled = row, group.cursors[subscription]
+        group.end()
+        self._writing = None
+        self._send()
+
+    def _on_disk(self, subscription: SubscriptionId) -> _Entry | None:
+        """Return what the row on disk belongs to: a dropped cursor until its end is on disk too."""
+        return self._dropped.get(subscription) or self._entries.get(subscription)
+
+    def _failed(self, group: _Group, reason: str) -> None:
+        """Nothing of this group is on disk, nor may anything that came after it build on it."""
+        log.error("cursors.unavailable", reason=reason, cursors=len(group.rows), outcome_unknown=group.unknown)
+        later, self._group = self._group, _Group()
+        for subscription in group.rows | later.rows:
+            entry = self._on_disk(subscription)
+            self._dropped.pop(subscription, None)
+            self._entries.pop(subscription, None)
+            if entry is not None and entry.durable is not None:
+                entry.fall_back(entry.durable)
+                self._entries[subscription] = entry
+        for failed in (group, later):
+            self._gone -= failed.dropped_lost
+            # Who came later may have waited for what is in this group.
+            failed.end(CursorsUnavailable(OUTCOME_UNKNOWN) if group.unknown else CursorsUnavailable())
+        self._writing = None
+
+    # In the writer thread.
+
+    def _write_groups(self) -> None:
+        while (group := self._queue.get()) is not None:
+            try:
+                self._write(group)
+            except Exception as error:  # whatever it is: those who wait must be told, and the thread goes on
+                self._tell(partial(self._failed, group, f"{type(error).__name__}: {error}"))
+            else:
+                self._tell(partial(self._stored, group))
+
+    def _tell(self, apply: Callable[[], None]) -> None:
+        # The loop is gone when the service was torn down without `close`; nobody waits any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._outcome, apply)
+
+    def _write(self, group: _Group) -> None:
+        try:
+            self._store(group)
+        except sqlite3.Error as error:
+            group.unknown = not self._commits.is_undone(error, self._overwrite)
+            raise
+        self._commits.succeeded()
+
+    def _store(self, group: _Group) -> None:
+        try:
+            _store(self._connection, group.rows, group.lost)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._on_full():
+                raise
+            _store(self._connection, group.rows, group.lost)
+
+    def _overwrite(self) -> None:
+        self._connection.execute(OVERWRITE)
+
+    def _load(self, ends: Mapping[TopicId, Offset]) -> None:
+        wall, now = self._clock.wall(), self._clock.monotonic()
+        rows = self._connection.execute(
+            'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
+        ).fetchall()
+        moved: dict[SubscriptionId, _Row | None] = {}
+        for subscription, topic, offset, generation, lost, sought in rows:
+            row = _Row(TopicId(bytes.fromhex(topic)), offset, generation, lost, sought)
+            end = ends.get(row.topic, Offset(0))
+            if row.topic in ends and row.offset > end:
+                log.warning("cursors.past_the_end", subscription=subscription, offset=offset, end=end)
+                row = moved[SubscriptionId(subscription)] = row._replace(offset=end)
+            # A time in the future was written before the clock was set back: long ago, for all we know.
+            quiet = Milliseconds(wall - sought) if wall >= sought else _LONG_AGO
+            grace = Grace(end, now, quiet) if end > row.offset else None
+            cursor = Cursor(row.topic, row.offset, generation, lost=lost, grace=grace)
+            self._entries[SubscriptionId(subscription)] = _Entry(cursor, row.sought, row, cursor)
+        self._gone = self._connection.execute("SELECT coalesce(sum(lost), 0) FROM gone").fetchone()[0]
+        if moved:
+            _store(self._connection, moved)
+
+
+def _position(cursor: Cursor) -> Position:
+    return Position(cursor.offset, cursor.generation, cursor.lost)
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    try:
+        make_private(path)  # its journals inherit the mode
+    except OSError as error:
+        raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(_SCHEMA)
+        connection.execute(_GONE_SCHEMA)
+        keep_files(connection, path)
+    except sqlite3.Error as error:
+        connection.close()
+        raise Unusable(f"{path} is not a usable cursor database ({error}); restore it or move it away") from error
+    return connection
+
+
+def _store(connection: sqlite3.Connection, rows: Mapping[SubscriptionId, _Row | None], lost: int = 0) -> None:
+    kept = [
+        (key, row.topic.hex(), row.offset, row.generation, row.lost, row.sought)
+        for key, row in rows.items()
+        if row is not None
+    ]
+    gone = [key for key, row in rows.items() if row is None]
+    if not gone and not lost:
+        connection.execute(_UPSERT, (json.dumps(kept),))
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(_UPSERT, (json.dumps(kept),))
+        connection.execute(_KEEP_LOST, (lost, json.dumps(gone)))
+        connection.execute(_DELETE, (json.dumps(gone),))
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

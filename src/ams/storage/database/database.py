@@ -1,0 +1,170 @@
+"""The database: transactions as functions of a connection, and who is told of what they changed.
+
+Work runs in a thread as one transaction: on SQLite (`ams.storage.database.sqlite`) or on PostgreSQL
+(`ams.storage.database.postgresql`), where it may run several times until it is whole. A driver's exceptions never leave
+those.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import URL, Connection
+
+from ams.core.errors import Unusable
+from ams.storage.database.failures import reason
+from ams.storage.database.invalidation import Forget, Invalidations
+from ams.storage.database.schema import Schema
+from ams.storage.database.sqlite import SqliteStore
+
+__all__ = ["Database", "Store", "Work", "reason", "sqlite_url"]
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+"""What is done in one transaction. It may be run again from its beginning, so it does nothing elsewhere."""
+
+
+def sqlite_url(path: str) -> str:
+    """Return the URL of a SQLite database file; any path will do."""
+    return URL.create("sqlite", database=path).render_as_string()
+
+
+class Store(Protocol):
+    """What keeps the tables; see `Database` for what its calls promise and raise."""
+
+    async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
+        """Run the work that makes or migrates the tables, one node at a time; it `waits` for its turn or does not."""
+        ...
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that changes nothing, on one state of the database."""
+        ...
+
+    async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
+        """Run work, as if nobody else worked at the same time, and commit it; tell other nodes what to forget."""
+        ...
+
+    async def put(self, work: Work[T]) -> T:
+        """Run a statement that is right whatever else happens at the same time, and however often it is run."""
+        ...
+
+    async def in_turn(self, work: Work[T], turn: int) -> T:
+        """Run work and commit it, one after the other whatever bears the same turn; it may be committed twice."""
+        ...
+
+    async def alone(self, work: Work[T]) -> T:
+        """Run work and commit it while no other node serves."""
+        ...
+
+    async def listen(self) -> None:
+        """Begin to hear what other nodes write."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted and close all connections."""
+        ...
+
+
+class Database:
+    """Runs work against the database at a URL, SQLite's or PostgreSQL's (then without password).
+
+    `on_full` is asked for room when the disk is full and answers whether it made some; the work is then tried once
+    more. Raises `Unusable` for a URL that cannot be used.
+    """
+
+    def __init__(
+        self, url: str, schema: Schema, on_full: Callable[[], bool] = lambda: False, *, password: str = ""
+    ) -> None:
+        self.invalidations = Invalidations()
+        """Where caches of what is in the database are made."""
+        self._store = _store(url, schema, on_full, password, self.invalidations)
+        self._writing: set[asyncio.Future[Any]] = set()
+
+    async def prepare(self, work: Work[T]) -> T:
+        """Run the work that makes or migrates the tables, as one node after the other does.
+
+        Raises `RegistryUnavailable`, also while another node takes long over it, and whatever the work raises.
+        """
+        return await self._store.prepare(work)
+
+    async def listen(self) -> None:
+        """Begin to hear what other nodes write; only from then on are caches believed, where there can be others."""
+        await self._store.listen()
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that changes nothing; it sees one state of the database. Raises `RegistryUnavailable`."""
+        return await self._store.read(work)
+
+    async def write(self, work: Work[T], *forgets: Forget, large: bool = False) -> T:
+        """Run work and commit it; all of it is stored durably, or nothing. A `large` one is given more time.
+
+        What `forgets` names is forgotten before anyone sees the outcome, also when the caller has left meanwhile.
+        Raises `AlreadyExists` for a name that is taken, `NotFound` for a project that is gone, `RegistryUnavailable`,
+        and whatever the work raises.
+        """
+        writing = asyncio.ensure_future(self._store.write(work, forgets, large=large))
+        writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
+        return await self._to_its_end(writing)
+
+    async def put(self, work: Work[T]) -> T:
+        """Run one statement and commit it: one that is right whatever happens beside it, and however often it is run.
+
+        Cheaper than `write`. Raises as `write`.
+        """
+        return await self._to_its_end(asyncio.ensure_future(self._store.put(work)))
+
+    async def in_turn(self, work: Work[T], turn: int) -> T:
+        """Run work and commit it: work of the same `turn` runs on one node after the other, and sees what was before.
+
+        Cheaper than `write` for work that is in its own way often. It may be run again after it was committed, when
+        that was not answered. Raises as `write`.
+        """
+        return await self._to_its_end(asyncio.ensure_future(self._store.in_turn(work, turn)))
+
+    @property
+    def away(self) -> str | None:
+        """Why the database cannot be asked now, as far as is known; None while it can, as always a file's."""
+        return None if self.invalidations.trusted else "PostgreSQL does not answer"
+
+    async def at_length(self, work: Work[T]) -> T:
+        """Run work on all there is, once, however long it takes; nobody makes or migrates tables meanwhile.
+
+        For an installation that nobody serves. Raises `RegistryUnavailable`, and whatever the work raises.
+        """
+        return await self._to_its_end(asyncio.ensure_future(self._store.prepare(work, waits=True)))
+
+    async def alone(self, work: Work[T]) -> T:
+        """Run work and commit it while no other node serves; caches are not believed afterwards.
+
+        Raises `Unusable` while one does, and as `write`.
+        """
+        return await self._to_its_end(asyncio.ensure_future(self._store.alone(work)))
+
+    async def close(self) -> None:
+        """Finish what was accepted and close all connections."""
+        if self._writing:
+            await asyncio.wait(self._writing)
+        await self._store.close()
+
+    async def _to_its_end(self, writing: "asyncio.Future[T]") -> T:
+        """Wait for what is written; it goes on when the caller leaves."""
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        return await asyncio.shield(writing)
+
+
+def is_postgresql(url: str) -> bool:
+    """Whether a URL is PostgreSQL's."""
+    return url.startswith(("postgresql://", "postgres://"))
+
+
+def _store(url: str, schema: Schema, on_full: Callable[[], bool], password: str, invalidations: Invalidations) -> Store:
+    if not is_postgresql(url):
+        return SqliteStore(url, schema, on_full)
+    try:
+        from ams.storage.database.postgresql import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise Unusable("registry names PostgreSQL, whose driver is missing: install argo-messaging[postgres]") from None
+    return PostgresStore(url, schema, password, invalidations)

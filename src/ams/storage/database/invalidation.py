@@ -1,0 +1,95 @@
+"""Forgetting what changed: in this process, and in every other one that keeps the same tables in memory.
+
+Whoever writes names what has to be forgotten as small values. They go out with the transaction where several nodes
+share a database (`ams.storage.database.postgresql.listening`), and are applied here by one hub, whoever wrote. What a
+cache holds is believed only while the node surely hears of every change: that is its trust.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+from ams.storage.database.cache import Cache, Trust
+
+PRINCIPAL = "principal"
+"""Whom the tokens of a user stand for; key: the user's identity."""
+PROJECT = "project"
+"""A project; key: its identity."""
+TOPIC = "topic"
+"""A topic; keys: its project's identity, and its name."""
+SUBSCRIPTION = "subscription"
+"""A subscription; keys: its project's identity, and its name."""
+SCHEMA = "schema"
+"""A schema, as topics that have it know it; key: its identity."""
+ISSUERS = "issuers"
+"""All issuers whose tokens are accepted, and what their tokens said; no keys."""
+
+_decoder = msgspec.json.Decoder(list[str])
+
+
+class Forget(NamedTuple):
+    """What is to be forgotten."""
+
+    kind: str
+    keys: tuple[str, ...]
+
+    def text(self) -> str:
+        """Write it for other nodes; names and identities are short, so this fits into 8000 bytes."""
+        return msgspec.json.encode([self.kind, *self.keys]).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Self | None:
+        """Read what `text` wrote; None for anything else."""
+        try:
+            kind, *keys = _decoder.decode(text)
+        except (msgspec.DecodeError, ValueError):  # the latter for an empty list
+            return None
+        return cls(kind, tuple(keys))
+
+
+class Invalidations:
+    """The hub: caches are made here and say how they forget; it applies what anybody wrote."""
+
+    def __init__(self) -> None:
+        self._trust = Trust()
+        self._caches: list[Cache[Any, Any]] = []
+        self._kinds: dict[str, list[Callable[..., None]]] = {}
+
+    def new_cache(self, size: int) -> Cache[Any, Any]:
+        """Make a cache that is believed only while changes are heard of."""
+        cache: Cache[Any, Any] = Cache(size, trust=self._trust)
+        self._caches.append(cache)
+        return cache
+
+    def on(self, kind: str, forget: Callable[..., None]) -> None:
+        """Have `forget` called too, with the keys, whenever something of a kind is to be forgotten."""
+        self._kinds.setdefault(kind, []).append(forget)
+
+    def apply(self, forgets: Iterable[Forget]) -> None:
+        """Forget; all there is for a kind nobody knows here: a newer node may know more kinds."""
+        for each in forgets:
+            for forget in self._kinds.get(each.kind, [self._forget_unknown]):
+                forget(*each.keys)
+
+    def forget_all(self) -> None:
+        """Forget everything, and drop every fill that is under way."""
+        for cache in self._caches:
+            cache.forget_where(lambda _key, _value: True)
+
+    def _forget_unknown(self, *_keys: str) -> None:
+        self.forget_all()
+
+    def distrust(self) -> None:
+        """Believe no cache from now on, until `trust` says so: others may write, and nothing is heard yet."""
+        self._trust.until = -math.inf
+
+    def trust(self, until: float) -> None:
+        """Believe the caches until a moment of `time.monotonic`."""
+        self._trust.until = until
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the caches are believed now."""
+        return self._trust.holds()

@@ -1,0 +1,290 @@
+"""Transactions on PostgreSQL, in threads.
+
+Writes are serializable: the database sees to it that they end as if each had run alone, as on SQLite, and has one of
+two that are in each other's way run again. A server that is lost is waited for (`patience`), and a commit that was
+not answered is looked up (`outcomes`) rather than done twice.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
+from ams.storage.database.failures import broken_rule, driver_error, unavailable
+from ams.storage.database.invalidation import Forget, Invalidations
+from ams.storage.database.postgresql import outcomes
+from ams.storage.database.postgresql.connection import READING_SECONDS, engine_to, more_time, without_limits
+from ams.storage.database.postgresql.listening import Listener
+from ams.storage.database.postgresql.outcomes import Asked
+from ams.storage.database.postgresql.patience import Passing, Patience
+from ams.storage.database.schema import Schema
+from ams.storage.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+READERS, WRITERS, PUTTERS = 4, 2, 2
+"""Threads for each kind of work; each takes a connection, and a node takes one more for listening. Writers are few:
+the more of them work at once, the more are in each other's way."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.1
+"""Seconds, at most, before an attempt that others were in the way of is made again; each time twice as long."""
+WRITES_BETWEEN_PRUNINGS = 1_000
+"""After so many writes the marks of those of long ago are removed."""
+LARGE_SECONDS = 60.0
+"""How long a statement of a large write may take: a project goes with hundreds of thousands of rows."""
+ASKED_ALONE = 10
+"""How often it is asked whether other nodes have gone."""
+
+_AUTOCOMMIT = ""
+_READ = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
+    f" SET LOCAL idle_in_transaction_session_timeout = {READING_SECONDS * 1000:.0f}"
+)
+_WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
+_IN_TURN = "BEGIN"
+"""Not serializable: having waited for its turn it must see what the one before did."""
+
+_MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
+_TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
+"""Whoever stands still in its turn loses it within a second: others wait for theirs."""
+_ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
+_ENCODING = text("SELECT current_setting('server_encoding')")
+_NOTIFY = text("SELECT pg_notify(:channel, :payload)")
+
+
+class Write(Generic[T]):
+    """What is to be written once, over all attempts at it."""
+
+    def __init__(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> None:
+        self.work = work
+        self.forgets = forgets
+        self.large = large
+        self.asked: Asked[T] | None = None
+        """The attempt that may have been committed."""
+        self.refused = False
+        """Whether an attempt broke a rule."""
+        self.running = False
+        """Whether an attempt is being made: it goes on when nobody waits for it any more."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it may be done, now or in a moment, by what is known here."""
+        return self.running or self.asked is not None
+
+
+class PostgresStore:
+    """Runs work against a server, or against whichever of several takes writes."""
+
+    def __init__(self, url: str, schema: Schema, password: str, invalidations: Invalidations) -> None:
+        self._schema = schema
+        try:
+            to = conninfo(url, password)
+        except ValueError as error:
+            raise Unusable(f"{schema.what} is {error}") from None
+        self._engine = engine_to(to, READERS + WRITERS + PUTTERS)
+        self._patience = Patience()
+        self._listener = Listener(to, schema, invalidations)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="registry-writer")
+        self._putters = ThreadPoolExecutor(PUTTERS, thread_name_prefix="registry-putter")
+        self._writes = 0
+
+    async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
+        """Run the work that makes or migrates the tables: one node at a time, however long it takes.
+
+        Tried once: whoever starts may wait as long as it likes. Raises `RegistryUnavailable`; unless it `waits`, also
+        when others are at it for longer than `LOCK_SECONDS`: a start that is to end must not wait for all of an import.
+        """
+
+        def after_others(connection: Connection) -> T:
+            if connection.scalar(_ENCODING) != "UTF8":
+                raise Unusable(f"the {self._schema.what}'s database must have the encoding UTF8")
+            if not waits:
+                _take_turn(connection)
+            with without_limits(connection):
+                connection.execute(_MY_TURN)
+                return work(connection)
+
+        try:
+            return await _in_thread(self._writers, self._run, after_others, _IN_TURN)
+        except Passing as passing:
+            raise RegistryUnavailable from passing.__cause__  # not logged: who starts says what it waits for
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that changes nothing, on one state of the database."""
+        return await self._patiently(self._readers, self._run, work, _READ)
+
+    async def put(self, work: Work[T]) -> T:
+        """Run one statement; again when its answer was lost."""
+        return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
+
+    async def in_turn(self, work: Work[T], turn: int) -> T:
+        """Run work and commit it while nobody runs work of the same turn; again when its answer was lost."""
+
+        def after_others(connection: Connection) -> T:
+            connection.execute(_TURN, {"turn": turn})
+            return work(connection)
+
+        return await self._patiently(self._putters, self._run, after_others, _IN_TURN)
+
+    async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
+        """Run work and commit it, once, and have the other nodes forget what it changed."""
+        write = Write(work, forgets, large=large)
+        try:
+            return await self._patiently(self._writers, self._commit, write)
+        except RegistryUnavailable as error:
+            if not write.is_unknown:
+                raise
+            raise RegistryUnavailable(OUTCOME_UNKNOWN) from error
+
+    async def alone(self, work: Work[T]) -> T:
+        """Run work and commit it, once, while no other node serves; raise `Unusable` while one does."""
+        served = {"serving": self._schema.serving}
+        await self._listener.close()
+        for _ in range(ASKED_ALONE):  # whose connection is closed, ours too, is noticed in a moment
+            if await self.put(lambda connection: connection.scalar(_ALONE, served)):
+                break
+            await asyncio.sleep(0.1)
+
+        def checked(connection: Connection) -> T:
+            if not connection.scalar(_ALONE, served):
+                raise Unusable(f"other services use this {self._schema.what}; stop them first")
+            return work(connection)
+
+        return await self.write(checked, ())
+
+    async def listen(self) -> None:
+        """Begin to hear what other nodes write."""
+        self._listener.start()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._listener.close()
+        await asyncio.to_thread(self._close)
+
+    async def _patiently(self, pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
+        return await self._patience.keep_trying(lambda asks: _in_thread(pool, self._attempt, asks, function, *given))
+
+    def _close(self) -> None:
+        for pool in (self._readers, self._writers, self._putters):
+            pool.shutdown()
+        self._engine.dispose()
+
+    # In the threads.
+
+    def _attempt(self, asks: bool, function: Callable[..., T], *given: object) -> T:
+        """Make an attempt, unless the database went away while it waited for a thread.
+
+        One that others are in the way of is made again here: it has waited for its turn already.
+        """
+        away = self._patience.away
+        if away is not None and not asks:
+            raise Passing(away=True, since=away.since, made=False) from away.__cause__
+        began, pause = time.monotonic(), FIRST_PAUSE
+        while True:
+            try:
+                return function(*given)
+            except Passing as passing:
+                self._patience.note(passing)
+                if passing.away:
+                    raise
+                if time.monotonic() - began > CALL_SECONDS:
+                    raise Passing(away=False, since=began) from passing.__cause__
+            time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - no secret
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _run(self, work: Work[T], begin: str) -> T:
+        with _meanings(self._schema), self._connected(begin) as connection, connection.begin():
+            return work(connection)
+
+    def _commit(self, write: Write[T]) -> T:
+        write.running = True
+        try:
+            return self._commit_once(write)
+        finally:
+            write.running = False
+
+    def _commit_once(self, write: Write[T]) -> T:
+        if write.asked is not None and self._run(lambda connection: self._has_ended(connection, write), _AUTOCOMMIT):
+            return write.asked.result
+        write.asked = None
+        with _meanings(self._schema, write), self._connected(_WRITE) as connection, connection.begin() as transaction:
+            with more_time(connection, LARGE_SECONDS) if write.large else contextlib.nullcontext():
+                result = write.work(connection)
+            for forget in write.forgets:
+                connection.execute(_NOTIFY, {"channel": self._schema.channel, "payload": forget.text()})
+            write.asked = outcomes.mark(connection, self._schema.outcomes, result)
+            transaction.commit()
+        self._prune_at_times()
+        return result
+
+    def _connected(self, begin: str) -> Connection:
+        return self._engine.connect().execution_options(begin=begin)
+
+    def _has_ended(self, connection: Connection, write: Write[T]) -> bool:
+        """Say whether the attempt that was asked to commit did; raise `Passing` while that is open."""
+        assert write.asked is not None
+        if outcomes.is_under_way(connection, write.asked):
+            raise Passing(away=False, since=time.monotonic())
+        return outcomes.is_committed(connection, self._schema.outcomes, write.asked)
+
+    def _prune_at_times(self) -> None:
+        self._writes += 1
+        if self._writes % WRITES_BETWEEN_PRUNINGS == 0:
+            with contextlib.suppress(Passing, RegistryUnavailable):
+                self._run(lambda connection: outcomes.prune(connection, self._schema.outcomes), _AUTOCOMMIT)
+
+
+def _take_turn(connection: Connection) -> None:
+    """Take the turn; what has it may take it again."""
+    try:
+        connection.execute(_MY_TURN)
+    except DBAPIError as error:
+        if driver_error(error).sqlstate != _NOT_IN_TIME:
+            raise
+        raise RegistryUnavailable from _OTHERS_TURN
+
+
+@contextlib.contextmanager
+def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
+    """Turn what the driver raises into what it means, or into `Passing` when another attempt may do.
+
+    A broken rule is believed when a second attempt of a write breaks it too: the first may have met a row of a
+    transaction that ended after its own began, which a later one sees.
+    """
+    began = time.monotonic()
+    try:
+        yield
+    except DBAPIError as error:
+        cause = driver_error(error)
+        if is_passing(cause):
+            raise Passing(away=not keeps_connection(cause), since=began) from error
+        if not isinstance(error, IntegrityError):
+            raise unavailable(error) from error
+        if write is not None and not write.refused:
+            write.refused = True
+            raise Passing(away=False, since=began) from error
+        name = cause.diag.constraint_name or ""
+        raise broken_rule(error, schema, foreign=cause.sqlstate == _FOREIGN, constraint=name) from error
+    except SQLAlchemyError as error:
+        raise unavailable(error) from error
+
+
+_NOT_IN_TIME = "55P03"
+"""SQLSTATE: a lock was not to be had in time."""
+_OTHERS_TURN = RuntimeError("a node makes or migrates tables, or an import or export is at work")
+_FOREIGN = "23503"
+"""SQLSTATE: what a row refers to is not there."""
+
+
+async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
+    run = contextvars.copy_context().run  # so that what is logged there names the request
+    return await asyncio.get_running_loop().run_in_executor(pool, run, function, *given)

@@ -1,0 +1,71 @@
+"""Bringing a database to the tables of this version.
+
+A new database gets the tables at once and is marked as having had all migrations; an old one is migrated. Only then
+is the migration library loaded, as that alone would take a third of the time a start may take.
+"""
+
+from collections.abc import Sequence
+
+import structlog
+from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
+
+from ams.core.errors import Unusable
+from ams.storage.database.schema import Schema
+
+logger = structlog.get_logger("ams.registry")
+
+
+def prepare(connection: Connection, schema: Schema) -> None:
+    """Make or migrate the tables, within the connection's transaction.
+
+    Raises `Unusable` for a database that is not ours or was written by a newer version.
+    """
+    names = [name for name in inspect(connection).get_table_names() if schema.owns(name)]
+    if not names:
+        create(connection, schema)
+        return
+    if schema.version not in names:
+        raise Unusable(f"the {schema.what}'s database belongs to something else; choose another one")
+    if _revision(connection, schema) != schema.head:
+        migrate(connection, schema)
+
+
+def create(connection: Connection, schema: Schema) -> None:
+    """Make all tables where none of them are."""
+    schema.tables.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        schema.shared.create_all(connection, checkfirst=False)
+    version = _version(schema)
+    version.create(connection)
+    connection.execute(insert(version).values(version_num=schema.head))
+
+
+def migrate(connection: Connection, schema: Schema, revision: str = "head") -> None:
+    """Run the migrations up to `revision` that the database has not had."""
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", schema.migrations)
+    config.attributes["connection"] = connection
+    before = _revision(connection, schema)
+    try:
+        command.upgrade(config, revision)
+    except CommandError as error:
+        raise Unusable(f"the {schema.what}'s database was written by a newer version; install that one") from error
+    logger.info("registry.migrated", before=before, after=_revision(connection, schema))
+
+
+def _revision(connection: Connection, schema: Schema) -> str | None:
+    names: Sequence[str] = inspect(connection).get_table_names()
+    return connection.scalar(select(_version(schema).c.version_num)) if schema.version in names else None
+
+
+def _version(schema: Schema) -> Table:
+    return Table(
+        schema.version,
+        MetaData(),
+        Column("version_num", String(32), nullable=False),
+        PrimaryKeyConstraint("version_num", name=f"{schema.version}_pkc"),
+    )

@@ -1,0 +1,177 @@
+"""Tables in a SQLite file: one process has it for itself.
+
+Writes go through one thread, one after the other, as SQLite wants it; reads run beside them.
+"""
+
+import asyncio
+import contextvars
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+from sqlalchemy import Connection, Engine, Index, UniqueConstraint, create_engine, event, make_url
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from ams.core.errors import OUTCOME_UNKNOWN, AmsError, RegistryUnavailable, Unusable
+from ams.storage.database.failures import broken_rule, driver_error, unavailable
+from ams.storage.database.invalidation import Forget
+from ams.storage.database.schema import Schema
+from ams.storage.files import make_private
+from ams.storage.sqlite import OVERWRITE, Commits, keep_files
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+READERS = 2
+"""Threads for reads: hot paths are answered by the cache, so few are enough."""
+
+logger = structlog.get_logger("ams.registry")
+
+
+class SqliteStore:
+    """Runs work in threads against a file.
+
+    `on_full` is asked for room when the disk is full and answers whether it made some; the work is then tried once
+    more.
+    """
+
+    def __init__(self, url: str, schema: Schema, on_full: Callable[[], bool]) -> None:
+        self._schema = schema
+        self._unique = _unique_columns(schema)
+        self._engine = _engine(url)
+        self._on_full = on_full
+        self._commits = Commits()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="registry-reader")
+
+    async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
+        """Run the work that makes or migrates the tables."""
+        return await self.put(work)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that changes nothing, on one state of the database."""
+        run = contextvars.copy_context().run  # so that what is logged there names the request
+        return await asyncio.get_running_loop().run_in_executor(self._readers, run, self._attempt, work, "BEGIN")
+
+    async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
+        """Run work and commit it. Nobody else has this file open, so nobody else has anything to forget."""
+        return await self.put(work)
+
+    async def put(self, work: Work[T]) -> T:
+        """Run work and commit it."""
+        run = contextvars.copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(self._writer, run, self._attempt_write, work)
+
+    async def in_turn(self, work: Work[T], turn: int) -> T:
+        """Run work and commit it: all that is written here has its turn."""
+        return await self.put(work)
+
+    async def alone(self, work: Work[T]) -> T:
+        """Run work and commit it: nobody else has this file open."""
+        return await self.put(work)
+
+    async def listen(self) -> None:
+        """Hear what others write: nobody else does."""
+
+    async def close(self) -> None:
+        """Finish what was accepted and close all connections."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._readers.shutdown()
+        self._writer.shutdown()
+        self._engine.dispose()
+
+    # In the threads.
+
+    def _attempt_write(self, work: Work[T]) -> T:
+        try:
+            result = self._attempt_with_room(work)
+        except RegistryUnavailable as error:
+            if self._commits.is_undone(driver_error(error.__cause__), self._overwrite):
+                raise
+            logger.error("registry.outcome_unknown")
+            raise RegistryUnavailable(OUTCOME_UNKNOWN) from error.__cause__
+        self._commits.succeeded()
+        return result
+
+    def _attempt_with_room(self, work: Work[T]) -> T:
+        try:
+            return self._attempt(work, "BEGIN IMMEDIATE")
+        except RegistryUnavailable as error:
+            if not _is_full(error.__cause__) or not self._on_full():
+                raise
+        logger.warning("registry.given_room")
+        return self._attempt(work, "BEGIN IMMEDIATE")
+
+    def _overwrite(self) -> None:
+        try:
+            with self._engine.connect().execution_options(begin="BEGIN IMMEDIATE") as connection, connection.begin():
+                connection.exec_driver_sql(OVERWRITE)
+        except SQLAlchemyError as error:
+            raise sqlite3.OperationalError from error
+
+    def _attempt(self, work: Work[T], begin: str) -> T:
+        try:
+            with self._engine.connect().execution_options(begin=begin) as connection, connection.begin():
+                return work(connection)
+        except IntegrityError as error:
+            raise self._meaning(error) from error
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            raise unavailable(error) from error
+
+    def _meaning(self, error: IntegrityError) -> AmsError:
+        """Say what a refused row means to a client: SQLite names no constraint, but its columns."""
+        text = str(error.orig)
+        constraint = self._unique.get(text.removeprefix("UNIQUE constraint failed: "), "")
+        return broken_rule(error, self._schema, foreign=text.startswith("FOREIGN KEY"), constraint=constraint)
+
+
+def _engine(url: str) -> Engine:
+    engine = create_engine(url, hide_parameters=True, pool_size=READERS + 1)
+    path = make_url(url).database or ""
+    _make_private(path)
+    event.listen(engine, "connect", lambda connection, _: _prepare(connection, path))
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _make_private(path: str) -> None:
+    """Make the file before SQLite does; its journals inherit the mode."""
+    try:
+        make_private(path)
+    except OSError as error:
+        raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
+
+
+def _prepare(connection: sqlite3.Connection, path: str) -> None:
+    connection.isolation_level = None  # transactions are begun by `_begin`, not guessed by the driver
+    try:
+        connection.execute("PRAGMA busy_timeout = 5000")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        keep_files(connection, path)
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+
+
+def _unique_columns(schema: Schema) -> dict[str, str]:
+    """Map what SQLite says of a broken unique constraint or index, its columns, to the name of that."""
+    return {
+        ", ".join(f"{table.name}.{column.name}" for column in rule.columns): str(rule.name)
+        for table in schema.tables.tables.values()
+        for rule in (*table.constraints, *table.indexes)
+        if isinstance(rule, UniqueConstraint) or (isinstance(rule, Index) and rule.unique)
+    }
+
+
+def _is_full(error: BaseException | None) -> bool:
+    return getattr(driver_error(error), "sqlite_errorcode", None) == sqlite3.SQLITE_FULL

@@ -1,0 +1,179 @@
+"""The promise of a log, kept by every engine and checked by `tests/storage/log/test_contract.py` and `test_keys.py`.
+
+A log holds the messages of each topic in order. Every engine promises:
+
+1. When `append` returns, its messages survive `kill -9` of every process of ours at once.
+2. All messages of an append are stored, or none; their offsets are consecutive, in the order given, and are the
+   offsets readers see. Offsets of a topic start at 0 and are never given twice.
+3. `read` gives messages in offset order, without holes within `bounds` but for those that were loaded or damaged.
+4. Publish times are whole milliseconds and never go backwards within a topic.
+5. `append` with a key already seen for the topic, and the same content, returns the first answer and stores nothing.
+6. Cancelling any call leaves the log whole.
+
+Errors: an unknown topic is `TopicGone`; an engine that cannot work now is `LogUnavailable`, and of it
+`OutcomeUnknown` when it cannot say that nothing was done; a key with other content is `KeyReused`; more than one append
+may hold is `TooLarge`, before anything is stored; damaged bytes are `Damaged` and are never served.
+"""
+
+from collections.abc import AsyncIterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol
+
+from ams.core.clock import Milliseconds
+from ams.core.messages import Message, Stored
+from ams.core.names import Offset, TopicId
+
+
+class Appended(NamedTuple):
+    """Where the messages of one append went: `first` .. `first + count - 1`, all with publish time `time`."""
+
+    first: Offset
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    time: Milliseconds
+
+
+class Bounds(NamedTuple):
+    """What a topic holds: `oldest` is the first offset kept, `end` the next one to be given."""
+
+    oldest: Offset
+    end: Offset
+
+
+class Totals(NamedTuple):
+    """What was ever published to a topic, also what retention took since."""
+
+    messages: int
+    bytes: int
+    """Data bytes, as a publish request counts for them (`ams.core.messages.data_bytes`)."""
+    time: Milliseconds | None
+    """Publish time of the last message; None: there was none."""
+
+
+class Origin(NamedTuple):
+    """What a topic that was kept elsewhere before begins with here."""
+
+    first: Offset = Offset(0)
+    """The offset of the first message that is loaded, or the next one to be given when none is."""
+    bytes: int = 0
+    """Data bytes ever published to it, those of the messages that will be loaded too: loading counts none."""
+
+
+NEW = Origin()
+"""Of a topic that was nowhere before."""
+
+
+class Log(Protocol):
+    """An ordered log of messages per topic; the module's docstring is its promise."""
+
+    async def create(
+        self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW
+    ) -> None:
+        """Make room for a topic, durably; `retention` is its messages' age limit, absent = the log's default.
+
+        `label` is what people call the topic, for a log that others look into. Creating a topic that exists changes
+        nothing. An identity is used once: a dropped one is never created again.
+        """
+        ...
+
+    async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
+        """Store messages with the offsets and publish times they had in another log; durable when it returns.
+
+        Only for a topic nobody publishes to or reads. Offsets grow, from the topic's end on; those left out are holes,
+        and stay so. Times never go backwards. Raises `InvalidInput` where this is not so. Whatever ends it early leaves
+        the messages up to some batch: the rest can be loaded by another call.
+        """
+        ...
+
+    async def drop(self, topic: TopicId) -> None:
+        """Forget a topic and free its space in time; its waiters wake. Dropping an unknown topic is no error."""
+        ...
+
+    def held(self, topic: TopicId) -> AbstractAsyncContextManager[None]:
+        """Let nothing be appended to a topic by this process until the block ends.
+
+        What was accepted before is decided when the block begins: `totals` are final in it. Appends that come meanwhile
+        wait, and go on after it, or raise `NotFound` when the topic was dropped in it. One block at a time for a topic;
+        an unknown topic is no error.
+        """
+        ...
+
+    async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
+        """Change how long a topic's messages are kept, durably; None = the log's default.
+
+        A shorter age holds for all messages at once, a longer one for those appended from now on.
+        """
+        ...
+
+    async def retention(self, topic: TopicId) -> Milliseconds | None:
+        """Return the age limit a topic was given, None when it goes by the log's default."""
+        ...
+
+    async def topics(self) -> frozenset[TopicId]:
+        """Return every topic the log holds."""
+        ...
+
+    async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
+        """Store at least one message at the end of the topic, all or none; return when they are durable.
+
+        `key` (1 to 255 characters, else `InvalidInput`) makes the append idempotent within the topic.
+        """
+        ...
+
+    async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
+        """Return the answer to an earlier `append` of these messages with this key; None when the key is new.
+
+        For who must decide about an append before making it. Raises `KeyReused` for a key seen with other content.
+        """
+        ...
+
+    async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
+        """Return messages from `start` on; a start below the oldest kept reads from the oldest.
+
+        At most `max_messages`, and at most `max_bytes` of fragments but always at least one message; empty at the end.
+        """
+        ...
+
+    async def bounds(self, topic: TopicId) -> Bounds:
+        """Return the oldest kept offset and the end."""
+        ...
+
+    async def all_bounds(self) -> Mapping[TopicId, Bounds]:
+        """Return the bounds of every topic: for many this costs far less than `bounds` of each."""
+        ...
+
+    async def totals(self, topic: TopicId) -> Totals:
+        """Return what was ever published to the topic; it never shrinks, and survives what messages survive."""
+        ...
+
+    async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
+        """Return the first kept offset whose publish time is `time` or later; None when there is none."""
+        ...
+
+    async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
+        """Return True as soon as the topic's end is above `after`, False after `timeout` seconds.
+
+        Ends early (False) when the topic is dropped or the log closes. Costs nothing while idle.
+        """
+        ...
+
+    @property
+    def refusal(self) -> str | None:
+        """Why appends are refused now, to all topics; None while they are not."""
+        ...
+
+    @property
+    def away(self) -> str | None:
+        """Why nothing can be asked of the log now; None while it can, as always when it is in this process."""
+        ...
+
+    async def weak(self) -> Mapping[TopicId, str]:
+        """Return the topics whose messages are kept less safely than promised, so that they are refused, and why."""
+        ...
+
+    async def name_of(self, topic: TopicId) -> str:
+        """Return what a topic is called where the log keeps it, for operators; raise `TopicGone`."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, wake all waiters, and let go of files and connections."""
+        ...

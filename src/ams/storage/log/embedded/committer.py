@@ -1,0 +1,392 @@
+"""The committer: one thread that makes appends durable, a group at a time.
+
+Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics
+so that a busy topic cannot keep the others waiting. Each class's part of a group is one write and one sync. The event
+loop is told of a group once. Nothing is done per message but to join bytes: the thread shares the interpreter with the
+event loop, and every time it lets go of it getting it back may take long.
+"""
+
+import asyncio
+import contextlib
+import errno
+import queue
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import structlog
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import LogUnavailable
+from ams.core.names import Offset, TopicId
+from ams.storage.log.embedded.classes import RetentionClass, class_of
+from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.packing import pack
+from ams.storage.log.embedded.record import Header, Kind, create_body, encode, retention_body
+from ams.storage.log.embedded.segment import seed_of
+from ams.storage.log.embedded.space import Space
+from ams.storage.log.embedded.topic import TopicState
+from ams.storage.log.embedded.work import Append, Chore, Closed, Control, Outcome, Work
+from ams.storage.log.embedded.writer import Open, Writer
+
+logger = structlog.get_logger("ams.log")
+
+_NO_TOPIC = TopicId(bytes(16))
+_NOWHERE = Offset(0)
+
+
+class Committer:
+    """Owns the writers and the numbering of commits; `tell` is called with outcomes, in order, from its thread."""
+
+    def __init__(
+        self,
+        writers: dict[int, Writer],
+        space: Space,
+        clock: Clock,
+        options: LogOptions,
+        commit: int,
+        tell: Callable[[list[Outcome], list[asyncio.Future[None]]], None],
+    ) -> None:
+        """Take over; `commit` is the last number given before."""
+        self.refusal: str | None = None
+        """Why appends fail now; None while they do not."""
+        self._writers = writers
+        self._space = space
+        self._clock = clock
+        self._options = options
+        self._commit = commit
+        self._tell = tell
+        self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
+        self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
+        self._large_is_due = False
+        """Whether the last group let an append larger than a group wait."""
+        self._chores: list[Chore] = []
+        self._taken: Sequence[Append | Control] = ()
+        """The group that is being stored."""
+        self._stopping = False
+        self._ended = False
+        self._sync_due: Milliseconds | None = None
+
+    def submit(self, *works: Work) -> None:
+        """Queue work; callable from the event loop. What comes together wakes the thread once.
+
+        Raises `LogUnavailable` when the thread has failed.
+        """
+        if self._ended:
+            raise LogUnavailable
+        self._inbox.put(works)
+
+    def run(self) -> None:
+        """Work until asked to finish and nothing waits; the thread's main function."""
+        while not self._stopping or self._waiting:
+            self._receive()
+            if self._waiting:
+                self._taken = self._take()
+                self._commit_group(self._taken)
+                self._taken = ()
+            self._sync_if_due()
+            self._do_chores()
+        self._finish()
+
+    def left(self) -> tuple[Sequence[Append | Control], Sequence[Append | Control], Sequence[Chore]]:
+        """Return what a thread that failed left undone: what it was storing, what waited, and chores.
+
+        To be called when the thread has ended; from then on nothing is taken.
+        """
+        self._ended = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._accept_all(self._inbox.get_nowait())
+        return self._taken, [work for works in self._waiting.values() for work in works], self._chores
+
+    def _receive(self) -> None:
+        """Take in all that was submitted; wait for something when there is nothing to do."""
+        try:
+            if not self._waiting and not self._stopping:
+                self._accept_all(self._inbox.get(timeout=self._patience()))
+            while True:
+                self._accept_all(self._inbox.get_nowait())
+        except queue.Empty:
+            return
+
+    def _accept_all(self, works: Sequence[Work]) -> None:
+        for work in works:
+            self._accept(work)
+
+    def _accept(self, work: Work) -> None:
+        if work is None:
+            self._stopping = True
+        elif isinstance(work, Chore):
+            self._chores.append(work)
+        else:
+            self._waiting.setdefault(work.topic, deque()).append(work)
+
+    def _take(self) -> list[Append] | list[Control]:
+        """Return the next group: appends of all topics in turn, or controls, one of a topic.
+
+        An append larger than a group lets what else waits go first and then has the next turn, so that nobody waits
+        for more than one of them.
+        """
+        group: list[Append] = []
+        passed: list[tuple[TopicState, deque[Append | Control]]] = []
+        size = 0
+        while self._waiting:
+            topic, works = self._waiting.popitem(last=False)
+            work = works[0]
+            if self._must_wait(work):
+                passed.append((topic, works))
+                continue
+            if group and (isinstance(work, Control) or size + work.size > self._options.group_bytes):
+                self._put_first(topic, works)
+                break
+            works.popleft()
+            if works:
+                self._waiting[topic] = works
+            if isinstance(work, Control):
+                self._put_back(passed)
+                return [work, *self._other_controls(topic)]
+            group.append(work)
+            size += work.size
+        self._put_back(passed)
+        return group or self._take()
+
+    def _other_controls(self, first: TopicState) -> Iterator[Control]:
+        """Take the controls that are next in the turns of other topics."""
+        for topic, works in list(self._waiting.items()):
+            work = works[0]
+            if topic is not first and isinstance(work, Control):
+                works.popleft()
+                if not works:
+                    del self._waiting[topic]
+                yield work
+
+    def _must_wait(self, work: Append | Control) -> bool:
+        is_large = isinstance(work, Append) and work.size > self._options.group_bytes
+        return is_large and not self._large_is_due
+
+    def _put_back(self, passed: list[tuple[TopicState, deque[Append | Control]]]) -> None:
+        """Put what had to wait before all others; it has the next turn."""
+        self._large_is_due = bool(passed)
+        for topic, works in reversed(passed):
+            self._put_first(topic, works)
+
+    def _put_first(self, topic: TopicState, works: deque[Append | Control]) -> None:
+        self._waiting[topic] = works
+        self._waiting.move_to_end(topic, last=False)
+
+    def _commit_group(self, group: Sequence[Append | Control]) -> None:
+        controls = [work for work in group if isinstance(work, Control)]
+        appends = [work for work in group if isinstance(work, Append)]
+        outcomes = self._commit_controls(controls) if controls else self._commit_appends(appends)
+        begun = self._succeed_failed()
+        for outcome in outcomes:
+            # What was written of a group that failed is out of the way once a successor says so.
+            outcome.in_doubt &= self._writers[outcome.code].must_tell
+        self._tell(outcomes + begun, [])
+
+    def _commit_appends(self, group: list[Append]) -> list[Outcome]:
+        refusal = self._refusal(sum(append.size for append in group))
+        if refusal:
+            self._refuse(refusal)
+            return [Outcome(group[0].topic.kind.code, failed=list(group))]
+        by_class: dict[int, dict[TopicState, list[Append]]] = {}
+        for append in group:
+            topics = by_class.setdefault(append.topic.kind.code, {})
+            topics.setdefault(append.topic, []).append(append)
+        return [self._commit_class(self._writers[code], topics) for code, topics in by_class.items()]
+
+    def _refusal(self, size: int) -> str | None:
+        try:
+            return self._space.refusal(size)
+        except OSError as error:
+            return f"free space is unknown: {error.strerror}"
+
+    def _commit_class(self, writer: Writer, topics: dict[TopicState, list[Append]]) -> Outcome:
+        """Store one class's part of a group, all or none."""
+        outcome = Outcome(writer.kind.code)
+        size = sum(append.size for appends in topics.values() for append in appends)
+        try:
+            now = self._clock.wall()
+            self._make_ready(writer, size, now, outcome)
+            segment = _open(writer)
+            self._commit += 1
+            packed = pack(topics, segment, self._commit, now)
+            writer.write(b"".join(packed.parts), sync=self._options.sync == "always")
+        except Exception as error:
+            self._fail(writer, outcome, [append for appends in topics.values() for append in appends], error)
+            return outcome
+        for topic, tail in packed.tails:
+            topic.tail = tail
+        segment.keys += sum([1 for append, _ in packed.answers if append.key])
+        outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
+        outcome.records, outcome.answers = packed.records, packed.answers
+        self._written(writer, now)
+        self._resume()
+        return outcome
+
+    def _commit_controls(self, controls: list[Control]) -> list[Outcome]:
+        by_class: dict[int, list[Control]] = {}
+        for control in controls:
+            by_class.setdefault(self._kind_after(control).code, []).append(control)
+        return [self._commit_controls_of(self._writers[code], mine) for code, mine in by_class.items()]
+
+    def _commit_controls_of(self, writer: Writer, controls: list[Control]) -> Outcome:
+        """Store controls of topics of one class, all or none."""
+        outcome = Outcome(writer.kind.code)
+        try:
+            now = self._clock.wall()
+            self._make_ready(writer, 0, now, outcome)
+            self._commit += 1
+            data = b"".join(self._control_record(writer, control, now) for control in controls)
+            writer.write(data, sync=self._options.sync == "always")
+        except Exception as error:
+            self._fail(writer, outcome, controls, error)
+            return outcome
+        for control in controls:
+            control.topic.kind = writer.kind
+        segment = _open(writer)
+        outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
+        outcome.controls, outcome.time = controls, now
+        self._written(writer, now)
+        return outcome
+
+    def _kind_after(self, control: Control) -> RetentionClass:
+        """Return the class of a topic when its control is done."""
+        if control.kind == Kind.RETENTION:
+            return class_of(control.retention or self._options.retention)
+        return control.topic.kind
+
+    def _control_record(self, writer: Writer, control: Control, now: Milliseconds) -> bytes:
+        return self._record(writer, control.kind, control.topic.id, _control_body(control), now, control.oldest)
+
+    def _make_ready(self, writer: Writer, size: int, now: Milliseconds, outcome: Outcome) -> None:
+        """Have an open segment with room for `size` bytes of fragments."""
+        if writer.is_due(size, now):
+            self._close(writer, outcome)
+        if writer.open is None:
+            outcome.begun = writer.begin(now)
+
+    def _close(self, writer: Writer, outcome: Outcome) -> None:
+        segment = writer.finish()
+        if segment is not None:
+            outcome.closed.append(Closed(segment.sequence, segment.length))
+
+    def _record(
+        self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset = _NOWHERE
+    ) -> bytes:
+        segment = _open(writer)
+        header = Header(kind, True, topic, first, now, self._commit, segment.durable, 0, 0)
+        return encode(header, body, seed_of(segment.sequence))
+
+    def _written(self, writer: Writer, now: Milliseconds) -> None:
+        segment = _open(writer)
+        if segment.first_time is None:
+            segment.first_time = now
+        if segment.durable < segment.length and self._sync_due is None:
+            self._sync_due = Milliseconds(self._clock.monotonic() + self._options.sync_interval_ms)
+
+    def _resume(self) -> None:
+        """Appends are stored again."""
+        if self.refusal:
+            logger.info("log.resumed")
+            self.refusal = None
+
+    def _fail(self, writer: Writer, outcome: Outcome, works: Iterable[Append | Control], error: Exception) -> None:
+        """Nothing of a group is acknowledged: give its segment up and answer with errors."""
+        if not isinstance(error, OSError):
+            logger.exception("log.committer_failed")
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+            self._space.release_reserve()
+        given_up = writer.abandon()
+        if given_up is not None:
+            outcome.closed.append(Closed(given_up.sequence, given_up.length))
+            outcome.in_doubt = given_up.reached > given_up.length
+        outcome.failed += works
+        self._refuse(f"the log could not be written: {error}")
+
+    def _refuse(self, reason: str) -> None:
+        if self.refusal != reason:
+            logger.error("log.refusing", reason=reason)
+        self.refusal = reason
+
+    def _succeed_failed(self) -> list[Outcome]:
+        """Begin the successors of failed segments, so that their failed bytes can never return.
+
+        Those who wait are told of the failure after that. Where it fails too they are told that the outcome is not
+        known, and it is tried again with the next group; until then every append to the class fails.
+        """
+        outcomes = []
+        for writer in self._writers.values():
+            if writer.must_tell:
+                with contextlib.suppress(OSError):
+                    outcomes.append(Outcome(writer.kind.code, begun=writer.begin(self._clock.wall())))
+        return outcomes
+
+    def _patience(self) -> float | None:
+        if self._sync_due is None:
+            return None
+        return max(self._sync_due - self._clock.monotonic(), 0) / 1000
+
+    def _sync_if_due(self) -> None:
+        if self._sync_due is None or self._clock.monotonic() < self._sync_due:
+            return
+        self._sync_due = None
+        outcomes = []
+        for writer in self._writers.values():
+            try:
+                writer.sync()
+            except OSError as error:
+                outcomes.append(Outcome(writer.kind.code))
+                self._fail(writer, outcomes[-1], [], error)
+        self._tell(outcomes + self._succeed_failed(), [])
+
+    def _do_chores(self) -> None:
+        while self._chores:
+            chore = self._chores[-1]
+            outcomes = [self._seal(writer) for writer in self._writers.values() if self._must_seal(writer, chore)]
+            self._space.keep_reserve()
+            if self.refusal and self._refusal(0) is None:
+                outcomes += self._succeed_failed()
+                if not any(writer.must_tell for writer in self._writers.values()):
+                    self._resume()
+            self._tell(outcomes, [chore.done])
+            self._chores.pop()
+
+    def _must_seal(self, writer: Writer, chore: Chore) -> bool:
+        return writer.open is not None and (chore.seal_all or writer.is_old(self._clock.wall()))
+
+    def _seal(self, writer: Writer) -> Outcome:
+        outcome = Outcome(writer.kind.code)
+        try:
+            self._close(writer, outcome)
+        except OSError as error:
+            self._fail(writer, outcome, [], error)
+        return outcome
+
+    def _finish(self) -> None:
+        """Mark every open segment as whole, so that a later start tells damage from a torn end."""
+        for writer in self._writers.values():
+            try:
+                self._mark(writer)
+                writer.finish()
+            except OSError as error:
+                logger.error("log.not_marked", reason=error.strerror)
+                writer.abandon()
+
+    def _mark(self, writer: Writer) -> None:
+        writer.sync()
+        segment = writer.open
+        if segment is not None and segment.length > segment.marked:
+            self._commit += 1
+            writer.write(self._record(writer, Kind.MARK, _NO_TOPIC, b"", self._clock.wall()), sync=True)
+            segment.marked = segment.length
+
+
+def _control_body(control: Control) -> bytes:
+    if control.kind == Kind.CREATE:
+        return create_body(control.retention, control.topic.tail.published)
+    return retention_body(control.retention) if control.kind == Kind.RETENTION else b""
+
+
+def _open(writer: Writer) -> Open:
+    assert writer.open is not None
+    return writer.open

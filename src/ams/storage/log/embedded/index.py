@@ -1,0 +1,349 @@
+"""The index file of a sealed segment, as bytes: where each topic's records are, its keys, and the table of all topics.
+
+Little-endian, unsigned. Checksums are CRC-32.
+
+    header         96 bytes
+         0    8  magic              ff 41 4d 53 69 64 78 0a
+         8    1  version            1
+         9    1  retention class
+        10    6  0
+        16    8  sequence           of the segment
+        24    8  length             good bytes of the segment
+        32    8  commit             the table knows every create, drop and retention up to this group commit
+        40    8  newest             largest time of a record in the segment
+        48    4  rows               of the directory
+        52    4  blocks             of entries
+        56    4  key blocks
+        60    4  directory checksum
+        64    8  keys
+        72    8  position of the key blocks
+        80    4  filter             bytes of the filter; 0: there is none
+        84    8  0
+        92    4  header checksum    over bytes 0..91
+    directory      read as a whole
+        rows x 96   one for every topic alive at seal, sorted by uuid (see `Row`)
+        blocks x 8  first offset of each block of entries, then blocks x 8 its first time, blocks x 8 its position
+        key blocks x 16   first hash of each block of keys
+    entries        blocks of at most 128 records of one topic, in the order of the rows: n x 8 first offsets, n x 8
+                   times, n x 4 numbers of messages, n x 4 positions, n x 4 lengths, checksum (4)
+    keys           sorted by hash, blocks of at most 64: per key its hash (16), first offset (8), messages (4), time
+                   (8), content hash (16); checksum (4)
+    filter         of the keys, when there are any (`ams.storage.log.embedded.filter`)
+
+The filter came later than the rest. An index without one is as good, and who does not know of it passes it over, so
+the version is the same.
+The table is what keeps a quiet topic's ids from starting again at 0: ends outlive the segments they were reached in.
+"""
+
+import struct
+import zlib
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
+from typing import NamedTuple
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged, Unusable
+from ams.core.names import Offset, TopicId
+from ams.storage.log.base import Appended
+from ams.storage.log.embedded.entries import Answered, Entries, SegmentEntries
+from ams.storage.log.embedded.filter import encode_filter, make_filter
+from ams.storage.log.embedded.numbers import from_bytes, to_bytes
+
+INDEX_MAGIC = b"\xffAMSidx\n"
+VERSION = 1
+HEAD_BYTES = 96
+BLOCK = 128
+KEY_BLOCK = 64
+
+_HEAD = struct.Struct("<8sBB6xQQQQIIIIQQI8x")
+_ROW = struct.Struct("<16sQQQQQQQQIIII")
+_KEY = struct.Struct("<16sQIQ16s")
+_ENTRY_BYTES = 28
+_CHECKSUM_BYTES = 4
+
+
+class IndexHead(NamedTuple):
+    """The head of an index file."""
+
+    class_code: int
+    sequence: int
+    length: int
+    commit: int
+    newest: Milliseconds
+    rows: int
+    blocks: int
+    key_blocks: int
+    directory_checksum: int
+    keys: int
+    keys_position: int
+    filter_bytes: int
+
+    @property
+    def directory_bytes(self) -> int:
+        """Length of the directory, which follows the head."""
+        return self.rows * _ROW.size + self.blocks * 24 + self.key_blocks * 16
+
+    @property
+    def keys_bytes(self) -> int:
+        """Length of all blocks of keys."""
+        return self.keys * _KEY.size + self.key_blocks * _CHECKSUM_BYTES
+
+    @property
+    def filter_position(self) -> int:
+        """Where the filter is, after the keys."""
+        return self.keys_position + self.keys_bytes
+
+    @property
+    def size(self) -> int:
+        """Length of the whole file."""
+        return self.filter_position + self.filter_bytes
+
+
+class Row(NamedTuple):
+    """A topic alive when the segment was sealed; where it stood, and what of it is in the segment."""
+
+    topic: TopicId
+    end: Offset
+    time: Milliseconds
+    """Of its last message."""
+    published: int
+    """Data bytes ever published to it."""
+    commit: int
+    """Of its last record: records of later commits are not in these figures."""
+    retention: int
+    """Milliseconds; 0 = the log's default."""
+    oldest: Offset
+    reach: Offset
+    """End of its messages in this retention class up to and including this segment."""
+    reach_time: Milliseconds
+    """Time of the last of them."""
+    entries: int = 0
+    """Its records in this segment."""
+    block: int = 0
+    """Number of its first block of entries."""
+    keys: int = 0
+    """Its keys in this segment."""
+
+
+class Reach(NamedTuple):
+    """How far a topic's messages in a class go, and the time of the last of them."""
+
+    end: Offset
+    time: Milliseconds
+
+
+NOWHERE = Reach(Offset(0), Milliseconds(0))
+
+
+class KeyAt(NamedTuple):
+    """Where a block of keys is."""
+
+    position: int
+    size: int
+
+
+def encode_index(
+    class_code: int,
+    sequence: int,
+    length: int,
+    commit: int,
+    table: Iterable[Row],
+    content: SegmentEntries,
+    reach: Mapping[TopicId, Reach],
+) -> bytes:
+    """Return the index file of a segment; of the rows in `table` only what concerns the whole log is taken.
+
+    `reach` is how far each topic came in the class, this segment included.
+    """
+    rows, blocks = _rows_and_blocks(sorted(table), content, reach)
+    hashes = sorted(content.keys)
+    key_blocks = [hashes[start : start + KEY_BLOCK] for start in range(0, len(hashes), KEY_BLOCK)]
+    directory = _directory(rows, blocks, key_blocks)
+    entries = b"".join(data for _, _, data in blocks)
+    keys_filter = encode_filter(make_filter(hashes)) if hashes else b""
+    head = _HEAD.pack(
+        INDEX_MAGIC, VERSION, class_code, sequence, length, commit, content.newest,
+        len(rows), len(blocks), len(key_blocks), zlib.crc32(directory), len(hashes),
+        HEAD_BYTES + len(directory) + len(entries), len(keys_filter),
+    )  # fmt: skip
+    keys = (_key_block(block, content.keys) for block in key_blocks)
+    return b"".join((_checked(head), directory, entries, *keys, keys_filter))
+
+
+def decode_head(data: bytes) -> IndexHead | None:
+    """Return the head of an index file; None when it is damaged.
+
+    Raises `Unusable` for an index of another version.
+    """
+    if len(data) < HEAD_BYTES or zlib.crc32(data[:92]).to_bytes(4, "little") != data[92:HEAD_BYTES]:
+        return None
+    magic, version, *fields = _HEAD.unpack_from(data)
+    if magic != INDEX_MAGIC:
+        return None
+    if version != VERSION:
+        raise Unusable(f"an index of the log has format {version}, this program reads {VERSION}; upgrade it")
+    return IndexHead(*fields)
+
+
+class Directory:
+    """The directory of an index file, in memory."""
+
+    def __init__(self, head: IndexHead, data: bytes) -> None:
+        """Check and hold it; raises `Damaged` when it is not what was written."""
+        if len(data) != head.directory_bytes or zlib.crc32(data) != head.directory_checksum:
+            raise Damaged("directory checksum")
+        self.head = head
+        self._data = data
+        fences = head.rows * _ROW.size
+        size = head.blocks * 8
+        self._firsts = from_bytes("Q", data[fences : fences + size])
+        self._times = from_bytes("Q", data[fences + size : fences + 2 * size])
+        self._positions = from_bytes("Q", data[fences + 2 * size : fences + 3 * size])
+        self._key_fences = fences + 3 * size
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory it takes."""
+        return 2 * len(self._data)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row."""
+        for fields in _ROW.iter_unpack(self._data[: self.head.rows * _ROW.size]):
+            yield Row(*fields[:-1])
+
+    def find(self, topic: TopicId) -> Row | None:
+        """Return the row of a topic."""
+        number = bisect_left(range(self.head.rows), topic, key=self._topic)
+        if number == self.head.rows or self._topic(number) != topic:
+            return None
+        return Row(*_ROW.unpack_from(self._data, number * _ROW.size)[:-1])
+
+    def first(self, row: Row) -> Offset:
+        """Return the first offset of a topic that has entries here."""
+        return Offset(self._firsts[row.block])
+
+    def block_with(self, row: Row, offset: Offset) -> int:
+        """Return the number of the block that holds `offset`, or its neighbour; the row has entries."""
+        return max(bisect_right(self._firsts, offset, row.block, self._stop(row)) - 1, row.block)
+
+    def block_since(self, row: Row, time: Milliseconds) -> int:
+        """Return the number of the block in which the first record of `time` or later is, or after which it begins."""
+        return max(bisect_left(self._times, time, row.block, self._stop(row)) - 1, row.block)
+
+    def last_block(self, row: Row) -> int:
+        """Return the number of the topic's last block."""
+        return self._stop(row) - 1
+
+    def place(self, row: Row, block: int) -> KeyAt:
+        """Return position and size of a block of entries in the file."""
+        count = min(BLOCK, row.entries - (block - row.block) * BLOCK)
+        return KeyAt(self._positions[block], count * _ENTRY_BYTES + _CHECKSUM_BYTES)
+
+    def key_place(self, hashed: bytes) -> KeyAt | None:
+        """Return position and size of the block that would hold a key; None when none does."""
+        blocks = self.head.key_blocks
+        number = bisect_right(range(blocks), hashed, key=self._key_fence) - 1
+        if number < 0:
+            return None
+        count = min(KEY_BLOCK, self.head.keys - number * KEY_BLOCK)
+        full = KEY_BLOCK * _KEY.size + _CHECKSUM_BYTES
+        return KeyAt(self.head.keys_position + number * full, count * _KEY.size + _CHECKSUM_BYTES)
+
+    def _topic(self, number: int) -> TopicId:
+        return TopicId(self._data[number * _ROW.size : number * _ROW.size + 16])
+
+    def _key_fence(self, number: int) -> bytes:
+        return self._data[self._key_fences + number * 16 : self._key_fences + number * 16 + 16]
+
+    def _stop(self, row: Row) -> int:
+        return row.block + (row.entries + BLOCK - 1) // BLOCK
+
+
+def decode_entries(data: bytes) -> Entries:
+    """Read a block of entries; raises `Damaged` when it is not what was written."""
+    columns = _unchecked(data, "entries")
+    count = len(columns) // _ENTRY_BYTES
+    entries = Entries()
+    entries.firsts = from_bytes("Q", columns[: 8 * count])
+    entries.times = from_bytes("Q", columns[8 * count : 16 * count])
+    entries.counts = from_bytes("I", columns[16 * count : 20 * count])
+    entries.positions = from_bytes("I", columns[20 * count : 24 * count])
+    entries.lengths = from_bytes("I", columns[24 * count :])
+    return entries
+
+
+def key_in(data: bytes, hashed: bytes) -> Answered | None:
+    """Look a key up in its block; raises `Damaged` when the block is not what was written."""
+    for found, first, count, time, content in _KEY.iter_unpack(_unchecked(data, "keys")):
+        if found == hashed:
+            return Answered(Appended(Offset(first), count, Milliseconds(time)), content)
+    return None
+
+
+def hashes_in(data: bytes) -> list[bytes]:
+    """Return the hashes of all keys, given all their blocks; raises `Damaged` when one is not what was written."""
+    full = KEY_BLOCK * _KEY.size + _CHECKSUM_BYTES
+    blocks = (_unchecked(data[start : start + full], "keys") for start in range(0, len(data), full))
+    return [hashed for block in blocks for hashed, *_ in _KEY.iter_unpack(block)]
+
+
+def _rows_and_blocks(
+    table: Sequence[Row], content: SegmentEntries, reach: Mapping[TopicId, Reach]
+) -> tuple[list[Row], list[tuple[int, int, bytes]]]:
+    rows: list[Row] = []
+    blocks: list[tuple[int, int, bytes]] = []
+    for row in table:
+        entries = content.topics.get(row.topic)
+        rows.append(
+            row._replace(
+                reach=reach.get(row.topic, NOWHERE).end,
+                reach_time=reach.get(row.topic, NOWHERE).time,
+                entries=len(entries) if entries else 0,
+                block=len(blocks),
+                keys=content.keyed.get(row.topic, 0),
+            )
+        )
+        if entries:
+            blocks += _blocks(entries)
+    return rows, blocks
+
+
+def _directory(
+    rows: Sequence[Row], blocks: Sequence[tuple[int, int, bytes]], key_blocks: Sequence[Sequence[bytes]]
+) -> bytes:
+    start = HEAD_BYTES + len(rows) * _ROW.size + len(blocks) * 24 + len(key_blocks) * 16
+    positions = accumulate((len(data) for _, _, data in blocks), initial=start)
+    return b"".join(
+        (
+            *(_ROW.pack(*row, 0) for row in rows),
+            to_bytes(array("Q", (first for first, _, _ in blocks))),
+            to_bytes(array("Q", (time for _, time, _ in blocks))),
+            to_bytes(array("Q", islice(positions, len(blocks)))),
+            *(block[0] for block in key_blocks),
+        )
+    )
+
+
+def _blocks(entries: Entries) -> Iterator[tuple[int, int, bytes]]:
+    for start in range(0, len(entries), BLOCK):
+        part = slice(start, start + BLOCK)
+        columns = (entries.firsts, entries.times, entries.counts, entries.positions, entries.lengths)
+        data = b"".join(to_bytes(column[part]) for column in columns)
+        yield entries.firsts[start], entries.times[start], _checked(data)
+
+
+def _key_block(hashes: Sequence[bytes], keys: Mapping[bytes, Answered]) -> bytes:
+    return _checked(b"".join(_KEY.pack(hashed, *keys[hashed].appended, keys[hashed].content) for hashed in hashes))
+
+
+def _checked(data: bytes) -> bytes:
+    return data + zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _unchecked(data: bytes, what: str) -> bytes:
+    content, claimed = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+    if zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little") != claimed:
+        raise Damaged(f"{what} checksum")
+    return content

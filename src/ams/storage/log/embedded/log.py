@@ -1,0 +1,438 @@
+"""The embedded log: one shared, append-only log of segments for all topics, in a folder one process owns."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import structlog
+
+from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.messages import Message, Stored, data_bytes
+from ams.core.names import Offset, TopicId, topic_id_text
+from ams.core.supervisor import Supervisor
+from ams.storage.files import Disk, Files
+from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals
+from ams.storage.log.embedded.classes import class_of
+from ams.storage.log.embedded.committer import Committer
+from ams.storage.log.embedded.findings import Recovery
+from ams.storage.log.embedded.holdings import Holdings
+from ams.storage.log.embedded.keys import Keys
+from ams.storage.log.embedded.loading import loads
+from ams.storage.log.embedded.options import MIB, LogOptions
+from ams.storage.log.embedded.pages import Pages
+from ams.storage.log.embedded.parts import Part
+from ams.storage.log.embedded.places import Places
+from ams.storage.log.embedded.reader import DamageBook, Reader
+from ams.storage.log.embedded.record import Kind
+from ams.storage.log.embedded.recovery import Restored, recover
+from ams.storage.log.embedded.space import Space
+from ams.storage.log.embedded.topic import TopicState
+from ams.storage.log.embedded.upkeep import Upkeep
+from ams.storage.log.embedded.work import Append, Control, Outcome
+from ams.storage.log.embedded.writer import writers
+from ams.storage.log.keys import check_key
+
+logger = structlog.get_logger("ams.log")
+
+MAX_APPEND_BYTES = 256 * MIB
+"""Fragments of one append: an append never crosses a segment, and a segment's positions are 32 bits."""
+WRITING, MEMORY = "writing of the log", "memory of the log"
+"""What of it is vital: the thread that stores, and what this process knows of what is stored."""
+_INDEX_MEMORY = 64 * MIB
+_BREATH = 64
+"""Topics looked at between two breaths of the event loop."""
+_MAX_AGE_CHECK_MS = 1000
+"""A topic's age is looked at no more often than this."""
+
+
+class EmbeddedLog:
+    """Keeps the promise of `ams.storage.log.base.Log` in a folder. Used from one event loop; made by `open`."""
+
+    def __init__(
+        self,
+        restored: Restored,
+        folder: str,
+        files: Files,
+        clock: Clock,
+        options: LogOptions,
+        supervisor: Supervisor,
+    ) -> None:
+        """Take over what recovery left; `open` is the way to make one."""
+        self.recovered: Recovery = restored.report
+        """What recovery found."""
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._options = options
+        self._supervisor = supervisor
+        self._space = Space(files, folder, clock, options)
+        places = Places(Pages(files, _INDEX_MEMORY))
+        for segment in restored.segments:
+            places.add(segment)
+        self._holdings = Holdings(folder, restored.topics, places, restored.commit, restored.table)
+        self._holdings.unsealed += [each for each in restored.segments if each.closed and each.head is None]
+        self._book = DamageBook()
+        for damage in restored.report.damage:
+            self._book.note(damage)
+        by_class = writers(restored.open, restored.sequence, folder, files, options)
+        self._committer = Committer(by_class, self._space, clock, options, restored.commit, self._tell)
+        self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
+        self._upkeep = Upkeep(self._holdings, self._committer, files, clock, options, self._book)
+        self._keys = Keys(self._holdings, self._upkeep, clock, options)
+        self._reader = Reader(places, self._book, self._upkeep.look_up)
+        self._background: asyncio.Task[None] | None = None
+        self._outbox: list[Append | Control] = []
+        self._failed = False
+        """Whether nothing can be stored or made visible any more, as something failed that must not."""
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        folder: str,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        options: LogOptions | None = None,
+        supervisor: Supervisor | None = None,
+    ) -> "EmbeddedLog":
+        """Open the log in `folder`, made when it is not there, and make it whole first.
+
+        Raises `Unusable` when the folder cannot be read or written, or was written by a newer version.
+        """
+        files, clock, options = files or Disk(), clock or SystemClock(), options or LogOptions()
+        restored = await asyncio.to_thread(recover, files, folder, options)
+        for trimmed in restored.report.trimmed:
+            logger.warning("log.trimmed", **trimmed._asdict())
+        supervisor = supervisor or Supervisor()
+        log = cls(restored, folder, files, clock, options, supervisor)
+        await asyncio.to_thread(log._space.keep_reserve)
+        log._thread.start()
+        if log._holdings.unsealed:
+            log._upkeep.call()
+        log._background = supervisor.task("upkeep of the log", log._upkeep.run(supervisor.survive))
+        return log
+
+    async def create(
+        self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW
+    ) -> None:
+        """Make room for a topic (`Log.create`); a label is not kept. Never create one that was dropped."""
+        self._check_open()
+        if topic in self._holdings.topics:
+            return
+        creating = self._holdings.creating.get(topic)
+        if creating is None:
+            state = TopicState(topic, retention, class_of(retention or self._options.retention))
+            state.begin_at(*origin)
+            creating = self._holdings.creating[topic] = self._control(Kind.CREATE, state, retention)
+        await asyncio.shield(creating)
+
+    async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
+        """Store messages with the offsets and times they had elsewhere (`Log.load`)."""
+        state = self._topic(topic)
+        async for batch in batches:
+            state.age_due = Milliseconds(0)
+            await asyncio.gather(*map(self._stored, list(loads(state, batch, self._loop.create_future))))
+
+    async def drop(self, topic: TopicId) -> None:
+        """Forget a topic (`Log.drop`); its space goes with its segments."""
+        self._check_open()
+        state = self._holdings.topics.get(topic)
+        if state is None:
+            return
+        state.leaving = True
+        await asyncio.shield(self._control(Kind.DROP, state))
+
+    @contextlib.asynccontextmanager
+    async def held(self, topic: TopicId) -> AsyncIterator[None]:
+        """Let nothing be appended to a topic until the block ends (`Log.held`)."""
+        self._check_open()
+        state = self._holdings.topics.get(topic)
+        if state is None:
+            yield
+            return
+        async with state.hold():
+            yield
+
+    async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
+        """Change how long a topic's messages are kept (`Log.set_retention`).
+
+        A shorter age holds for all its messages at once. A longer one holds for those that are appended from now on:
+        those already stored may go with the segments they share with others of their class.
+        """
+        state = await self._aged(topic)
+        await asyncio.shield(self._control(Kind.RETENTION, state, retention))
+
+    async def retention(self, topic: TopicId) -> Milliseconds | None:
+        """Return a topic's own age limit (`Log.retention`)."""
+        return self._topic(topic).retention
+
+    async def topics(self) -> frozenset[TopicId]:
+        """Return every topic the log holds (`Log.topics`)."""
+        return frozenset(topic for topic, state in self._holdings.topics.items() if not state.leaving)
+
+    async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
+        """Store messages at the end of a topic, all or none, durably (`Log.append`)."""
+        if not messages:
+            raise ValueError("an append has at least one message")
+        check_key(key)
+        state = self._topic(topic)
+        fragments = [message.fragment for message in messages]
+        size = sum(map(len, fragments))
+        if size > MAX_APPEND_BYTES:
+            raise TooLarge
+        append = Append(state, fragments, size, data_bytes(messages), self._loop.create_future())
+        if key is not None:
+            return await self._keys.append(append, messages, key, partial(self._released, state), self._stored)
+        if state.held is not None:
+            await self._released(state)
+        return await self._stored(append)
+
+    async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
+        """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
+        return await self._keys.answered(self._topic(topic), messages, key)
+
+    async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
+        """Return messages from `start` on (`Log.read`).
+
+        Damaged messages are left out, counted and logged: a read ends before them, and one that begins in them begins
+        after them.
+        """
+        state = await self._aged(topic)
+        return await self._reader.read(state, max(start, state.oldest), max_messages, max_bytes)
+
+    async def bounds(self, topic: TopicId) -> Bounds:
+        """Return the oldest kept offset and the end (`Log.bounds`)."""
+        state = await self._aged(topic)
+        return Bounds(min(state.oldest, state.end), state.end)
+
+    async def all_bounds(self) -> Mapping[TopicId, Bounds]:
+        """Return the bounds of every topic (`Log.all_bounds`), with breaths of the event loop in between."""
+        found: dict[TopicId, Bounds] = {}
+        for number, topic in enumerate(await self.topics(), 1):
+            with contextlib.suppress(TopicGone):  # dropped meanwhile
+                found[topic] = await self.bounds(topic)
+            if number % _BREATH == 0:
+                await asyncio.sleep(0)
+        return found
+
+    async def totals(self, topic: TopicId) -> Totals:
+        """Return what was ever published to the topic (`Log.totals`)."""
+        tail = self._topic(topic).tail
+        return Totals(tail.end, tail.published, tail.time if tail.commit else None)
+
+    async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
+        """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
+        state = await self._aged(topic)
+        offset = await self._upkeep.look_up(partial(self._holdings.places.since, state, time))
+        if offset is None:
+            return None
+        offset = max(offset, state.oldest)
+        return offset if offset < state.end else None
+
+    async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
+        """Return True as soon as the end is above `after`, False after `timeout` seconds (`Log.wait`)."""
+        state = self._topic(topic)
+        give_up = self._loop.time() + timeout
+        while state.end <= after:
+            left = give_up - self._loop.time()
+            if left <= 0 or self._closed or self._failed or state.leaving:
+                return False
+            if state.waiter is None:
+                state.waiter = self._loop.create_future()
+            await asyncio.wait((state.waiter,), timeout=left)
+        return True
+
+    async def retain(self) -> None:
+        """Cut what is due now; the log does so by itself every check interval. Raises `LogUnavailable`."""
+        self._check_open()
+        try:
+            await self._upkeep.retain()
+        except OSError as error:
+            raise LogUnavailable from error
+
+    @contextlib.asynccontextmanager
+    async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
+        """Let nothing be cut until the block ends, for somebody who copies the files meanwhile.
+
+        Gives the call that lists the files that are the whole log at that moment, with all that was answered before.
+        """
+        async with self._upkeep.kept() as parts:
+            yield parts
+
+    def kept_for(self) -> Milliseconds | None:
+        """Return for how long copies under way have kept anything from being cut; None while there is none."""
+        return self._upkeep.kept_for()
+
+    def release_reserve(self) -> bool:
+        """Give the reserve's space to others on a full disk; return whether there was some. From any thread."""
+        return self._space.release_reserve()
+
+    def usage(self) -> int:
+        """Return the bytes of segments, indexes and reserve."""
+        places = self._holdings.places
+        return self._space.reserved + sum(each.length + (each.head.size if each.head else 0) for each in places)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why appends are refused now; None while they are not."""
+        return self._committer.refusal
+
+    @property
+    def away(self) -> str | None:
+        """None: the log is in this process."""
+        return None
+
+    async def weak(self) -> Mapping[TopicId, str]:
+        """Return nothing: all topics are kept alike."""
+        return {}
+
+    async def name_of(self, topic: TopicId) -> str:
+        """Return a topic's identity as text: it has no other name here."""
+        return topic_id_text(self._topic(topic).id)
+
+    @property
+    def damaged(self) -> int:
+        """How many damaged places were met since the start."""
+        return self._book.count
+
+    async def close(self) -> None:
+        """Finish what was accepted, wake all waiters, and let go (`Log.close`)."""
+        if self._closed:
+            return
+        self._closed = True
+        for state in self._holdings.topics.values():
+            state.wake()
+        if self._background is not None:
+            self._background.cancel()
+            await asyncio.wait((self._background,))
+        await self._upkeep.close()
+        self._send()
+        with contextlib.suppress(LogUnavailable):  # its thread has ended by itself
+            self._committer.submit(None)
+        await asyncio.to_thread(self._thread.join)
+        await asyncio.sleep(0)  # outcomes told by the thread's last breath
+        await self._holdings.places.pages.close()
+
+    def _topic(self, topic: TopicId) -> TopicState:
+        self._check_open()
+        state = self._holdings.topics.get(topic)
+        if state is None or state.leaving:
+            raise TopicGone
+        return state
+
+    def _check_open(self) -> None:
+        if self._closed or self._failed:
+            raise LogUnavailable
+
+    async def _aged(self, topic: TopicId) -> TopicState:
+        """Return a topic, its oldest offset moved up to what retention keeps."""
+        state = self._topic(topic)
+        now = self._clock.wall()
+        if now >= state.age_due:
+            await self._age(state, now)
+        return state
+
+    async def _age(self, state: TopicState, now: Milliseconds) -> None:
+        """Move the oldest offset past what is gone or too old, and work out when to look next."""
+        retention = state.retention or self._options.retention
+        find = self._holdings.places.find
+        state.age_due = Milliseconds(now + _MAX_AGE_CHECK_MS)
+        end = state.end
+        place = await self._upkeep.look_up(lambda: find(state, state.oldest))
+        if place is not None and place.entries.times[place.number] < now - retention:
+            kept = await self._upkeep.look_up(
+                partial(self._holdings.places.since, state, Milliseconds(now - retention))
+            )
+            state.oldest = max(state.oldest, end if kept is None else kept)
+            place = await self._upkeep.look_up(lambda: find(state, state.oldest))
+        first = end if place is None else Offset(place.entries.firsts[place.number])
+        state.oldest = max(state.oldest, first)
+        time = now if place is None else place.entries.times[place.number]
+        state.age_due = Milliseconds(max(time + retention + 1, now + _MAX_AGE_CHECK_MS))
+
+    async def _released(self, topic: TopicState) -> None:
+        """Wait while a topic is held; raise `NotFound` when it went meanwhile."""
+        await topic.released()
+        self._topic(topic.id)
+
+    async def _stored(self, append: Append) -> Appended:
+        """Give an append to the committer; return its answer."""
+        append.topic.under_way += 1
+        self._submit(append)
+        return await append.done
+
+    def _control(self, kind: Kind, state: TopicState, retention: Milliseconds | None = None) -> "asyncio.Future[None]":
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._submit(Control(kind, state, done, retention, state.oldest))
+        return done
+
+    def _submit(self, work: Append | Control) -> None:
+        """Queue work, together with all that this turn of the event loop brings: waking the committer is dear."""
+        if not self._outbox:
+            self._loop.call_soon(self._send)
+        self._outbox.append(work)
+
+    def _send(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if outbox and self._failed:
+            self._holdings.give_up(outbox)
+        elif outbox:
+            self._committer.submit(*outbox)
+
+    def _tell(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        """Take the committer's outcomes to the event loop; called from its thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop ended without closing the log
+            self._loop.call_soon_threadsafe(self._apply, outcomes, done)
+
+    def _apply(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        if self._failed:
+            self._not_visible(outcomes, done)
+            return
+        try:
+            for outcome in outcomes:
+                self._holdings.apply(outcome)
+                if outcome.closed:
+                    self._upkeep.call()
+        except Exception as error:
+            self._supervisor.failed(MEMORY, error, lambda: self._memory_failed(outcomes, done))
+            return
+        for each in done:
+            if not each.done():
+                each.set_result(None)
+
+    def _memory_failed(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        """Make nothing visible any more: it would be after a gap, and consumers would pass over what is missing.
+
+        It is on the disk; the next start reads it from there.
+        """
+        self._fail()
+        self._not_visible(outcomes, done)
+
+    def _not_visible(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        for outcome in outcomes:
+            stored = [append for append, _ in outcome.answers]
+            self._holdings.give_up([*stored, *outcome.controls], is_known=False)
+            self._holdings.give_up(outcome.failed)
+        _refuse(done)
+
+    def _writing_ended(self) -> None:
+        """Fail all that waits for a committer that is no more."""
+        self._fail()
+        taken, waiting, chores = self._committer.left()
+        self._holdings.give_up(taken, is_known=False)
+        self._holdings.give_up(waiting)
+        _refuse(chore.done for chore in chores)
+
+    def _fail(self) -> None:
+        """Take nothing any more; what is cut or indexed now would go by a memory that is not whole."""
+        self._failed = True
+        if self._background is not None:
+            self._background.cancel()
+
+
+def _refuse(waiting: "Iterable[asyncio.Future[None]]") -> None:
+    for each in waiting:
+        if not each.done():
+            each.set_exception(LogUnavailable())

@@ -1,0 +1,188 @@
+"""Reading files without keeping the event loop waiting: from memory at once, from the disk on a thread.
+
+What an index says is asked for in plain functions (`ams.storage.log.embedded.places`). When one needs bytes the page
+cache does not have, it raises `Cold`; `Pages.looked_up` gets them on a thread and asks again. So the logic is written
+once, runs on the event loop alone, and needs no locks.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ams.core.errors import LogUnavailable
+from ams.storage.files import FileHandle, Files
+
+T = TypeVar("T")
+
+_MAX_OPEN = 512
+THREADS = 4
+
+
+class Cold(Exception):
+    """Something is needed that must be loaded first: `load` runs on a thread, its result is kept under `key`."""
+
+    def __init__(self, key: tuple[object, ...], load: Callable[[], Any], weigh: Callable[[Any], int]) -> None:
+        super().__init__()
+        self.key, self.load, self.weigh = key, load, weigh
+
+
+class _Handle:
+    __slots__ = ("file", "gone", "users")
+
+    def __init__(self, file: FileHandle) -> None:
+        self.file = file
+        self.users = 0
+        self.gone = False
+
+
+class OpenFiles:
+    """Handles of the files lately read. Threads borrow them; only files nobody uses are closed."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._handles: OrderedDict[str, _Handle] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read_now(self, path: str, size: int, position: int) -> bytes | None:
+        """Read what is in memory; None when the file is not open yet or the disk would have to be asked."""
+        with self._lock:
+            handle = self._handles.get(path)
+            if handle is None:
+                return None
+            handle.users += 1
+        try:
+            return self._files.read_now(handle.file, size, position)
+        finally:
+            self._give_back(handle)
+
+    def read(self, path: str, size: int, position: int) -> bytes:
+        """Read, waiting for the disk if need be."""
+        with self._borrowed(path) as file:
+            return self._files.read(file, size, position)
+
+    def forget(self, path: str) -> None:
+        """Close a file as soon as nobody reads it."""
+        with self._lock:
+            handle = self._handles.pop(path, None)
+            if handle is not None:
+                self._retire(handle)
+
+    def close(self) -> None:
+        """Close all."""
+        with self._lock:
+            while self._handles:
+                self._retire(self._handles.popitem()[1])
+
+    @contextlib.contextmanager
+    def _borrowed(self, path: str) -> Iterator[FileHandle]:
+        with self._lock:
+            handle = self._handles.get(path)
+            if handle is None:
+                handle = self._handles[path] = _Handle(self._files.open(path))
+            self._handles.move_to_end(path)
+            handle.users += 1
+            while len(self._handles) > _MAX_OPEN:
+                self._retire(self._handles.popitem(last=False)[1])
+        try:
+            yield handle.file
+        finally:
+            self._give_back(handle)
+
+    def _give_back(self, handle: _Handle) -> None:
+        with self._lock:
+            handle.users -= 1
+            if handle.gone and not handle.users:
+                self._close(handle)
+
+    def _retire(self, handle: _Handle) -> None:
+        handle.gone = True
+        if not handle.users:
+            self._close(handle)
+
+    def _close(self, handle: _Handle) -> None:
+        """Close a file that was only read: there is nothing to lose."""
+        with contextlib.suppress(OSError):
+            self._files.close(handle.file)
+
+
+class Pages:
+    """Bytes of files, and a bounded store of what was made of them."""
+
+    def __init__(self, files: Files, budget: int) -> None:
+        """Keep up to `budget` bytes of loaded things."""
+        self.open = OpenFiles(files)
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ams-log-read")
+        self._budget = budget
+        self._closed = False
+        self._kept: OrderedDict[tuple[object, ...], tuple[Any, int]] = OrderedDict()
+        self._weight = 0
+        self._drops = 0
+
+    def kept(self, key: tuple[object, ...]) -> Any:
+        """Return what is kept under `key`, or None."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        self._kept.move_to_end(key)
+        return found[0]
+
+    def keep(self, key: tuple[object, ...], thing: Any, weight: int) -> None:
+        """Keep a thing, at least until `ask` has ended (`looked_up`)."""
+        before = self._kept.pop(key, None)
+        self._kept[key] = (thing, weight)
+        self._weight += weight - (before[1] if before else 0)
+
+    def _trim(self) -> None:
+        """Let the least recently used things go when there are more than the budget allows."""
+        while self._weight > self._budget and len(self._kept) > 1:
+            self._weight -= self._kept.popitem(last=False)[1][1]
+
+    def drop(self, sequence: int) -> None:
+        """Let go of everything kept of a segment: keys begin with its sequence."""
+        self._drops += 1
+        for key in [key for key in self._kept if key[0] == sequence]:
+            self._weight -= self._kept.pop(key)[1]
+
+    async def looked_up(self, ask: Callable[[], T]) -> T:
+        """Return what `ask` returns, loading what it lacks; errors of loading are raised as they are.
+
+        What was loaded for `ask` is there when it is called again, were it more than the budget: each round brings it
+        on, however many it takes.
+        """
+        loaded: list[tuple[Cold, Any]] = []
+        drops = self._drops
+        try:
+            while True:
+                try:
+                    return ask()
+                except Cold as cold:
+                    missing = cold
+                self._trim()
+                thing = await self.on_thread(missing.load)
+                if self._drops != drops:  # it may be of a file that is another one by now
+                    loaded, drops = [], self._drops
+                    continue
+                loaded.append((missing, thing))
+                for needed, each in loaded:
+                    self.keep(needed.key, each, needed.weigh(each))
+        finally:
+            self._trim()
+
+    async def on_thread(self, work: Callable[[], T]) -> T:
+        """Run blocking work on a thread; `OSError` becomes `LogUnavailable`."""
+        if self._closed:
+            raise LogUnavailable
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+        except OSError as error:
+            raise LogUnavailable from error
+
+    async def close(self) -> None:
+        """Let go of files and threads; what is being read is finished."""
+        self._closed = True
+        await asyncio.to_thread(self.threads.shutdown)
+        self.open.close()

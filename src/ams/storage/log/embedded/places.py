@@ -1,0 +1,293 @@
+"""Where messages are: the segments of the log, and the way from an offset or a time to records.
+
+Used on the event loop alone. A segment's index is either in memory (`entries`) or in its index file (`head`). What
+must be loaded first is asked for by raising `Cold`; damage of an index file is raised as `IndexDamaged`.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged, LogUnavailable
+from ams.core.names import Offset, TopicId
+from ams.storage.files import is_shortage
+from ams.storage.log.embedded.classes import CLASSES, RetentionClass
+from ams.storage.log.embedded.entries import Answered, Entries, SegmentEntries
+from ams.storage.log.embedded.filter import KeyFilter, prefix_of
+from ams.storage.log.embedded.index import HEAD_BYTES, NOWHERE, Directory, IndexHead, Reach, Row, decode_entries, key_in
+from ams.storage.log.embedded.pages import Cold, Pages
+from ams.storage.log.embedded.topic import TopicState
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """A segment of the log."""
+
+    kind: RetentionClass
+    sequence: int
+    path: str
+    index_path: str
+    length: int
+    entries: SegmentEntries | None = None
+    """Its index, while it is in memory."""
+    head: IndexHead | None = None
+    """The head of its index file, once there is one."""
+    filter: KeyFilter | None = None
+    """Of the keys in its index file; None while it has none, and when the filter in it is damaged."""
+    closed: bool = False
+    """Whether it will not grow any more."""
+
+    def may_hold(self, prefix: int) -> bool:
+        """Whether a key whose hash has this prefix may be in it; False is certain."""
+        return self.filter is None or self.filter.may_hold(prefix)
+
+    @property
+    def newest(self) -> Milliseconds:
+        """Largest time of a record in it."""
+        if self.entries is not None:
+            return self.entries.newest
+        assert self.head is not None
+        return self.head.newest
+
+
+class IndexDamaged(Exception):
+    """The index file of a segment is not what was written; it must be made anew from the segment."""
+
+    def __init__(self, segment: Segment, reason: str) -> None:
+        super().__init__(reason)
+        self.segment = segment
+
+
+class Place(NamedTuple):
+    """The records of a topic from `number` on in `entries`, in one segment."""
+
+    segment: Segment
+    entries: Entries
+    number: int
+
+
+@dataclass(slots=True)
+class Places:
+    """All segments, by class, in the order of their sequence numbers."""
+
+    pages: Pages
+    by_class: list[list[Segment]] = field(default_factory=lambda: [[] for _ in CLASSES])
+    by_sequence: dict[int, Segment] = field(default_factory=dict)
+
+    def add(self, segment: Segment) -> None:
+        """Take a segment that is newer than the others of its class."""
+        self.by_class[segment.kind.code].append(segment)
+        self.by_sequence[segment.sequence] = segment
+
+    def remove(self, segment: Segment) -> None:
+        """Forget a segment whose file goes."""
+        self.by_class[segment.kind.code].remove(segment)
+        del self.by_sequence[segment.sequence]
+        self.pages.drop(segment.sequence)
+        self.pages.open.forget(segment.path)
+        self.pages.open.forget(segment.index_path)
+
+    def forget_index(self, segment: Segment) -> None:
+        """Let go of what was read from a segment's index file: it is another one now, or none."""
+        self.pages.drop(segment.sequence)
+        self.pages.open.forget(segment.index_path)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return (segment for segments in self.by_class for segment in segments)
+
+    def find(self, topic: TopicState, offset: Offset) -> Place | None:
+        """Return where `offset` is, or the first message after it; None when there is none."""
+        near = self._near(topic, offset)
+        if near is not None:
+            return near
+        found = [place for segments in self.by_class if (place := self._in_class(segments, topic.id, offset))]
+        if not found:
+            return None
+        best = min(found, key=lambda place: max(place.entries.firsts[place.number], offset))
+        topic.hint = best.segment.sequence
+        return best
+
+    def since(self, topic: TopicState, time: Milliseconds) -> Offset | None:
+        """Return the first offset published at `time` or later; None when there is none."""
+        found = [self._since_in_class(segments, topic.id, time) for segments in self.by_class if segments]
+        return min((offset for offset in found if offset is not None), default=None)
+
+    def may_hold(self, hashed: bytes, since: Milliseconds) -> list[Segment]:
+        """Return the segments in which an append with this key may be that was answered at `since` or later.
+
+        Newest first. Of a key that is new they are, as a rule, only those being written.
+        """
+        prefix = prefix_of(hashed)
+        found = [each for each in self if each.may_hold(prefix) and each.newest >= since]
+        return sorted(found, key=lambda each: each.sequence, reverse=True)
+
+    def answered_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> Answered | None:
+        """Return what the newest append with this key in a segment was answered; None when the key is not in it."""
+        if segment.sequence not in self.by_sequence:  # it went meanwhile
+            return None
+        if segment.entries is not None:
+            return segment.entries.keys.get(hashed)
+        if segment.filter is None:
+            raise IndexDamaged(segment, "key filter checksum")
+        directory = self.directory(segment)
+        row = directory.find(topic)
+        place = directory.key_place(hashed) if row and row.keys else None
+        if place is None:
+            return None
+        data = self._bytes(segment, place.position, place.size)
+        return _checked(segment, lambda: key_in(data, hashed))
+
+    def end_in(self, segment: Segment, topic: TopicId) -> Offset:
+        """Return the offset after a topic's last message in a segment; 0 when it has none there."""
+        if segment.entries is not None:
+            entries = segment.entries.topics.get(topic)
+            return entries.end if entries else Offset(0)
+        row = self.directory(segment).find(topic)
+        return row.reach if row and row.entries else Offset(0)
+
+    def directory(self, segment: Segment) -> Directory:
+        """Return the directory of a segment's index file."""
+        found: Directory | None = self.pages.kept((segment.sequence, "directory"))
+        if found is None:
+            raise Cold((segment.sequence, "directory"), lambda: self.load_directory(segment), lambda it: it.weight)
+        return found
+
+    def load_directory(self, segment: Segment) -> Directory:
+        """Read a segment's directory, blocking; raises `IndexDamaged`."""
+        assert segment.head is not None
+        data = self._read(segment, segment.head.directory_bytes, HEAD_BYTES)
+        head = segment.head
+        return _checked(segment, lambda: Directory(head, data))
+
+    def _near(self, topic: TopicState, offset: Offset) -> Place | None:
+        """Look where it most likely is: in the open segment of the topic's class, or where the last read was."""
+        segments = self.by_class[topic.kind.code]
+        last = segments[-1] if segments else None
+        if last is not None and last.entries is not None:
+            entries = last.entries.topics.get(topic.id)
+            if entries is not None and entries.holds(offset):
+                return Place(last, entries, entries.at(offset))
+        hinted = self.by_sequence.get(topic.hint)
+        place = self._in_segment(hinted, topic.id, offset) if hinted is not None else None
+        return place if place is not None and place.entries.holds(offset) else None
+
+    def _in_class(self, segments: list[Segment], topic: TopicId, offset: Offset) -> Place | None:
+        start = 0
+        while start < len(segments):
+            number = self._past(segments, start, topic, offset)
+            if number == len(segments):
+                return None
+            place = self._in_segment(segments[number], topic, offset)
+            if place is not None:
+                return place
+            # What lay here went with an older segment: go on where this class has more of the topic.
+            offset, start = self._reach(segments, number, topic).end, number + 1
+        return None
+
+    def _past(self, segments: list[Segment], start: int, topic: TopicId, offset: Offset) -> int:
+        return self._first(segments, start, lambda at: self._reach(segments, at, topic).end > offset)
+
+    def _first(self, segments: list[Segment], start: int, holds: Callable[[int], bool]) -> int:
+        """Return the number of the first segment from `start` on for which `holds`, which once true stays true."""
+        return bisect_left(range(len(segments)), True, start, key=holds)
+
+    def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> Place | None:
+        """Return where `offset`, or the first message after it, is in one segment; None when there is neither."""
+        if segment.entries is not None:
+            entries = segment.entries.topics.get(topic)
+            return Place(segment, entries, entries.at(offset)) if entries and offset < entries.end else None
+        directory = self.directory(segment)
+        row = directory.find(topic)
+        if row is None or not row.entries or row.reach <= offset:
+            return None
+        block = directory.block_with(row, offset)
+        entries = self._block(segment, directory, row, block)
+        if offset < entries.end:
+            return Place(segment, entries, entries.at(offset))
+        return Place(segment, self._block(segment, directory, row, block + 1), 0)
+
+    def _since_in_class(self, segments: list[Segment], topic: TopicId, time: Milliseconds) -> Offset | None:
+        number = self._first(segments, 0, lambda at: self._reach(segments, at, topic).time >= time)
+        if number == len(segments):
+            return None
+        offset = self._since_in_segment(segments[number], topic, time)
+        if offset is not None:
+            return offset
+        # What is that old went with an older segment: all that follows is later.
+        following = self._in_class(segments, topic, self._reach(segments, number, topic).end)
+        return Offset(following.entries.firsts[following.number]) if following else None
+
+    def _since_in_segment(self, segment: Segment, topic: TopicId, time: Milliseconds) -> Offset | None:
+        if segment.entries is not None:
+            return _first_since(segment.entries.topics.get(topic), time)
+        directory = self.directory(segment)
+        row = directory.find(topic)
+        if row is None or not row.entries or row.reach_time < time:
+            return None
+        block = directory.block_since(row, time)
+        found = _first_since(self._block(segment, directory, row, block), time)
+        if found is None and block < directory.last_block(row):
+            return _first_since(self._block(segment, directory, row, block + 1), time)
+        return found
+
+    def _reach(self, segments: list[Segment], number: int, topic: TopicId) -> Reach:
+        """Return how far a topic came in a class up to and including one of its segments."""
+        while number >= 0:
+            segment = segments[number]
+            if segment.entries is None:
+                row = self.directory(segment).find(topic)
+                return Reach(row.reach, row.reach_time) if row else NOWHERE
+            entries = segment.entries.topics.get(topic)
+            if entries is not None:
+                return Reach(entries.end, Milliseconds(entries.times[-1]))
+            number -= 1
+        return NOWHERE
+
+    def _block(self, segment: Segment, directory: Directory, row: Row, block: int) -> Entries:
+        found: Entries | None = self.pages.kept((segment.sequence, block))
+        if found is not None:
+            return found
+        place = directory.place(row, block)
+        data = self._bytes(segment, place.position, place.size)
+        entries = _checked(segment, lambda: decode_entries(data))
+        self.pages.keep((segment.sequence, block), entries, 2 * place.size)
+        return entries
+
+    def _bytes(self, segment: Segment, position: int, size: int) -> bytes:
+        """Return a few bytes of an index file."""
+        key = (segment.sequence, "bytes", position)
+        data: bytes | None = self.pages.kept(key)
+        if data is None:
+            data = _checked(segment, lambda: self.pages.open.read_now(segment.index_path, size, position))
+        if data is None:
+            raise Cold(key, lambda: self._read(segment, size, position), len)
+        return data
+
+    def _read(self, segment: Segment, size: int, position: int) -> bytes:
+        return _checked(segment, lambda: self.pages.open.read(segment.index_path, size, position))
+
+
+def _checked(segment: Segment, work: Callable[[], T]) -> T:
+    """Do something with an index file; a file that cannot be read is as good as a damaged one.
+
+    For want of descriptors or memory it is `LogUnavailable`: the same may succeed later.
+    """
+    try:
+        return work()
+    except Damaged as damage:
+        raise IndexDamaged(segment, damage.message) from damage
+    except OSError as error:
+        if is_shortage(error):
+            raise LogUnavailable from error
+        raise IndexDamaged(segment, error.strerror or "unreadable") from error
+
+
+def _first_since(entries: Entries | None, time: Milliseconds) -> Offset | None:
+    if entries is None:
+        return None
+    number = entries.since(time)
+    return Offset(entries.firsts[number]) if number < len(entries) else None

@@ -1,0 +1,222 @@
+"""Reading messages: from places in the index to bytes of segments to messages, each checked.
+
+Neighbouring records are read in one go when little lies between them. A damaged record is never served: what is before
+it is returned first; a read that begins in it begins after it, and the damage is counted and told once.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeVar
+
+import structlog
+
+from ams.core.errors import Damaged, LogUnavailable
+from ams.core.messages import Stored
+from ams.core.names import Offset, TopicId
+from ams.storage.log.embedded.findings import Damage
+from ams.storage.log.embedded.pages import THREADS
+from ams.storage.log.embedded.places import Place, Places, Segment
+from ams.storage.log.embedded.record import Header, stored_of
+from ams.storage.log.embedded.scan import read_record
+from ams.storage.log.embedded.topic import TopicState
+
+logger = structlog.get_logger("ams.log")
+
+INLINE_BYTES = 512 * 1024
+"""A larger read is made on a thread even when all of it is in memory: copying and checking it takes long."""
+_DENSE = 2
+"""Records are read in one go while the span is at most this many times what is wanted of it."""
+_MAX_DAMAGE = 1000
+
+
+T = TypeVar("T")
+
+
+class LookUp(Protocol):
+    """Answers a question to `Places`, loading from the disk what it needs."""
+
+    def __call__(self, ask: Callable[[], T], /) -> Awaitable[T]:
+        """Return what `ask` returns."""
+        ...
+
+
+class Span(NamedTuple):
+    """Bytes to read in one go, and the records wanted of them: pairs of position and length."""
+
+    segment: Segment
+    position: int
+    size: int
+    records: Sequence[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class DamageBook:
+    """Every damaged place met since the start, told once each."""
+
+    found: dict[tuple[str, int], Damage] = field(default_factory=dict)
+    count: int = 0
+
+    def note(self, damage: Damage) -> None:
+        """Count and log a place, unless that was done; of very many only the count is kept."""
+        place = (damage.file, damage.position)
+        if place in self.found:
+            return
+        self.count += 1
+        if len(self.found) < _MAX_DAMAGE:
+            self.found[place] = damage
+            logger.error("log.damaged", **damage._asdict())
+
+
+Checked = tuple[Header, bytes] | Damage
+"""A record's head and body, or why it is not served."""
+
+
+class Reader:
+    """Reads messages of one log; `look_up` answers questions to `Places`, loading what they need."""
+
+    def __init__(self, places: Places, book: DamageBook, look_up: LookUp) -> None:
+        self._places = places
+        self._book = book
+        self._look_up = look_up
+        self._turns = asyncio.Semaphore(THREADS)
+        """Of large reads: what many of them have found would wait in memory, however few threads there are."""
+
+    async def read(self, topic: TopicState, start: Offset, max_messages: int, max_bytes: int) -> list[Stored]:
+        """Return messages from `start` on, as `Log.read` promises; `start` is not below the oldest kept."""
+        batch = _Batch(start, max_messages, max_bytes)
+        try:
+            await self._fill(batch, topic)
+        finally:
+            if batch.has_turn:
+                self._turns.release()
+        return batch.messages
+
+    async def _fill(self, batch: "_Batch", topic: TopicState) -> None:
+        end = topic.end
+        while batch.offset < end and batch.wants_more():
+            place = await self._look_up(lambda: self._places.find(topic, batch.offset))
+            if place is None:
+                break
+            stop, spans = _plan(place, batch)
+            for span in spans:
+                if batch.wants_more():
+                    await self._take(span, topic, batch)
+            batch.offset = max(batch.offset, stop)
+
+    async def _take(self, span: Span, topic: TopicState, batch: "_Batch") -> None:
+        records = await self._records(span, topic.id, batch)
+        if not records:
+            batch.stop_at_gap()
+        for checked in records:
+            if isinstance(checked, Damage):
+                self._book.note(checked)
+                batch.stop_at_gap()
+            else:
+                batch.take(*checked)
+
+    async def _records(self, span: Span, topic: TopicId, batch: "_Batch") -> list[Checked]:
+        """Return the records of a span; none when retention took the segment meanwhile."""
+        pages, path = self._places.pages, span.segment.path
+        try:
+            data = pages.open.read_now(path, span.size, span.position) if span.size <= INLINE_BYTES else None
+        except OSError as error:
+            raise LogUnavailable from error
+        if data is not None:
+            return _check(span, topic, data)
+        if not batch.has_turn:
+            await self._turns.acquire()
+            batch.has_turn = True
+        try:
+            return await pages.on_thread(lambda: _check(span, topic, pages.open.read(path, span.size, span.position)))
+        except LogUnavailable:
+            if span.segment.sequence in self._places.by_sequence:
+                raise
+            return []
+
+
+class _Batch:
+    """The messages of one read, gathered record by record."""
+
+    def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
+        self.offset = start
+        """What is wanted next."""
+        self.messages: list[Stored] = []
+        self.has_turn = False
+        """Whether it has a turn of large reads, which it keeps to its end."""
+        self._full = max_messages < 1
+        self.room = max_messages
+        self.bytes_left = max_bytes
+
+    def wants_more(self) -> bool:
+        """Whether anything fits after what was found."""
+        return not self._full
+
+    def take(self, header: Header, body: bytes) -> None:
+        """Add what is wanted of a record."""
+        if header.first > self.offset:
+            self.stop_at_gap()
+        if self._full or header.end <= self.offset:
+            return
+        found = stored_of(header, body, max(self.offset, header.first), self.room)
+        kept = self._fitting(found, header.body_bytes)
+        self.messages += kept
+        self.room -= len(kept)
+        self.offset = Offset(found[0].offset + len(kept))
+        self._full = self._full or not self.room or self.bytes_left <= 0
+
+    def stop_at_gap(self) -> None:
+        """End before what is missing, unless nothing was found yet: then begin after it."""
+        self._full = self._full or bool(self.messages)
+
+    def _fitting(self, found: list[Stored], body_bytes: int) -> list[Stored]:
+        """Return those that fit into the bytes left, but one at least of the whole batch."""
+        if body_bytes <= self.bytes_left:
+            self.bytes_left -= sum([len(each.fragment) for each in found])
+            return found
+        for number, each in enumerate(found):
+            self.bytes_left -= len(each.fragment)
+            if self.bytes_left < 0:
+                return found[: number if number or self.messages else 1]
+        return found
+
+
+def _plan(place: Place, batch: _Batch) -> tuple[Offset, list[Span]]:
+    """Return what to read at a place, and the offset at which the plan ends: there is no gap in it."""
+    entries, number = place.entries, place.number
+    stop = bisect_left(entries.firsts, batch.offset + batch.room, number + 1)
+    spans: list[Span] = []
+    records: list[tuple[int, int]] = []
+    begin = wanted = total = 0
+    end = Offset(entries.firsts[number])
+    while number < stop and entries.firsts[number] == end and total <= batch.bytes_left:
+        position, length = entries.positions[number], entries.lengths[number]
+        if records and position + length - begin > _DENSE * (wanted + length):
+            spans.append(_span(place.segment, records))
+            records = []
+        if not records:
+            begin, wanted = position, 0
+        records.append((position, length))
+        wanted += length
+        total += length
+        end = entries.end_of(number)
+        number += 1
+    spans.append(_span(place.segment, records))
+    return end, spans
+
+
+def _span(segment: Segment, records: list[tuple[int, int]]) -> Span:
+    begin = records[0][0]
+    return Span(segment, begin, sum(records[-1]) - begin, records)
+
+
+def _check(span: Span, topic: TopicId, data: bytes) -> list[Checked]:
+    """Cut a span into its records, each checked."""
+    found: list[Checked] = []
+    for position, length in span.records:
+        try:
+            found.append(read_record(data, position - span.position, span.segment.sequence, topic))
+        except Damaged as damage:
+            found.append(Damage(span.segment.path, position, length, damage.message))
+    return found

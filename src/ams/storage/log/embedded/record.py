@@ -1,0 +1,254 @@
+"""The record: one topic's messages of one group commit, or one control, as bytes.
+
+All numbers are little-endian and unsigned. Both checksums are CRC-32 (`zlib.crc32`) begun with the low 32 bits of the
+segment's sequence number, so that bytes of one segment never pass for bytes of another.
+
+    offset size
+       0    4  magic              ff 41 4d 53; ff never occurs in UTF-8, so no message can look like a record
+       4    4  header checksum    over bytes 8..67
+       8    4  body length        in bytes
+      12    4  body checksum      over the body
+      16   16  topic              uuid
+      32    8  first              offset of the first message; for kinds 2, 4 and 6: the oldest offset kept
+      40    8  time               publish time of all messages, milliseconds since the epoch
+      48    8  commit             number of the group commit, growing over all segments of the log
+      56    4  durable            bytes of this segment known to be on stable storage when the record was written
+      60    4  messages           how many
+      64    2  requests           how many
+      66    1  kind               1 messages, 2 create, 3 drop, 4 set retention, 5 mark, 6 oldest
+      67    1  flags              bit 0: last record of its append
+      68       body
+
+The body of a messages record:
+
+    requests x 12   messages of the request in this record (4), their data bytes (4), length of its key note (2), 0 (2)
+    key notes       per request that has a key, in order, in the last record of its append: first offset of the whole
+                    append (8), its number of messages (4), content hash (16), the key (UTF-8)
+    messages x 4    length of each fragment
+    fragments       one after the other
+
+The body of create and set retention is the topic's own retention in milliseconds (8), 0 for the log's default; drop,
+mark and oldest have none. The create of a topic that was kept elsewhere before goes on with the data bytes ever
+published to it there (8). A mark says only, by `durable`, that everything before it is on stable storage. An oldest
+says what retention took of a topic that has messages in several retention classes.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from itertools import accumulate, pairwise, repeat
+from typing import NamedTuple, cast
+
+from ams.core.clock import Milliseconds
+from ams.core.messages import Fragment, Stored
+from ams.core.names import Offset, TopicId
+from ams.storage.log.base import Appended
+
+MAGIC = b"\xffAMS"
+HEADER_BYTES = 68
+RECORD_BYTES = 64 * 1024
+"""A record's messages are about this many bytes at most; one larger message makes a larger record."""
+MAX_REQUESTS = 0xFFFF
+
+_HEADER = struct.Struct("<4sIII16sQQQIIHBB")
+_CHECKED_FROM = 8
+_REQUEST = struct.Struct("<IIHH")
+_NOTE = struct.Struct("<QI16s")
+_RETENTION = _PUBLISHED = struct.Struct("<Q")
+_LAST = 1
+_SLICE = 5 * 1024
+
+
+class Kind(IntEnum):
+    """What a record does."""
+
+    MESSAGES = 1
+    CREATE = 2
+    DROP = 3
+    RETENTION = 4
+    MARK = 5
+    OLDEST = 6
+
+
+class Header(NamedTuple):
+    """The head of a record, its checksum verified."""
+
+    kind: int
+    last: bool
+    """Whether it is the last record of its append."""
+    topic: TopicId
+    first: Offset
+    time: Milliseconds
+    commit: int
+    durable: int
+    messages: int
+    requests: int
+    body_bytes: int = 0
+    body_checksum: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole record."""
+        return HEADER_BYTES + self.body_bytes
+
+    @property
+    def end(self) -> Offset:
+        """The offset after its last message."""
+        return Offset(self.first + self.messages)
+
+
+class KeyNote(NamedTuple):
+    """What makes an append idempotent: its key, the hash of its content, and the answer it got."""
+
+    key: bytes
+    content: bytes
+    """16 bytes."""
+    first: Offset
+    messages: int
+
+
+class Request(NamedTuple):
+    """A publish request's share of a record."""
+
+    messages: int
+    data_bytes: int
+    note: KeyNote | None = None
+
+
+def checksum(data: bytes, seed: int) -> int:
+    """Return the CRC-32 of `data`, begun with `seed`.
+
+    Data of up to a record's size is taken in slices too small for zlib to give the interpreter away: getting it back
+    can cost a busy service a hundred times what the sum costs.
+    """
+    if len(data) <= _SLICE or len(data) > 2 * RECORD_BYTES:
+        return zlib.crc32(data, seed)
+    view = memoryview(data)
+    for start in range(0, len(data), _SLICE):
+        seed = zlib.crc32(view[start : start + _SLICE], seed)
+    return seed
+
+
+def encode(header: Header, body: bytes, seed: int) -> bytes:
+    """Return the bytes of a record; the header's body length and checksum are filled in."""
+    packed = _HEADER.pack(
+        MAGIC,
+        0,
+        len(body),
+        checksum(body, seed),
+        header.topic,
+        header.first,
+        header.time,
+        header.commit,
+        header.durable,
+        header.messages,
+        header.requests,
+        header.kind,
+        _LAST if header.last else 0,
+    )
+    checked = packed[_CHECKED_FROM:]
+    return MAGIC + zlib.crc32(checked, seed).to_bytes(4, "little") + checked + body
+
+
+def decode_header(data: bytes, seed: int, position: int = 0) -> Header | None:
+    """Return the header at `position`, or None when these bytes are not one or are damaged."""
+    if len(data) < position + HEADER_BYTES:
+        return None
+    magic, claimed, size, body, topic, first, time, commit, durable, messages, requests, kind, flags = (
+        _HEADER.unpack_from(data, position)
+    )
+    if magic != MAGIC or zlib.crc32(data[position + _CHECKED_FROM : position + HEADER_BYTES], seed) != claimed:
+        return None
+    return Header(kind, flags & _LAST == _LAST, topic, first, time, commit, durable, messages, requests, size, body)
+
+
+def messages_body(requests: Sequence[Request], fragments: Sequence[Fragment]) -> bytes:
+    """Return the body of a messages record."""
+    notes = [b"" if each.note is None else _note(each.note) for each in requests]
+    heads = [_REQUEST.pack(each[0], each[1], len(note), 0) for each, note in zip(requests, notes, strict=True)]
+    lengths = struct.pack(f"<{len(fragments)}I", *map(len, fragments))
+    return b"".join((*heads, *notes, lengths, *fragments))
+
+
+def retention_body(retention: Milliseconds | None) -> bytes:
+    """Return the body of a create or set-retention record."""
+    return _RETENTION.pack(retention or 0)
+
+
+def create_body(retention: Milliseconds | None, published: int) -> bytes:
+    """Return the body of a create record; `published` data bytes were published to the topic elsewhere."""
+    return retention_body(retention) + (_PUBLISHED.pack(published) if published else b"")
+
+
+def published_of(body: bytes) -> int:
+    """Read from the body of a create record what was published elsewhere."""
+    return int.from_bytes(body[_RETENTION.size :], "little")
+
+
+def retention_of(body: bytes) -> Milliseconds | None:
+    """Read the body of a create or set-retention record."""
+    (retention,) = _RETENTION.unpack_from(body)
+    return Milliseconds(retention) if retention else None
+
+
+def requests_of(header: Header, body: bytes) -> list[Request]:
+    """Read the requests of a messages record."""
+    heads = list(_REQUEST.iter_unpack(body[: header.requests * _REQUEST.size]))
+    position = header.requests * _REQUEST.size
+    found = []
+    for messages, data_bytes, note_bytes, _ in heads:
+        note = _read_note(body[position : position + note_bytes]) if note_bytes else None
+        found.append(Request(messages, data_bytes, note))
+        position += note_bytes
+    return found
+
+
+def data_bytes_and_notes(header: Header, body: bytes) -> tuple[int, Sequence[KeyNote]]:
+    """Read what a record adds to its topic's published bytes, and the keys in it; all that recovery wants of it."""
+    if header.requests == 1:
+        _, data_bytes, note_bytes, _ = _REQUEST.unpack_from(body)
+        if not note_bytes:
+            return data_bytes, ()
+    requests = requests_of(header, body)
+    return sum(each.data_bytes for each in requests), [each.note for each in requests if each.note is not None]
+
+
+def fragments_of(header: Header, body: bytes) -> list[Fragment]:
+    """Read the fragments of a messages record."""
+    return _fragments(header, body, 0, header.messages)
+
+
+def stored_of(header: Header, body: bytes, start: Offset, limit: int) -> list[Stored]:
+    """Read up to `limit` messages from offset `start` on, which lies in the record."""
+    skip = start - header.first
+    count = min(limit, header.messages - skip)
+    offsets = cast("Iterable[Offset]", range(start, start + count))
+    return list(map(Stored, offsets, repeat(header.time), _fragments(header, body, skip, count)))
+
+
+def _fragments(header: Header, body: bytes, skip: int, count: int) -> list[Fragment]:
+    position = header.requests * _REQUEST.size + _notes_bytes(header, body)
+    lengths = struct.unpack_from(f"<{skip + count}I", body, position)
+    start = position + header.messages * 4 + sum(lengths[:skip])
+    ends = list(accumulate(lengths[skip:], initial=start))
+    return [Fragment(body[a:b]) for a, b in pairwise(ends)]
+
+
+def _notes_bytes(header: Header, body: bytes) -> int:
+    heads = struct.unpack_from(f"<{header.requests * 6}H", body)
+    return sum(heads[4::6])
+
+
+def _note(note: KeyNote) -> bytes:
+    return _NOTE.pack(note.first, note.messages, note.content) + note.key
+
+
+def _read_note(data: bytes) -> KeyNote:
+    first, count, content = _NOTE.unpack_from(data)
+    return KeyNote(data[_NOTE.size :], content, first, count)
+
+
+def answer(note: KeyNote, time: Milliseconds) -> Appended:
+    """Return what the append with this note was answered, given the publish time of its record."""
+    return Appended(note.first, note.messages, time)

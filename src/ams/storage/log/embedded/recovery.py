@@ -1,0 +1,369 @@
+"""Recovery: from the files of a folder to a log that is whole, at every start.
+
+Segments with an index are believed. The newest table of topics is taken from the newest index; every segment without
+an index is read whole, and what it holds beyond the table is added. Ends that never became whole appends are cut, what
+a failed write or sync left behind is cut where the segment after it says so, and all that is kept is put on stable
+storage before anything is served: what no record knows to be there is written again, as its sync may have failed.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged, Unusable
+from ams.core.names import TopicId
+from ams.storage.files import NEW, FileHandle, Files
+from ams.storage.log.embedded.classes import CLASSES, RetentionClass, class_of
+from ams.storage.log.embedded.findings import Damage, Recovery, Trimmed
+from ams.storage.log.embedded.index import IndexHead, Row
+from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.places import Segment
+from ams.storage.log.embedded.record import Kind
+from ams.storage.log.embedded.scan import Control, Reached, Scanned, scan
+from ams.storage.log.embedded.sealing import read_directory, read_filter, read_head
+from ams.storage.log.embedded.segment import (
+    HEAD_BYTES,
+    Cut,
+    SegmentHead,
+    decode_head,
+    head_is_whole,
+    index_path,
+    log_path,
+    sequence_of,
+)
+from ams.storage.log.embedded.topic import Tail, TopicState
+from ams.storage.log.embedded.writer import Open
+
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Restored:
+    """A log as recovery leaves it."""
+
+    topics: dict[TopicId, TopicState] = field(default_factory=dict)
+    segments: list[Segment] = field(default_factory=list)
+    open: dict[int, Open] = field(default_factory=dict)
+    """By class: the segment that goes on being written."""
+    commit: int = 0
+    sequence: int = 0
+    table: str | None = None
+    """Path of the index file with the newest table."""
+    report: Recovery = Recovery(0, 0, 0, (), ())
+
+
+def recover(files: Files, folder: str, options: LogOptions) -> Restored:
+    """Make the log in `folder` whole and return it, blocking.
+
+    Raises `Unusable` when the folder cannot be read or written, or was written by a newer version.
+    """
+    try:
+        return _Recovering(files, folder, options).run()
+    except OSError as error:
+        raise Unusable(f"log folder {folder}: {error.strerror}") from error
+
+
+class _Recovering:
+    def __init__(self, files: Files, folder: str, options: LogOptions) -> None:
+        self._files, self._folder, self._options = files, folder, options
+        self._log = Restored()
+        self._trimmed: list[Trimmed] = []
+        self._damage: list[Damage] = []
+        self._heads: dict[str, IndexHead] = {}
+        """Of every index file that can be read, by its path."""
+        self._indexed: set[int] = set()
+        """Sequences that have an index file, readable or not: they were durable to their end before it was made."""
+        self._scanned: dict[int, Scanned] = {}
+        self._bytes = 0
+        self._known = 0
+        """The last commit whose creates, drops and retentions are in the table."""
+
+    def run(self) -> Restored:
+        self._make_folders()
+        by_class = [self._segments(kind) for kind in CLASSES]
+        self._take_table()
+        for segments in by_class:
+            self._scan_class(segments)
+        self._sync_folders()
+        self._replay()
+        for kind, segments in zip(CLASSES, by_class, strict=True):
+            self._note_classes(kind, segments)
+        self._log.segments = [segment for segments in by_class for segment in segments]
+        for segment in self._log.segments:
+            self._forget_the_dropped(segment)
+            self._take_filter(segment)
+        log = self._log
+        log.report = Recovery(
+            len(log.segments), len(log.topics), self._bytes, tuple(self._trimmed), tuple(self._damage)
+        )
+        return log
+
+    def _make_folders(self) -> None:
+        for kind in CLASSES:
+            self._files.make_folder(os.path.join(self._folder, kind.name))
+        self._files.sync_folder(self._folder)
+        self._files.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
+
+    def _segments(self, kind: RetentionClass) -> list[Segment]:
+        """List the segments of a class, with the heads of their indexes."""
+        place = os.path.join(self._folder, kind.name)
+        logs: list[int] = []
+        for name in self._files.names(place):
+            sequence = sequence_of(name)
+            if sequence is None:
+                if name.endswith(NEW):
+                    self._files.unlink(os.path.join(place, name))
+                continue
+            self._log.sequence = max(self._log.sequence, sequence)
+            if name.endswith(".log"):
+                logs.append(sequence)
+            else:
+                self._read_index(kind, sequence)
+        return [self._segment(kind, sequence) for sequence in logs]
+
+    def _read_index(self, kind: RetentionClass, sequence: int) -> None:
+        self._indexed.add(sequence)
+        path = index_path(self._folder, kind, sequence)
+        head = read_head(self._files, path)
+        if head is None or (head.class_code, head.sequence) != (kind.code, sequence):
+            self._damaged(path, 0, "index header checksum")
+            return
+        self._heads[path] = head
+
+    def _segment(self, kind: RetentionClass, sequence: int) -> Segment:
+        path = log_path(self._folder, kind, sequence)
+        size = self._size(path)
+        segment = Segment(kind, sequence, path, index_path(self._folder, kind, sequence), size)
+        segment.head = self._heads.get(segment.index_path)
+        if segment.head is not None:
+            segment.length, segment.closed = segment.head.length, True
+            if size < segment.length:
+                self._damaged(path, size, "the file ends too early", segment.length - size)
+        return segment
+
+    def _take_table(self) -> None:
+        """Restore the topics from the newest undamaged table; index files without segments are of no other use."""
+        newest_first = sorted(self._heads.items(), key=lambda each: (each[1].commit, each[1].sequence), reverse=True)
+        for path, head in newest_first:
+            self._log.commit = max(self._log.commit, head.commit)
+            if self._log.table is None:
+                self._restore(path, head)
+        for path in self._heads:
+            if path != self._log.table and not self._files.exists(_segment_of(path)):
+                self._files.unlink(path)
+
+    def _restore(self, path: str, head: IndexHead) -> None:
+        try:
+            directory = read_directory(self._files, path, head)
+        except Damaged as damage:
+            self._damaged(path, 0, damage.message)
+            return
+        self._log.table = path
+        self._known = head.commit
+        for row in directory.rows():
+            self._log.topics[row.topic] = self._topic(row)
+
+    def _topic(self, row: Row) -> TopicState:
+        retention = Milliseconds(row.retention) if row.retention else None
+        topic = self._new_topic(row.topic, retention)
+        topic.tail = Tail(row.end, row.time, row.published, row.commit)
+        topic.oldest = row.oldest
+        return topic
+
+    def _new_topic(self, topic: TopicId, retention: Milliseconds | None) -> TopicState:
+        return TopicState(topic, retention, class_of(retention or self._options.retention))
+
+    def _scan_class(self, segments: list[Segment]) -> None:
+        """Read the segments without an index; drop the empty ones from the list."""
+        self._drop_unborn(segments)
+        cuts = self._cuts(segments)
+        for segment in list(segments):
+            if segment.head is not None and self._table_is_sound(segment):
+                continue
+            last = segment is segments[-1]
+            self._scan(segment, cuts.get(segment.sequence), last=last)
+            if not self._keep(segment, last=last):
+                self._files.unlink(segment.path)
+                self._files.unlink(segment.index_path)
+                segments.remove(segment)
+
+    def _drop_unborn(self, segments: list[Segment]) -> None:
+        """Remove segments whose header never became durable: they hold nothing, and say nothing of those before."""
+        for segment in [each for each in segments if each.head is None and each.length <= HEAD_BYTES]:
+            if self._read_head(segment) is None and segment.sequence not in self._indexed:
+                self._files.unlink(segment.path)
+                segments.remove(segment)
+
+    def _table_is_sound(self, segment: Segment) -> bool:
+        """Whether the index may be believed: its table is the one taken, or older; else it was found damaged."""
+        assert segment.head is not None
+        return segment.index_path == self._log.table or segment.head.commit <= self._known
+
+    def _cuts(self, segments: list[Segment]) -> dict[int, Cut]:
+        """Return the failed segments without an index, and what is good of them, as their successors tell."""
+        first = next((number for number, segment in enumerate(segments) if segment.head is None), len(segments))
+        heads = [self._read_head(segment) for segment in segments[first:]]
+        return {head.cut.sequence: head.cut for head in heads if head is not None and head.cut is not None}
+
+    def _read_head(self, segment: Segment) -> SegmentHead | None:
+        return decode_head(self._head_bytes(segment))
+
+    def _head_bytes(self, segment: Segment) -> bytes:
+        with self._opened(segment.path) as handle:
+            return self._files.read(handle, HEAD_BYTES, 0)
+
+    def _scan(self, segment: Segment, cut: Cut | None, *, last: bool) -> None:
+        size = self._size(segment.path)
+        limit = segment.head.length if segment.head else cut.length if cut else size
+        closed = cut is not None or not last or segment.sequence in self._indexed
+        known = {topic: state.tail.commit for topic, state in self._log.topics.items()}
+        found = scan(self._files, segment.path, segment.sequence, limit, closed=closed, known=known)
+        segment.head = None
+        segment.entries = found.content
+        segment.length = max(found.end, HEAD_BYTES) if found.torn else min(limit, size)
+        segment.closed = True
+        self._bytes += size
+        self._scanned[segment.sequence] = found
+        self._damage += found.damage
+        self._log.commit = max(self._log.commit, found.commit)
+        self._trim(segment, size, found)
+
+    def _trim(self, segment: Segment, size: int, found: Scanned) -> None:
+        """Cut what is not kept, and put what is kept on stable storage."""
+        with self._opened(segment.path) as handle:
+            if size > segment.length:
+                reason = found.torn or "refused by the disk"
+                self._trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
+                self._files.truncate(handle, segment.length)
+            self._write_again(handle, found.durable, min(size, segment.length))
+            self._files.sync(handle)
+
+    def _write_again(self, handle: FileHandle, position: int, end: int) -> None:
+        """Write what a sync may have failed for before the restart: the system calls it clean and would not try."""
+        while data := self._files.read(handle, min(_COPY_BYTES, end - position), position):
+            self._files.write(handle, data, position)
+            position += len(data)
+
+    def _keep(self, segment: Segment, *, last: bool) -> bool:
+        """Decide what becomes of a scanned segment: it goes on being written, is sealed, or (False) goes."""
+        found = self._scanned[segment.sequence]
+        whole = self._check_head(segment, found)
+        if not found.records and not found.damage and not (last and whole):
+            return False
+        room = segment.length < self._options.segment_bytes
+        if last and whole and room and not found.damage and segment.sequence not in self._indexed:
+            self._go_on(segment, found)
+        return True
+
+    def _check_head(self, segment: Segment, found: Scanned) -> bool:
+        """Whether both copies of the header are as they were written; damage if it is not for a torn beginning."""
+        data = self._head_bytes(segment)
+        head = decode_head(data)
+        ours = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
+        whole = ours and head_is_whole(data)
+        if not whole and found.records:
+            self._damaged(segment.path, 0, "segment header checksum", HEAD_BYTES)
+        return whole
+
+    def _go_on(self, segment: Segment, found: Scanned) -> None:
+        segment.closed = False
+        length = segment.length
+        marked = length if found.marked else 0
+        handle = self._files.open(segment.path)
+        self._log.open[segment.kind.code] = Open(
+            segment.sequence, segment.path, handle, length, length, found.first_time, max(marked, HEAD_BYTES),
+            len(found.content.keys),
+        )  # fmt: skip
+
+    def _sync_folders(self) -> None:
+        for kind in CLASSES:
+            self._files.sync_folder(os.path.join(self._folder, kind.name))
+
+    def _replay(self) -> None:
+        """Apply what happened after the table was written."""
+        dropped = self._replay_controls()
+        for sequence in sorted(self._scanned):
+            for topic, tail in self._scanned[sequence].tails.items():
+                state = self._log.topics.get(topic)
+                if state is None and tail.commit > self._known and topic not in dropped:
+                    state = self._log.topics[topic] = self._new_topic(topic, None)
+                if state is not None:
+                    state.tail = _later(state.tail, tail)
+        for state in self._log.topics.values():
+            state.end = state.tail.end
+
+    def _replay_controls(self) -> set[TopicId]:
+        dropped: set[TopicId] = set()
+        controls = [control for found in self._scanned.values() for control in found.controls]
+        for control in sorted(controls, key=lambda each: each.commit):
+            if control.commit > self._known:
+                self._obey(control)
+                if control.kind == Kind.DROP:
+                    dropped.add(control.topic)
+        return dropped
+
+    def _obey(self, control: Control) -> None:
+        topics = self._log.topics
+        if control.kind == Kind.DROP:
+            topics.pop(control.topic, None)
+        elif control.kind == Kind.CREATE:
+            state = topics.setdefault(control.topic, self._new_topic(control.topic, control.retention))
+            state.begin_at(control.oldest, control.published)
+        elif control.topic in topics:
+            topic = topics[control.topic]
+            topic.oldest = max(topic.oldest, control.oldest)
+            if control.kind == Kind.RETENTION:
+                topic.retention = control.retention
+                topic.kind = class_of(control.retention or self._options.retention)
+
+    def _note_classes(self, kind: RetentionClass, segments: list[Segment]) -> None:
+        """Note which topics may have messages in a class: those its newest index says, and those just read."""
+        there = {topic for each in segments if each.entries for topic in each.entries.topics}
+        newest = next((each for each in reversed(segments) if each.head is not None), None)
+        if newest is not None and newest.head is not None:
+            with contextlib.suppress(Damaged):  # told, and made anew, when it is used
+                rows = read_directory(self._files, newest.index_path, newest.head).rows()
+                there |= {row.topic for row in rows if row.reach}
+        for topic in there & self._log.topics.keys():
+            self._log.topics[topic].classes |= 1 << kind.code
+
+    def _forget_the_dropped(self, segment: Segment) -> None:
+        if segment.entries is not None:
+            content = segment.entries.topics
+            for topic in [topic for topic in content if topic not in self._log.topics]:
+                del content[topic]
+
+    def _take_filter(self, segment: Segment) -> None:
+        if segment.head is not None:
+            with contextlib.suppress(Damaged):  # told, and the index made anew, when a key is looked up
+                segment.filter = read_filter(self._files, segment.index_path, segment.head)
+
+    def _damaged(self, path: str, position: int, reason: str, length: int = 0) -> None:
+        self._damage.append(Damage(path, position, length, reason))
+
+    def _size(self, path: str) -> int:
+        with self._opened(path) as handle:
+            return self._files.size(handle)
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        handle = self._files.open(path)
+        try:
+            yield handle
+        finally:
+            self._files.close(handle)
+
+
+def _segment_of(path: str) -> str:
+    return os.path.splitext(path)[0] + ".log"
+
+
+def _later(before: Tail, found: Reached) -> Tail:
+    return Tail(
+        max(before.end, found.end),
+        max(before.time, found.time),
+        before.published + found.published,
+        max(before.commit, found.commit),
+    )

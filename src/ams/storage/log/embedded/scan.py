@@ -1,0 +1,292 @@
+"""Reading a segment from its beginning to its end: for recovery, for rebuilding an index, and for verifying.
+
+A torn end and damage in the middle look alike: bytes that do not match their checksum. They are told apart by the
+`durable` length every record carries. A later record that knows the place to be on stable storage makes it damage;
+without such a witness it belongs to a group whose sync never returned, and nothing from there on was acknowledged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged
+from ams.core.names import Offset, TopicId
+from ams.storage.files import FileHandle, Files
+from ams.storage.log.embedded.entries import Answered, SegmentEntries
+from ams.storage.log.embedded.findings import Damage
+from ams.storage.log.embedded.record import (
+    HEADER_BYTES,
+    MAGIC,
+    Header,
+    Kind,
+    answer,
+    checksum,
+    data_bytes_and_notes,
+    decode_header,
+    published_of,
+    retention_of,
+)
+from ams.storage.log.embedded.segment import HEAD_BYTES, seed_of
+from ams.storage.log.keys import key_hash
+
+_WINDOW = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A create, drop or change of what is kept met in a segment."""
+
+    commit: int
+    kind: int
+    topic: TopicId
+    retention: Milliseconds | None
+    oldest: Offset
+    published: int = 0
+    """Data bytes published to a topic before it was created here."""
+
+
+@dataclass(slots=True)
+class Scanned:
+    """The content of a segment."""
+
+    content: SegmentEntries = field(default_factory=SegmentEntries)
+    tails: dict[TopicId, "Reached"] = field(default_factory=dict)
+    controls: list[Control] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    end: int = HEAD_BYTES
+    """Where the last whole append ends; what follows was never acknowledged."""
+    durable: int = 0
+    """How much of the segment its records know to be on stable storage."""
+    torn: str = ""
+    """Why the scan ended before the end of the file."""
+    records: int = 0
+    messages: int = 0
+    commit: int = 0
+    first_time: Milliseconds | None = None
+    marked: bool = False
+    """Whether the last record is a mark."""
+
+
+@dataclass(slots=True)
+class Reached:
+    """Where a topic's messages in a segment end."""
+
+    end: Offset = Offset(0)
+    time: Milliseconds = Milliseconds(0)
+    published: int = 0
+    """Data bytes of records of commits later than the caller knows of."""
+    commit: int = 0
+
+
+class Scanner:
+    """Scans one segment; `known` tells up to which commit each topic's published bytes are counted already."""
+
+    def __init__(
+        self,
+        files: Files,
+        handle: FileHandle,
+        path: str,
+        sequence: int,
+        length: int,
+        *,
+        closed: bool,
+        known: Mapping[TopicId, int] | None = None,
+    ) -> None:
+        """Prepare; `closed` says that all of `length` is known to be on stable storage."""
+        self._files, self._handle, self._path = files, handle, path
+        self._seed = seed_of(sequence)
+        self._length = length
+        self._closed = closed
+        self._known = known or {}
+        self._base = 0
+        self._window = b""
+        self._open: list[tuple[Header, int, bytes]] = []
+        """Records of an append whose last record has not come yet."""
+        self._found = Scanned()
+
+    def scan(self) -> Scanned:
+        """Read it all."""
+        position = HEAD_BYTES
+        while position < self._length and not self._found.torn:
+            header = self._header(position)
+            if header is None:
+                position = self._past_bad_header(position)
+                continue
+            start, position = position, position + header.size
+            body = self._bytes(start + HEADER_BYTES, header.body_bytes)
+            if checksum(body, self._seed) != header.body_checksum:
+                self._bad_body(header, start)
+                continue
+            if header.last and not self._open:
+                self._take(header, start, body)
+                self._found.end = position
+                continue
+            self._open.append((header, start, body))
+            if header.last:
+                self._take_open(position)
+        self._finish()
+        return self._found
+
+    def _finish(self) -> None:
+        if not self._open or self._found.torn:
+            return
+        if self._closed:
+            self._damaged(self._length, 0, "the end of an append is missing")
+            self._take_open(self._length)
+        else:
+            self._found.torn = "an append without its end"
+
+    def _header(self, position: int) -> Header | None:
+        """Return the header of a record that is there to its end, damaged or not."""
+        header = self._lone_header(position)
+        return header if header is not None and position + header.size <= self._length else None
+
+    def _lone_header(self, position: int) -> Header | None:
+        """Return the header at a position, whatever there is of its record."""
+        offset = self._offset(position, HEADER_BYTES)
+        return decode_header(self._window, self._seed, offset)
+
+    def _offset(self, position: int, size: int) -> int:
+        """Make `size` bytes at `position` part of the window; return where they are in it."""
+        offset = position - self._base
+        if offset < 0 or offset + size > len(self._window):
+            self._base = position
+            wanted = min(max(_WINDOW, size), self._length - position)
+            self._window = self._files.read(self._handle, wanted, position)
+            return 0
+        return offset
+
+    def _bytes(self, position: int, size: int) -> bytes:
+        offset = self._offset(position, size)
+        return self._window[offset : offset + size]
+
+    def _bad_body(self, header: Header, start: int) -> None:
+        if not self._is_durable(start, start + header.size):
+            self._found.torn = "a record that was not written whole"
+            return
+        self._take_open(start)
+        self._damaged(start, header.size, "record checksum")
+        self._advance(header, 0)
+        self._found.end = start + header.size
+
+    def _past_bad_header(self, position: int) -> int:
+        following = self._next_header(position + 1)
+        if not self._is_durable(position, following):
+            self._found.torn = "bytes that are no record"
+            return position
+        self._take_open(position)
+        self._damaged(position, following - position, "no record where one must be")
+        self._found.end = following
+        return following
+
+    def _next_header(self, position: int) -> int:
+        """Return where the next undamaged header is; the end of the segment when there is none."""
+        while position < self._length:
+            offset = self._offset(position, min(HEADER_BYTES, self._length - position))
+            found = self._window.find(MAGIC, offset)
+            if found < 0:
+                position = max(self._base + len(self._window) - len(MAGIC) + 1, position + 1)
+                continue
+            position = self._base + found
+            if self._lone_header(position) is not None:
+                return position
+            position += 1
+        return self._length
+
+    def _is_durable(self, position: int, following: int) -> bool:
+        """Whether a later record, were it torn itself, knows that the bytes at `position` were on stable storage."""
+        if self._closed:
+            return True
+        while following < self._length:
+            header = self._lone_header(following)
+            if header is not None and header.durable > position:
+                return True
+            following = following + header.size if header is not None else self._next_header(following + 1)
+        return False
+
+    def _damaged(self, position: int, length: int, reason: str) -> None:
+        self._found.damage.append(Damage(self._path, position, length, reason))
+
+    def _take_open(self, end: int) -> None:
+        for header, position, body in self._open:
+            self._take(header, position, body)
+        self._open.clear()
+        self._found.end = end
+
+    def _take(self, header: Header, position: int, body: bytes) -> None:
+        found = self._found
+        found.records += 1
+        found.marked = header.kind == Kind.MARK
+        found.durable = max(found.durable, header.durable)
+        if header.commit > found.commit:
+            found.commit = header.commit
+        if header.kind == Kind.MESSAGES:
+            self._take_messages(header, position, body)
+        elif header.kind != Kind.MARK:
+            found.content.note_time(header.time)
+            retention = retention_of(body) if body else None
+            control = Control(header.commit, header.kind, header.topic, retention, header.first, published_of(body))
+            found.controls.append(control)
+
+    def _take_messages(self, header: Header, position: int, body: bytes) -> None:
+        found, topic, first = self._found, header.topic, header.first
+        reached = found.tails.get(topic)
+        if reached is not None and first < reached.end:
+            self._damaged(position, header.size, "offsets that were given before")
+            return
+        found.messages += header.messages
+        if found.first_time is None:
+            found.first_time = header.time
+        found.content.add(topic, first, header.time, header.messages, position, header.size)
+        published, notes = data_bytes_and_notes(header, body)
+        for note in notes:
+            answered = Answered(answer(note, header.time), note.content)
+            found.content.add_key(topic, key_hash(topic, note.key), answered)
+        self._advance(header, published)
+
+    def _advance(self, header: Header, published: int) -> None:
+        """Move the topic's end over a record, damaged or not: its offsets were given."""
+        if header.kind != Kind.MESSAGES:
+            return
+        reached = self._found.tails.get(header.topic)
+        if reached is None:
+            reached = self._found.tails[header.topic] = Reached()
+        if header.commit > self._known.get(header.topic, 0):
+            reached.published += published
+        reached.end, reached.time, reached.commit = header.end, header.time, header.commit
+
+
+def scan(
+    files: Files,
+    path: str,
+    sequence: int,
+    length: int | None = None,
+    *,
+    closed: bool,
+    known: Mapping[TopicId, int] | None = None,
+) -> Scanned:
+    """Scan a segment by its path, up to `length` or its end; raises `OSError` when it cannot be read."""
+    handle = files.open(path)
+    try:
+        size = files.size(handle)
+        limit = size if length is None else length
+        found = Scanner(files, handle, path, sequence, min(limit, size), closed=closed, known=known).scan()
+        if size < limit:
+            found.damage.append(Damage(path, size, limit - size, "the file ends too early"))
+        return found
+    finally:
+        files.close(handle)
+
+
+def read_record(data: bytes, position: int, sequence: int, topic: TopicId) -> tuple[Header, bytes]:
+    """Check the record of a topic at a position in `data`, to which the index led; raises `Damaged` with the reason."""
+    seed = seed_of(sequence)
+    header = decode_header(data, seed, position)
+    if header is None:
+        raise Damaged("record header checksum")
+    body = data[position + HEADER_BYTES : position + header.size]
+    if len(body) != header.body_bytes or checksum(body, seed) != header.body_checksum:
+        raise Damaged("record checksum")
+    if header.topic != topic or header.kind != Kind.MESSAGES:
+        raise Damaged("a record of another topic")
+    return header, body

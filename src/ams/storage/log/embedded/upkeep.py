@@ -1,0 +1,301 @@
+"""Upkeep: sealed segments get their indexes, old ones go, damaged indexes are made anew. None of it on a request's way.
+
+A segment goes as a whole when its newest message is older than its class's age, or, oldest first, while the data
+folder is larger than allowed. A topic's own age is a matter of its oldest offset (`ams.storage.log.embedded.log`).
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import LogUnavailable
+from ams.core.names import Offset
+from ams.storage.files import Files
+from ams.storage.log.embedded.committer import Committer
+from ams.storage.log.embedded.findings import Damage
+from ams.storage.log.embedded.holdings import Holdings
+from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.parts import Part, parts_of
+from ams.storage.log.embedded.places import IndexDamaged, Segment
+from ams.storage.log.embedded.reader import DamageBook
+from ams.storage.log.embedded.record import Kind
+from ams.storage.log.embedded.scan import scan
+from ams.storage.log.embedded.sealing import Sealer
+from ams.storage.log.embedded.segment import HEAD_BYTES
+from ams.storage.log.embedded.topic import TopicState
+from ams.storage.log.embedded.work import Chore, Control
+
+logger = structlog.get_logger("ams.log")
+T = TypeVar("T")
+
+
+class Upkeep:
+    """Keeps the house of one log; `run` is its background task, `retain` one round of it."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        committer: Committer,
+        files: Files,
+        clock: Clock,
+        options: LogOptions,
+        book: DamageBook,
+    ) -> None:
+        self._holdings = holdings
+        self._committer = committer
+        self._files = files
+        self._clock = clock
+        self._options = options
+        self._book = book
+        self._sealer = Sealer(files, holdings.table_rows)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
+        self._closed = False
+        self._turn = asyncio.Lock()
+        self._rebuilding = asyncio.Lock()
+        self._called = asyncio.Event()
+        self._old_tables: list[str] = []
+        self._keepers: dict[object, Milliseconds] = {}
+        """Copies under way, and when they began (monotonic): until they are made no file goes."""
+        self._about_to_list: set[object] = set()
+        """Those of them that have not asked for the list of files yet."""
+
+    async def run(self, survive: Callable[[str], None]) -> None:
+        """Look after the log until cancelled; at once when a segment was closed, else every check interval.
+
+        `survive` is told of a round that ended with an exception nobody expected.
+        """
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._options.check_interval_ms / 1000):
+                    await self._called.wait()
+            self._called.clear()
+            try:
+                await self.retain()
+            except (OSError, LogUnavailable) as error:
+                logger.warning("log.upkeep_failed", reason=str(error.__cause__ or error))
+            except Exception:  # a defect must not end the upkeep for good
+                survive("upkeep of the log")
+
+    def call(self) -> None:
+        """Have `run` look soon: there is something to seal."""
+        self._called.set()
+
+    async def retain(self) -> None:
+        """Seal what is old, index what is sealed, and cut what is due now. Raises `OSError`; then try again later."""
+        async with self._turn:
+            if self._closed:
+                raise LogUnavailable
+            await self._chore(seal_all=False)
+            if not self._about_to_list:
+                await self._index_sealed()
+            if not self._keepers:
+                await self._drop_old_table()
+                await self._cut_old()
+                await self._cut_large()
+
+    @contextlib.asynccontextmanager
+    async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
+        """Let no file go until the block ends; gives the call that lists the files that are the log at that moment.
+
+        Until the list is asked for no index is written: who is going to ask may keep others waiting meanwhile.
+        """
+        copy = object()
+
+        async def parts() -> Sequence[Part]:
+            try:
+                return await self._parts()
+            finally:
+                self._let_go_on(copy)
+
+        async with self._turn:
+            self._keepers[copy] = self._clock.monotonic()
+            self._about_to_list.add(copy)
+        try:
+            yield parts
+        finally:
+            del self._keepers[copy]
+            self._let_go_on(copy)
+
+    def kept_for(self) -> Milliseconds | None:
+        """Return for how long copies have kept files from going; None while there is no copy under way."""
+        if not self._keepers:
+            return None
+        return Milliseconds(self._clock.monotonic() - min(self._keepers.values()))
+
+    def _let_go_on(self, copy: object) -> None:
+        """Go on with the upkeep, as far as the copies under way allow."""
+        self._about_to_list.discard(copy)
+        self.call()
+
+    async def _parts(self) -> Sequence[Part]:
+        async with self._turn:
+            if self._closed:
+                raise LogUnavailable
+            # After this all that the tables of index files tell is known here too.
+            await self._chore(seal_all=False)
+            return parts_of(self._holdings)
+
+    async def look_up(self, ask: Callable[[], T]) -> T:
+        """Answer a question to `Places`, loading what it lacks and making damaged indexes anew."""
+        while True:
+            try:
+                return await self._holdings.places.pages.looked_up(ask)
+            except IndexDamaged as broken:
+                await self._rebuild(broken)
+
+    async def close(self) -> None:
+        """Finish what is being written, before the committer ends."""
+        async with self._turn:
+            self._closed = True
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def _chore(self, *, seal_all: bool) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._committer.submit(Chore(done, seal_all))
+        await done
+
+    async def _index_sealed(self) -> None:
+        unsealed = self._holdings.unsealed
+        while unsealed:
+            segment = unsealed[0]
+            if segment.length > HEAD_BYTES:
+                await self._index(segment)
+            unsealed.pop(0)
+            if segment.length <= HEAD_BYTES:
+                await self._remove(segment)
+
+    async def _index(self, segment: Segment) -> None:
+        holdings = self._holdings
+        earlier = [each for each in holdings.places.by_class[segment.kind.code] if each.sequence < segment.sequence]
+        head, keys = await self._on_thread(lambda: self._sealer.seal(segment, earlier))
+        holdings.places.forget_index(segment)
+        segment.head, segment.filter, segment.entries = head, keys, None
+        if holdings.table is not None and not self._has_segment(holdings.table):
+            self._old_tables.append(holdings.table)
+        holdings.table = segment.index_path
+        logger.info("log.sealed", file=segment.path, bytes=segment.length)
+
+    async def _drop_old_table(self) -> None:
+        """Remove index files that were kept, without their segments, only for their table."""
+        while self._old_tables:
+            await self._on_thread(lambda: self._files.unlink(self._old_tables[-1]))
+            self._old_tables.pop()
+
+    def _has_segment(self, index: str) -> bool:
+        return any(segment.index_path == index for segment in self._holdings.places)
+
+    async def _cut_old(self) -> None:
+        now = self._clock.wall()
+        for segment in list(self._holdings.places):
+            if segment.head is not None and segment.newest < now - segment.kind.age:
+                await self._remove(segment)
+                logger.info("log.cut", file=segment.path, bytes=segment.length, reason="age")
+
+    async def _cut_large(self) -> None:
+        if self._options.max_bytes is None:
+            return
+        sealed_all = False
+        while await self._used() > self._options.max_bytes:
+            oldest = min(
+                (each for each in self._holdings.places if each.head is not None),
+                key=lambda each: each.sequence,
+                default=None,
+            )
+            if oldest is not None:
+                await self._remove(oldest)
+                logger.info("log.cut", file=oldest.path, bytes=oldest.length, reason="size")
+            elif sealed_all:
+                return
+            else:
+                sealed_all = True
+                await self._chore(seal_all=True)
+                await self._index_sealed()
+                await self._drop_old_table()
+
+    async def _used(self) -> int:
+        folder = self._options.data_folder or self._holdings.folder
+        return await self._on_thread(lambda: self._files.used_bytes(folder))
+
+    async def _remove(self, segment: Segment) -> None:
+        """Remove a segment to the end, were the log being closed: what was forgotten here must not be found again."""
+        removing = asyncio.ensure_future(self._forget_and_unlink(segment))
+        try:
+            await asyncio.shield(removing)
+        except asyncio.CancelledError:
+            try:
+                await removing
+            except Exception as error:  # whatever it is, the log is being closed
+                logger.warning("log.upkeep_failed", reason=str(error))
+            raise
+
+    async def _forget_and_unlink(self, segment: Segment) -> None:
+        """Forget a segment and free its space; the newest table stays until there is a newer one."""
+        holdings = self._holdings
+        ends = await self._ends_of_spread(segment)
+        holdings.places.remove(segment)
+        for topic in holdings.topics.values():
+            topic.age_due = Milliseconds(0)
+        await self._move_past(ends)
+        keep = segment.index_path == holdings.table
+        await self._on_thread(lambda: self._unlink(segment, keep_index=keep))
+
+    async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
+        """Return where topics with messages in several classes end in a segment."""
+        places, bit = self._holdings.places, 1 << segment.kind.code
+        spread = [topic for topic in self._holdings.topics.values() if topic.is_spread and topic.classes & bit]
+        return {topic: await self.look_up(partial(places.end_in, segment, topic.id)) for topic in spread}
+
+    async def _move_past(self, ends: dict[TopicState, Offset]) -> None:
+        """Give up what is older than what goes now but lies in another class: kept offsets have no holes.
+
+        This is written down where it matters, as after a restart the older ones would be found again.
+        """
+        places = self._holdings.places
+        before = {topic: topic.oldest for topic in ends}
+        for topic, end in ends.items():
+            topic.oldest = max(topic.oldest, end)
+        for topic, end in ends.items():
+            left = await self.look_up(partial(places.find, topic, before[topic]))
+            if left is not None and left.entries.firsts[left.number] < end:
+                done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._committer.submit(Control(Kind.OLDEST, topic, done, oldest=topic.oldest))
+                with contextlib.suppress(LogUnavailable):  # freeing space is more urgent on a full disk
+                    await done
+
+    def _unlink(self, segment: Segment, *, keep_index: bool) -> None:
+        self._files.unlink(segment.path)
+        # Before its index goes: a segment without one would be read whole after a power loss, and be back.
+        self._files.sync_folder(os.path.dirname(segment.path))
+        if not keep_index:
+            self._files.unlink(segment.index_path)
+
+    async def _rebuild(self, broken: IndexDamaged) -> None:
+        segment = broken.segment
+        async with self._rebuilding:
+            if segment.entries is not None or segment.sequence not in self._holdings.places.by_sequence:
+                return
+            self._book.note(Damage(segment.index_path, 0, 0, f"index: {broken}"))
+            found = await self._holdings.places.pages.on_thread(
+                lambda: scan(self._files, segment.path, segment.sequence, segment.length, closed=True)
+            )
+            if segment.sequence not in self._holdings.places.by_sequence:
+                return
+            for damage in found.damage:
+                self._book.note(damage)
+            content = found.content
+            for topic in [topic for topic in content.topics if topic not in self._holdings.topics]:
+                del content.topics[topic]
+            segment.entries, segment.head, segment.filter = content, None, None
+            self._holdings.places.forget_index(segment)
+            self._holdings.unsealed.append(segment)
+            self.call()
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

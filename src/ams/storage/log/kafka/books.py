@@ -1,0 +1,71 @@
+"""What Kafka cannot keep for the log: who claimed an idempotency key, and how many bytes were ever published.
+
+The registry's database keeps it (`ams.storage.registry.books`); the log knows only this promise. A claim is stored
+before the append it is for, so that a crash between the append and its answer leaves a trace; it is settled afterwards.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset, TopicId
+from ams.storage.log.base import Appended
+
+
+class Claim(NamedTuple):
+    """A key that somebody uses, or used, for an append."""
+
+    content: bytes
+    """Hash of the messages, 16 bytes."""
+    end: Offset
+    """The topic's end when the key was claimed: its messages can be nowhere before."""
+    age: Milliseconds
+    """Since the key was claimed or taken over, by the database's clock."""
+    version: int
+    """Raised by each change, so that of many who take over one does."""
+    appended: Appended | None
+    """Where the messages are; None: not known yet."""
+
+
+class Books(Protocol):
+    """Claims and sizes by topic; calls raise `RegistryUnavailable` when the database cannot answer.
+
+    Keys are given as 16-byte hashes. A claim bears the `mark` of who made it or took it over last, a uuid of each
+    attempt to append: who was slow does not undo what another has begun since.
+    """
+
+    async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
+        """Claim a key, durably; return None when it is ours now, else the claim that is there already."""
+        ...
+
+    async def known(self, topic: TopicId, key: bytes) -> Claim | None:
+        """Return the claim on a key, None when there is none."""
+        ...
+
+    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
+        """Make an unsettled claim ours, for these messages and its age 0; False when it changed meanwhile."""
+        ...
+
+    async def settle(self, topic: TopicId, key: bytes, appended: Appended) -> None:
+        """Note where the messages of a claim are, durably."""
+        ...
+
+    async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
+        """Give a claim of ours up, whose messages are surely not stored by us, nor ever will be."""
+        ...
+
+    async def forget(self, topic: TopicId) -> None:
+        """Forget all about a topic that is gone."""
+        ...
+
+    async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
+        """Forget claims older than the age their topic remembers keys for."""
+        ...
+
+    async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
+        """Add to the bytes ever published."""
+        ...
+
+    async def bytes_of(self, topic: TopicId) -> int:
+        """Return the bytes ever published to a topic, as far as they were added."""
+        ...

@@ -1,0 +1,207 @@
+"""The way to Kafka: whom to ask about a topic, again and again until somebody answers, and whether anybody does.
+
+A topic of ours has one partition, so "the leader of a topic" is the leader of its partition 0. Leaders are looked up
+when they are asked for, many topics at once, and forgotten when one turns out to be wrong; nothing is refreshed by
+time, so thousands of topics cost nothing while nobody uses them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Self, TypeVar
+
+from aiokafka import errors
+from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.protocol.metadata import MetadataRequest
+
+from ams.core.errors import LogUnavailable, TopicGone
+from ams.storage.log.kafka.brokers.leaders import Leaders
+from ams.storage.log.kafka.brokers.links import ADMIN, ASK, META, Lane, Links, NodeId, said
+from ams.storage.log.kafka.options import KafkaOptions
+from ams.storage.log.kafka.place import Place
+
+Answer = TypeVar("Answer")
+
+UNKNOWN_FOR = 1.0
+"""Seconds the brokers must go on not knowing a topic before it is believed: what is new is news to some."""
+AWAY_FOR = 0.5
+"""Seconds no broker has answered after which callers are refused at once."""
+PAUSES = (0.02, 0.05, 0.1, 0.2)
+"""Seconds between tries; the last one goes on."""
+HEDGE = 0.5
+"""Seconds a broker is waited for before another is asked the same."""
+PASSING = (errors.UnknownError, errors.BrokerNotAvailableError, errors.ReplicaNotAvailableError)
+"""Errors that pass, beside those that aiokafka calls retriable; codes it does not know are `UnknownError`."""
+
+
+class Connection:
+    """Requests to Kafka that follow leaders, and survive brokers that die, stop or restart."""
+
+    def __init__(self, options: KafkaOptions, client_id: str) -> None:
+        self.links = Links(options, client_id)
+        self._leaders = Leaders(self._about)
+        self._away_since: float | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self.trouble = ""
+        """What the last broker that could not be asked said; for people."""
+
+    @classmethod
+    async def open(cls, options: KafkaOptions, client_id: str = "ams") -> Self:
+        """Connect, or go on trying in the background when no broker answers."""
+        connection = cls(options, client_id)
+        try:
+            await connection._about([])
+        except KafkaError:
+            connection._away_since = asyncio.get_running_loop().time() - AWAY_FOR
+        return connection
+
+    @property
+    def reachable(self) -> bool:
+        """Whether brokers answer, or did half a second ago; until they do again, requests are refused at once."""
+        return self._away_since is None or asyncio.get_running_loop().time() < self._away_since + AWAY_FOR
+
+    async def leader(self, place: Place, *, until: float) -> NodeId:
+        """Return the broker that leads a topic, by loop time `until`; raises what `ask` raises."""
+        return await self._patiently(lambda: self._leaders.of(place.name), until)
+
+    def known_leader(self, place: Place) -> NodeId | None:
+        """Return the broker that was last told to lead a topic; None when it must be asked for."""
+        return self._leaders.known(place.name)
+
+    def moved(self, place: Place) -> None:
+        """Note that a topic's leader is not the one that was told last."""
+        self._leaders.forget(place.name)
+
+    async def send(self, node: NodeId, request: Any, lane: Lane = ASK) -> Any:
+        """Send one request to one broker, once; raises `KafkaConnectionError` when no response came."""
+        try:
+            response = await self.links.send(node, request, lane)
+        except KafkaConnectionError as error:
+            self.trouble = said(error)
+            self._leaders.forget_node(node)
+            raise
+        self._away_since = None
+        return response
+
+    async def ask(
+        self,
+        place: Place,
+        request: Any,
+        answer: Callable[[Any], Answer],
+        *,
+        until: float,
+        lane: Lane = ASK,
+    ) -> Answer:
+        """Send a request to the leader of a topic until `answer` makes something of the response.
+
+        `answer` raises the `KafkaError` that the response holds; what may pass is tried again until loop time `until`,
+        then it is `LogUnavailable`, also at once while no broker answers at all. `TopicGone` when the brokers do not
+        know the topic. Other errors of `answer` go up as they are.
+        """
+
+        async def attempt() -> Answer:
+            try:
+                return answer(await self.send(await self._leaders.of(place.name), request, lane))
+            except KafkaError as error:
+                if error.invalid_metadata:
+                    self.moved(place)
+                raise
+
+        return await self._patiently(attempt, until)
+
+    async def ask_any(self, request: Any, answer: Callable[[Any], Answer], *, until: float) -> Answer:
+        """Send a request to any broker, as `ask` does; what is the controller's is passed on to it by every broker."""
+
+        async def attempt() -> Answer:
+            trouble: KafkaError = KafkaConnectionError("no brokers are known")
+            for node in self.links.nodes():
+                try:
+                    return answer(await self.send(node, request, ADMIN))
+                except KafkaConnectionError as error:
+                    trouble = error
+            await self._about([])  # notes it when nobody answers at all
+            raise trouble
+
+        return await self._patiently(attempt, until)
+
+    async def close(self) -> None:
+        """Close all connections; requests under way fail."""
+        if self._probing:
+            self._probing.cancel()
+            await asyncio.gather(self._probing, return_exceptions=True)
+        await self._leaders.close()
+        await self.links.close()
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], until: float) -> Answer:
+        loop = asyncio.get_running_loop()
+        unknown_since = None
+        for number in range(10**9):
+            if not self.reachable:
+                raise LogUnavailable from ConnectionError(f"no broker answers: {self.trouble}")
+            try:
+                async with asyncio.timeout_at(until):
+                    return await attempt()
+            except errors.UnknownTopicOrPartitionError as error:
+                unknown_since = unknown_since or loop.time()
+                if loop.time() > unknown_since + UNKNOWN_FOR:
+                    raise TopicGone from error
+                trouble: Exception = error
+            except (KafkaError, TimeoutError) as error:
+                if isinstance(error, KafkaError) and not (error.retriable or type(error) in PASSING):
+                    raise
+                unknown_since, trouble = None, error
+            pause = PAUSES[min(number, len(PAUSES) - 1)]
+            if loop.time() + pause > until:
+                raise LogUnavailable from trouble
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _about(self, names: list[str]) -> Any:
+        """Ask about brokers and topics, several brokers when the first keeps us waiting; the first answer counts."""
+        request = MetadataRequest(names, allow_auto_topic_creation=False)
+        try:
+            response = await self._first_answer(request)
+        except KafkaConnectionError:
+            self._nobody_answers()
+            raise
+        self.links.learn([(node, host, port) for node, host, port, _ in response.brokers])
+        return response
+
+    async def _first_answer(self, request: Any) -> Any:
+        waiting: set[asyncio.Task[Any]] = set()
+        trouble: KafkaError = KafkaConnectionError("no brokers are known")
+        nodes = self.links.nodes()
+        try:
+            while nodes or waiting:
+                if nodes:
+                    waiting.add(asyncio.create_task(self.send(node := nodes.pop(0), request, META)))
+                done, waiting = await asyncio.wait(
+                    waiting, timeout=HEDGE if nodes else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    self.links.slow(node)
+                for task in done:
+                    try:
+                        return task.result()
+                    except KafkaError as error:
+                        trouble = error
+        finally:
+            for task in waiting:
+                task.cancel()
+        raise KafkaConnectionError(said(trouble)) from trouble
+
+    def _nobody_answers(self) -> None:
+        if self._away_since is None:
+            self._away_since = asyncio.get_running_loop().time()
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe())
+
+    async def _probe(self) -> None:
+        """Ask until somebody answers."""
+        pause = 0.1
+        while self._away_since is not None:
+            await asyncio.sleep(pause)
+            pause = min(1.0, pause * 1.5)
+            try:
+                await self._about([])
+            except KafkaError as error:
+                self.trouble = said(error)

@@ -1,0 +1,229 @@
+"""Reading topics on Kafka: from memory at the tail, by fetches at any place, and ahead of those who read on and on.
+
+There are no consumers and no threads: a read is a few questions to the topic's leader, at most. Before it answers
+less than it may, the end of the topic is asked for, so that it holds what was published through any node before it
+began.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import repeat
+
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import LogUnavailable
+from ams.core.messages import Fragment, Stored
+from ams.core.names import Offset, TopicId
+from ams.core.supervisor import Supervisor
+from ams.storage.log.base import Appended, Bounds
+from ams.storage.log.kafka.brokers.connection import Connection
+from ams.storage.log.kafka.brokers.shared import Shared
+from ams.storage.log.kafka.options import KafkaOptions
+from ams.storage.log.kafka.place import Place
+from ams.storage.log.kafka.reading.ahead import Ahead
+from ams.storage.log.kafka.reading.fetch import Fetched, Fetcher
+from ams.storage.log.kafka.reading.follow import Follower
+from ams.storage.log.kafka.reading.ring import Ring
+from ams.storage.log.kafka.reading.run import Run, Wish
+
+LEAST, MOST = 2**12, 2**22
+"""Bytes of a fetch for one read."""
+GUESS = 1024
+"""Bytes of a message of a topic that was not read yet."""
+FETCHES = 16
+"""Fetches at a time, so that many large ones do not fill the memory."""
+SCANS = 2
+"""Fetches ahead at a time: one on its way while messages are made of another. More would only keep others waiting."""
+LAG = 0.05
+"""Seconds until a leader is asked again that does not show yet what it said there is."""
+
+
+class Reader:
+    """Reads for all of a node; its topics are told by the `Place` they are at."""
+
+    def __init__(self, connection: Connection, options: KafkaOptions, supervisor: Supervisor | None = None) -> None:
+        self._patience = options.patience
+        self._fetcher = Fetcher(connection)
+        self._ring = Ring(options.ring_bytes)
+        self._ahead = Ahead(options.ahead_bytes)
+        self._follower = Follower(connection, self._fetcher, self._ring, supervisor or Supervisor())
+        self._ends = Shared(self._ask_end)
+        self._sequels = Shared(self._fetch_ahead, join=True)
+        self._fetching = asyncio.Semaphore(FETCHES)
+        self._scanning = asyncio.Semaphore(SCANS)
+        self._sizes: dict[TopicId, int] = {}
+
+    @property
+    def skipped(self) -> int:
+        """How many batches of others could not be read at all."""
+        return self._fetcher.decoder.skipped
+
+    async def read(self, place: Place, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
+        """Return messages from `start` on, or from the oldest when that is later.
+
+        At most `max_messages`, and at most `max_bytes` of fragments, but at least one message unless at the end.
+        Raises `LogUnavailable` and `TopicGone`.
+        """
+        wish = Wish(max_messages, max_bytes)
+        try:
+            await self._fill(wish, place, max(start, place.first))
+        except KafkaError as error:
+            raise LogUnavailable from error
+        return wish.messages
+
+    async def end(self, place: Place) -> Offset:
+        """Return the topic's end, as it is or was since the call; concurrent calls share one question."""
+        return await self._ends(place)
+
+    async def bounds(self, place: Place) -> Bounds:
+        """Return the oldest kept offset and the end."""
+        end, oldest = await asyncio.gather(self._ends(place), self._oldest(place, self._until()))
+        return Bounds(min(oldest, end), end)
+
+    async def settled(self, place: Place) -> Bounds:
+        """Return the bounds when all that the leader has by now is in them.
+
+        What too few brokers have yet may still become a part of the topic, or vanish: while that is so for longer than
+        a call waits, `LogUnavailable`.
+        """
+        until = self._until()
+        written = await self._fetcher.written(place, until)
+        while (bounds := await self.bounds(place)).end < written:
+            if asyncio.get_running_loop().time() > until:
+                raise LogUnavailable
+            await asyncio.sleep(LAG)
+        return bounds
+
+    async def offset_at(self, place: Place, time: Milliseconds) -> Offset | None:
+        """Return the first kept offset whose publish time is `time` or later; None when there is none."""
+        return await self._fetcher.at(place, time, self._until())
+
+    async def last_time(self, place: Place) -> Milliseconds | None:
+        """Return the publish time of the last message that is kept; None when there is none."""
+        oldest, end = await self.bounds(place)
+        back = 1
+        while end > oldest:
+            found = await self.read(place, Offset(max(oldest, end - back)), max_messages=back, max_bytes=MOST)
+            if found or back >= end - oldest:
+                return found[-1].time if found else None
+            back *= 16
+        return None
+
+    async def wait(self, place: Place, after: Offset, timeout: float) -> bool:
+        """Return True as soon as there is a message at `after` or later, False after `timeout` seconds.
+
+        False also when the topic is forgotten or the reader closes. `LogUnavailable` when no broker answers.
+        """
+        if self._ring.newest(place.topic) > after:
+            return True
+        return await self._follower.wait(place, after, timeout)
+
+    def appended(self, place: Place, appended: Appended, fragments: Sequence[Fragment]) -> None:
+        """Note what was appended by this node: reads at the tail find it in memory, and waits end."""
+        end = Offset(appended.first + appended.count)
+        if self._ring.accepts(place.topic, appended.first):
+            offsets = range(appended.first, end)
+            stored = list(map(Stored, offsets, repeat(appended.time), fragments))  # type: ignore[arg-type]
+            self._ring.add(place.topic, appended.first, end, stored)
+        self._follower.grown(place.topic, end)
+
+    def drop_before(self, place: Place, oldest: Offset) -> None:
+        """Let messages go that are no longer kept."""
+        self._ring.drop_before(place.topic, oldest)
+        self._ahead.drop_before(place.topic, oldest)
+
+    def forget(self, place: Place) -> None:
+        """Let go of a topic that is no more; who waits on it is told so."""
+        self._ring.forget(place.topic)
+        self._ahead.forget(place.topic)
+        self._sizes.pop(place.topic, None)
+        self._follower.forget(place.topic)
+
+    async def close(self) -> None:
+        """End all waits and questions."""
+        await self._follower.close()
+        await self._ends.close()
+        await self._sequels.close()
+
+    def _until(self) -> float:
+        return asyncio.get_running_loop().time() + self._patience
+
+    async def _ask_end(self, place: Place) -> Offset:
+        return await self._fetcher.end(place, self._until())
+
+    async def _fill(self, wish: Wish, place: Place, start: Offset) -> None:
+        until = self._until()
+        position = self._from_memory(wish, place.topic, start)
+        end = await self._ends(place) if not wish.full and self._ring.ends_at(place.topic, position) else None
+        while not wish.full and (end is None or position < end):
+            position, seen = await self._more(wish, place, position, until)
+            if not wish.full and end is None and position >= seen:
+                end = await self._ends(place)
+        if end == position:
+            self._ring.begin(place.topic, position, position, [])
+        if wish.messages:
+            self._ahead.ended(place.topic, start, Offset(wish.messages[-1].offset + 1))
+
+    def _from_memory(self, wish: Wish, topic: TopicId, position: Offset) -> Offset:
+        """Fill a wish with what is in memory from `position` on; return where to go on."""
+        while not wish.full:
+            run = self._ring.run(topic)
+            if run is None or not run.covers(position):
+                run = self._ahead.run(topic, position)
+            if run is None:
+                break
+            position = run.fill(wish, position)
+        return position
+
+    async def _more(self, wish: Wish, place: Place, position: Offset, until: float) -> tuple[Offset, Offset]:
+        """Fetch from `position` on; return where to go on, and the end as the leader knew it."""
+        fetched = await self._fetch(wish, place, position, until)
+        if fetched.next == position:
+            await self._lag(until)
+            return position, fetched.end
+        if fetched.messages:
+            self._measure(place.topic, fetched.messages)
+        run = Run(position, fetched.next, fetched.messages)
+        position = run.fill(wish, position)
+        if fetched.next >= fetched.end:
+            self._ring.begin(place.topic, run.start, run.next, run.messages)
+        elif position < run.next:
+            self._ahead.keep(place.topic, run)
+        return self._from_memory(wish, place.topic, position), fetched.end
+
+    async def _fetch(self, wish: Wish, place: Place, position: Offset, until: float) -> Fetched:
+        try:
+            if self._ahead.size(place.topic, position):
+                return await self._sequels((place, position))
+            async with self._fetching:
+                size = self._size(place.topic, wish)
+                return await self._fetcher.fetch(place, position, size, until=until, enough=wish)
+        except OffsetOutOfRangeError:
+            oldest = await self._oldest(place, until)
+            return Fetched([], max(position, oldest), Offset(0))
+
+    async def _fetch_ahead(self, what: tuple[Place, Offset]) -> Fetched:
+        place, position = what
+        async with self._scanning:
+            size = self._ahead.size(place.topic, position) or LEAST
+            return await self._fetcher.fetch(place, position, size, until=self._until())
+
+    async def _oldest(self, place: Place, until: float) -> Offset:
+        oldest = await self._fetcher.oldest(place, until)
+        self.drop_before(place, oldest)
+        return oldest
+
+    async def _lag(self, until: float) -> None:
+        """Wait for a leader that does not show yet what is there."""
+        if asyncio.get_running_loop().time() + LAG > until:
+            raise LogUnavailable from KafkaError("the leader lags behind")
+        await asyncio.sleep(LAG)
+
+    def _size(self, topic: TopicId, wish: Wish) -> int:
+        wanted = min(wish.places * self._sizes.get(topic, GUESS), wish.bytes)
+        return min(MOST, LEAST + wanted)
+
+    def _measure(self, topic: TopicId, messages: Sequence[Stored]) -> None:
+        size = sum([len(each.fragment) for each in messages]) // len(messages) + 16
+        self._sizes[topic] = (self._sizes.get(topic, size) * 3 + size) // 4

@@ -1,0 +1,151 @@
+"""Messages as Kafka records, and back.
+
+A record's value is the message's decoded data, its headers are the attributes in their order, so that Spark and others
+read our topics as they are. What would not come back as it was goes as text: data that is not the one way to write its
+bytes in base64 (line breaks, odd last bits, or no base64 at all) is the value as it stands, and a header says so.
+
+Headers that begin with `ams:` are ours and no attributes; an attribute whose name begins so is written with another
+colon after that. The fragment of a message read is byte for byte the one published.
+
+Records of others are shown as they can be. A value is shown in base64, none as empty data; a key is not shown. Headers
+are attributes: none as an empty text, bytes that are no UTF-8 with replacement characters, of several with one name
+the last. Markers of transactions are no messages; a batch that cannot be read at all (a compression without its
+library here, header names that are no UTF-8) is skipped, counted and logged.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import pybase64
+import structlog
+from aiokafka.errors import KafkaError
+from aiokafka.record.memory_records import MemoryRecords
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import Damaged
+from ams.core.messages import Fragment, Message, Stored, message
+from ams.core.names import Offset
+from ams.storage.log.kafka.place import Place
+
+logger = structlog.get_logger("ams.log")
+
+OURS = "ams:"
+"""What the names of our own headers begin with."""
+ESCAPED = OURS + ":"
+"""What an attribute's name begins with when it would begin with `OURS`."""
+TEXT = OURS + "text"
+"""Header of a message whose value is its data as text."""
+
+HOLE = OURS + "hole"
+"""Header of what is no message: it fills an offset that was left out when the topic was loaded from another log."""
+
+Header = tuple[str, bytes | None]
+
+UNREADABLE = (UnicodeDecodeError, KafkaError, RuntimeError)
+"""Raised by a batch of others that cannot be read here."""
+
+_PLAIN: Any = b'"data":"%b"'
+_base64 = pybase64.b64encode
+
+LAST_TIME = 253_402_300_799_999
+"""Milliseconds: the end of the year 9999, beyond which a time cannot be written."""
+
+
+def encode(sent: Message) -> tuple[bytes, list[Header]]:
+    """Return the value and the headers of a message."""
+    headers: list[Header] = [_header(*each) for each in sent.attributes.items()] if sent.attributes else []
+    try:
+        raw: bytes = pybase64.b64decode(sent.data, validate=True)
+    except ValueError:
+        raw = b""
+    if pybase64.b64encode_as_string(raw) == sent.data:
+        return raw, headers
+    return sent.data.encode("utf-8", "surrogatepass"), [*headers, (TEXT, b"")]
+
+
+def _header(name: str, value: str) -> Header:
+    return (ESCAPED + name[len(OURS) :] if name.startswith(OURS) else name), value.encode()
+
+
+def fragment_of(value: bytes | None, headers: Sequence[Header]) -> Fragment:
+    """Return the fragment of a record with this value and these headers."""
+    if not headers:
+        return _plain(value)
+    attributes = {name: text for name, text in map(_attribute, headers) if name is not None}
+    if any(name == TEXT for name, _ in headers):
+        return message(_text(value), attributes).fragment
+    return message(pybase64.b64encode(value or b"").decode(), attributes, plain=True).fragment
+
+
+def _plain(value: bytes | None) -> Fragment:
+    return Fragment(_PLAIN % _base64(value or b""))
+
+
+def _attribute(header: Header) -> tuple[str | None, str]:
+    name, value = header
+    text = (value or b"").decode("utf-8", "replace")
+    if not name.startswith(OURS):
+        return name, text
+    return (OURS + name[len(ESCAPED) :] if name.startswith(ESCAPED) else None), text
+
+
+def _text(value: bytes | None) -> str:
+    try:
+        return (value or b"").decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # not by us
+        return (value or b"").decode("utf-8", "replace")
+
+
+def batches(data: bytes) -> Iterator[Any]:
+    """Return the whole batches in the answer to a fetch; what is cut off at its end is left out."""
+    records = MemoryRecords(data)
+    while (batch := records.next_batch()) is not None:
+        yield batch
+
+
+class Decoder:
+    """Makes messages of batches, and counts those that it cannot read."""
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        """Batches that could not be read."""
+
+    def pieces(self, place: Place, batch: Any, start: Offset, most: int) -> Iterator[list[Stored]]:
+        """Return the messages of a batch from `start` on, `most` at a time; some of the lists may be empty.
+
+        Raises `Damaged` when the batch's checksum is wrong.
+        """
+        if batch.is_control_batch:
+            return
+        if not batch.validate_crc():
+            raise Damaged(f"Kafka topic {place.name}: wrong checksum at offset {batch.base_offset}")
+        try:
+            records = iter(iter(batch).__next__, None)  # a batch may be begun once, and a slice begins what it is given
+            while piece := list(islice(records, most)):
+                yield _messages(piece, place.first, start)
+        except UNREADABLE as error:
+            self.skipped += 1
+            logger.warning("log.skipped", topic=place.name, offset=batch.base_offset, reason=type(error).__name__)
+
+
+def _messages(records: list[Any], first: Offset, start: Offset) -> list[Stored]:
+    if records[0].offset + first < start:
+        records = [each for each in records if each.offset + first >= start]
+    found = [
+        Stored(
+            each.offset + first,
+            each.timestamp,
+            # `fragment_of` as it is without headers, written out: this is done for every message that is read.
+            fragment_of(each.value, each.headers) if each.headers else _PLAIN % _base64(each.value or b""),
+        )
+        for each in records
+        if not (each.headers and each.headers[0][0] == HOLE)
+    ]
+    if found and records[0].timestamp_type == 0:  # given by whoever wrote it
+        return [each._replace(time=_sane(each.time)) for each in found]
+    return found
+
+
+def _sane(time: int) -> Milliseconds:
+    return Milliseconds(min(max(time, 0), LAST_TIME))

@@ -1,0 +1,193 @@
+"""Idempotency keys and sizes of topics, for a log that cannot keep them itself (`ams.storage.log.kafka.books`).
+
+Publish requests wait for claims, so each step on one is a single statement: right whatever runs beside it, and right
+again when its answer was lost, as a claim bears the mark of who made it. Times are the database's where several nodes
+share it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, TextClause, delete, select, text, update
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import NotFound, TopicGone
+from ams.core.names import Offset, TopicId, topic_id_text
+from ams.storage.database.database import Database
+from ams.storage.log.base import Appended
+from ams.storage.log.kafka.books import Claim
+from ams.storage.registry.given import ByRows
+from ams.storage.registry.tables import publish_claims, topic_sizes
+
+PORTION = 20_000
+"""Claims forgotten by one statement: there may be more old ones than one has the time for."""
+RECENT = Milliseconds(600_000)
+"""Claims younger than this stay until their topic goes, and are few enough to go with it."""
+
+
+class BookRecords:
+    """Keeps `ams.storage.log.kafka.books.Books`. What is kept of a topic goes with the registry's topic."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
+        """Claim a key, durably; return None when it is ours now, else the claim that is there already.
+
+        Raises `TopicGone` for a topic the registry does not know.
+        """
+        said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mark}
+
+        def work(connection: Connection) -> Claim | None:
+            row = self._run(connection, _CLAIM, said).one()
+            return None if row.mark == mark else _claim(row)
+
+        try:
+            return await self._database.put(work)
+        except NotFound:
+            raise TopicGone from None
+
+    async def known(self, topic: TopicId, key: bytes) -> Claim | None:
+        """Return the claim on a key, None when there is none."""
+        said = {"topic": topic_id_text(topic), "key": key}
+
+        def work(connection: Connection) -> Claim | None:
+            row = self._run(connection, _KNOWN, said).first()
+            return _claim(row) if row else None
+
+        return await self._database.read(work)
+
+    async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
+        """Make an unsettled claim ours, for these messages and its age 0; False when it changed meanwhile."""
+        said = {
+            "topic": topic_id_text(topic), "key": key, "version": claim.version, "content": content, "mine": mark,
+        }  # fmt: skip
+        bearer = select(publish_claims.c.mark).where(_is(topic, key))
+
+        def work(connection: Connection) -> bool:
+            self._run(connection, _TAKE_OVER, said)
+            return connection.scalar(bearer) == mark
+
+        return await self._database.put(work)
+
+    async def settle(self, topic: TopicId, key: bytes, appended: Appended) -> None:
+        """Note where the messages of a claim are, durably."""
+        change = update(publish_claims).where(_is(topic, key))
+        where = {"first": appended.first, "messages": appended.count, "time": appended.time}
+        change = change.values(**where, version=publish_claims.c.version + 1)
+        await self._database.put(lambda connection: connection.execute(change))
+
+    async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
+        """Give a claim of ours up, whose messages are surely not stored by us, nor ever will be."""
+        is_ours = (publish_claims.c.mark == mark) & publish_claims.c.first.is_(None)
+        removal = delete(publish_claims).where(_is(topic, key), is_ours)
+        await self._database.put(lambda connection: connection.execute(removal))
+
+    async def forget(self, topic: TopicId) -> None:
+        """Forget all about a topic that is gone."""
+        identity = topic_id_text(topic)
+
+        def work(connection: Connection) -> None:
+            for table in (publish_claims, topic_sizes):
+                connection.execute(delete(table).where(table.c.topic_id == identity))
+
+        await self._database.put(work)
+
+    async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
+        """Forget claims older than the age their topic remembers keys for, a portion at a time."""
+        rows = [(topic_id_text(topic), age) for topic, age in ages.items()]
+        said = {"now": self._clock.wall(), "most": PORTION, "youngest": min(ages.values(), default=0)}
+
+        def work(connection: Connection) -> int:
+            return _FORGET_OLD[connection.dialect.name].run(connection, rows, **said).rowcount
+
+        while await self._database.put(work) >= PORTION:
+            pass
+
+    async def lighten(self, topics: Iterable[TopicId]) -> None:
+        """Forget all but the newest claims of topics that are to go: they go in one statement, which has little time.
+
+        Should they stay after all, keys used long before are new again.
+        """
+        await self.forget_old(dict.fromkeys(topics, RECENT))
+
+    async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
+        """Add to the bytes ever published; once, so it is more than one statement can promise."""
+        rows = sorted((topic_id_text(topic), added) for topic, added in published.items())
+
+        def work(connection: Connection) -> None:
+            _ADD_BYTES.run(connection, rows)
+
+        await self._database.write(work)
+
+    async def bytes_of(self, topic: TopicId) -> int:
+        """Return the bytes ever published to a topic, as far as they were added."""
+        query = select(topic_sizes.c.bytes).where(topic_sizes.c.topic_id == topic_id_text(topic))
+        return await self._database.read(lambda connection: connection.scalar(query)) or 0
+
+    def _run(self, connection: Connection, statement: Mapping[str, TextClause], said: Mapping[str, object]) -> Any:
+        given = {**said, "now": self._clock.wall()} if connection.dialect.name == "sqlite" else said
+        return connection.execute(statement[connection.dialect.name], given)
+
+
+def _is(topic: TopicId, key: bytes) -> ColumnElement[bool]:
+    return (publish_claims.c.topic_id == topic_id_text(topic)) & (publish_claims.c.key == key)
+
+
+def _claim(row: Row[Any]) -> Claim:
+    appended = None if row.first is None else Appended(Offset(row.first), row.messages, Milliseconds(row.time))
+    return Claim(row.content, Offset(row.log_end), Milliseconds(max(0, row.age)), row.version, appended)
+
+
+_NOW = {"sqlite": ":now", "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"}
+"""The time in milliseconds: this process's where nobody else has the database."""
+
+
+def _by_dialect(statement: str) -> dict[str, TextClause]:
+    return {dialect: text(statement.replace("{now}", now)) for dialect, now in _NOW.items()}
+
+
+_COLUMNS = 'content, log_end, {now} - claimed_at AS age, version, mark, first, messages, "time"'
+_CLAIM = _by_dialect(
+    f"""
+    INSERT INTO publish_claims (topic_id, key, content, log_end, claimed_at, version, mark)
+    VALUES (:topic, :key, :content, :log_end, {{now}}, 0, :mine)
+    ON CONFLICT (topic_id, key) DO UPDATE SET version = publish_claims.version
+    RETURNING {_COLUMNS}
+    """  # noqa: S608 - nothing but constants is joined
+)
+"""Returns the row that is there, whoever made it; so it is changed to what it is."""
+_KNOWN = _by_dialect(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
+_TAKE_OVER = _by_dialect(
+    """
+    UPDATE publish_claims SET claimed_at = {now}, version = version + 1, content = :content, mark = :mine
+    WHERE topic_id = :topic AND key = :key AND version = :version AND first IS NULL
+    """
+)
+_OLD = """
+    SELECT old.{row} FROM {{given}}
+    JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {now} - number(1)
+    LIMIT :most
+"""
+_AMONG_ROWS = {"sqlite": ("rowid", "IN ({old})"), "postgresql": ("ctid", "= ANY(ARRAY({old}))")}
+"""Where a row is, and how the old ones are found by it: by their key it takes ten times as long."""
+
+
+def _forget_old(dialect: str) -> ByRows:
+    row, among = _AMONG_ROWS[dialect]
+    now = _NOW[dialect]
+    found = among.format(old=_OLD.format(row=row, now=now))
+    # Once more how old, as whoever takes one over at this moment makes it new.
+    return ByRows(f"DELETE FROM publish_claims WHERE {row} {found} AND claimed_at < {now} - :youngest")  # noqa: S608 - as above
+
+
+_FORGET_OLD = {dialect: _forget_old(dialect) for dialect in _NOW}
+_ADD_BYTES = ByRows(
+    """
+    INSERT INTO topic_sizes (topic_id, bytes)
+    SELECT topics.id, number(1) FROM {given} JOIN topics ON topics.id = text(0)
+    WHERE true
+    ON CONFLICT (topic_id) DO UPDATE SET bytes = topic_sizes.bytes + excluded.bytes
+    """
+)

@@ -1,0 +1,149 @@
+"""The face of the registry: one database, one cache, a part for each kind of record."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Self, TypeVar
+
+from sqlalchemy import Connection
+
+from ams.core.clock import Clock, SystemClock
+from ams.core.errors import RegistryUnavailable
+from ams.core.names import SubscriptionId
+from ams.storage.audit.records import AuditRecords
+from ams.storage.database.database import Database
+from ams.storage.database.invalidation import Invalidations
+from ams.storage.database.opening import opened
+from ams.storage.export_format import Line
+from ams.storage.registry import rotation
+from ams.storage.registry.bindings import BindingRecords
+from ams.storage.registry.books import BookRecords
+from ams.storage.registry.contents import Contents, Standing
+from ams.storage.registry.figures import FigureRecords
+from ams.storage.registry.filling import Filling, Loaded, Name
+from ams.storage.registry.issuers import IssuerRecords
+from ams.storage.registry.named_tokens import NamedTokenRecords
+from ams.storage.registry.projects import ProjectRecords
+from ams.storage.registry.push_leases import OtherHolders, StoredLeases
+from ams.storage.registry.push_secrets import PushSecretRecords
+from ams.storage.registry.registrations import RegistrationRecords
+from ams.storage.registry.schema import REGISTRY
+from ams.storage.registry.schemas import SchemaRecords
+from ams.storage.registry.subscriptions import SubscriptionRecords
+from ams.storage.registry.tables import audit, keys
+from ams.storage.registry.tallies import TallyRecords
+from ams.storage.registry.topics import TopicRecords
+from ams.storage.registry.users import UserRecords
+from ams.storage.secrets import Secrets
+
+T = TypeVar("T")
+
+CACHE_SIZE = 50_000
+"""Entries of each kind (tokens, identities, projects, topics, subscriptions, schemas) kept in memory."""
+_OTHER_KEY = "the token key is not the one this registry's tokens were encrypted with; restore it"
+
+
+class Registry:
+    """What exists. Its calls raise `RegistryUnavailable` when the database cannot answer."""
+
+    def __init__(self, database: Database, secrets: Secrets, clock: Clock, cache_size: int) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._clock = clock
+        self.users = UserRecords(database, secrets, clock, cache_size)
+        self.named_tokens = NamedTokenRecords(database, secrets, clock)
+        self.bindings = BindingRecords(database, clock, cache_size, self.users)
+        self.issuers = IssuerRecords(database, secrets, clock)
+        self.topics = TopicRecords(database, clock, cache_size)
+        self.schemas = SchemaRecords(database, clock)
+        self.subscriptions = SubscriptionRecords(database, clock, cache_size)
+        self.push_secrets = PushSecretRecords(database, secrets, clock)
+        self.projects = ProjectRecords(database, clock, cache_size)
+        self.registrations = RegistrationRecords(database, clock, self.users)
+        self.tallies = TallyRecords(database)
+        self.figures = FigureRecords(database)
+        self.books = BookRecords(database, clock)
+        self.push_leases = StoredLeases(database, clock)
+        self.other_holders = OtherHolders(database)
+        self.audit = AuditRecords(database, audit)
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        key: bytes,
+        *,
+        password: str = "",
+        clock: Clock | None = None,
+        on_full: Callable[[], bool] = lambda: False,
+        cache_size: int = CACHE_SIZE,
+    ) -> Self:
+        """Open the database at `url`, making or migrating its tables: see `database.sqlite_url`, or PostgreSQL's.
+
+        `key` (32 bytes) encrypts the tokens; `on_full` is asked for room when the disk is full and answers whether it
+        made some. Raises `Unusable` for a database that is not ours, or a key that is not this database's;
+        `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
+        """
+        secrets = Secrets(key)
+        database = await opened(
+            url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, on_full=on_full
+        )
+        return cls(database, secrets, clock or SystemClock(), cache_size)
+
+    @property
+    def invalidations(self) -> Invalidations:
+        """Through which others forget what they made of the registry's records."""
+        return self._database.invalidations
+
+    @property
+    def away(self) -> str | None:
+        """Why the registry cannot be asked now, as far as is known; None while it can."""
+        return self._database.away
+
+    async def is_empty(self) -> bool:
+        """Whether the registry knows no user and no topic: it is new, or it was lost."""
+        return not await self.users.exist() and not await self.topics.ids()
+
+    async def change_key(self, key: bytes) -> int:
+        """Encrypt all tokens with another key (32 bytes), all or none; return how many.
+
+        Then close this registry: it still holds the old key, as any other service would: raises `Unusable` while one
+        uses this registry. Raises `Damaged` for a token that cannot be read.
+        """
+        new = Secrets(key)
+        return await self._database.alone(lambda connection: rotation.encrypt_anew(connection, self._secrets, new))
+
+    async def read_out(
+        self,
+        take: Callable[[Iterator[Line]], T],
+        standings: Mapping[SubscriptionId, Standing],
+        *,
+        with_secrets: bool,
+    ) -> T:
+        """Give everything to `take` as lines of an export; on a thread. Nobody may change it meanwhile.
+
+        `standings` are the cursors of the subscriptions. Raises `Damaged` for a token that cannot be read, if tokens
+        are wanted.
+        """
+        secrets = self._secrets if with_secrets else None
+        return await self._database.at_length(lambda connection: take(Contents(connection, secrets, standings).lines()))
+
+    async def fill(self, lines: Iterable[Line], logs: Mapping[Name, Loaded], finish: Callable[[Filling], None]) -> None:
+        """Add the lines of an export to an empty registry, all or none; on a thread.
+
+        `logs` are the topics whose messages are there already; `finish` is called before anything of it is stored.
+        """
+        given, now = iter([lines]), self._clock.wall()
+
+        def work(connection: Connection) -> None:
+            once = next(given, None)
+            if once is None:  # tried again, as on a disk that was full: lines that were read are gone
+                raise RegistryUnavailable
+            filling = Filling(connection, self._secrets, now, logs)
+            for line in once:
+                filling.add(line)
+            finish(filling)
+
+        await self._database.at_length(work)
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go of the database."""
+        await self._database.close()

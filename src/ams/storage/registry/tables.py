@@ -1,0 +1,409 @@
+"""The tables, one text for SQLite and PostgreSQL.
+
+`number` gives the order of creation: lists are cut and continued by it. `id` is the identity everything else refers
+to. Uniqueness and cascades are the database's work (HTTP contract 17.3, U11 and U12), so no race can pass by them.
+A change here needs a migration; `tests/storage/database/test_preparing.py` compares the two.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from ams.storage.audit.table import audit_table
+from ams.storage.database.schema import NAMING
+
+METADATA = MetaData(naming_convention=NAMING)
+
+TAKEN = {
+    "projects_name_unique": "Project already exists",
+    "users_name_unique": "User already exists",
+    "memberships_user_id_unique": "User is already a member of the project",
+    "topics_project_id_unique": "Topic already exists",
+    "subscriptions_project_id_unique": "Subscription already exists",
+    "schemas_project_id_unique": "Schema already exists",
+    "registrations_one_pending": "User registration already exists",
+    "named_tokens_user_id_unique": "Token already exists",
+    "bindings_user_id_unique": "Binding already exists",
+    "bindings_issuer_unique": "Identity is already bound to a user",
+    "issuers_name_unique": "Issuer already exists",
+    "issuers_url_unique": "Issuer already exists",
+}
+"""Unique constraints a client can meet, and what it is told."""
+
+
+def _number() -> Column[int]:
+    return Column("number", Integer, primary_key=True, autoincrement=True)
+
+
+def _identity() -> Column[str]:
+    return Column("id", String(36), nullable=False, unique=True)
+
+
+def _created_by() -> Column[str | None]:
+    return Column("created_by", String(36), ForeignKey("users.id", ondelete="SET NULL"), index=True)
+
+
+def _project() -> Column[str]:
+    return Column("project_id", String(36), ForeignKey("projects.id", ondelete="CASCADE"), nullable=False)
+
+
+def _user() -> Column[str]:
+    return Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False, index=True)
+
+
+users = Table(
+    "users",
+    METADATA,
+    _number(),
+    _identity(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("email", Text, nullable=False),
+    Column("first_name", Text, nullable=False),
+    Column("last_name", Text, nullable=False),
+    Column("organization", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("service_roles", Text, nullable=False, comment="JSON list"),
+    Column("token_digest", String(64), nullable=False, unique=True, comment="keyed hash"),
+    Column("token_sealed", LargeBinary, nullable=False, comment="encrypted"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    _created_by(),
+    Index("users_by_created_on", "created_on"),
+    sqlite_autoincrement=True,
+)
+
+projects = Table(
+    "projects",
+    METADATA,
+    _number(),
+    _identity(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("description", Text, nullable=False),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    _created_by(),
+    Column("retention", BigInteger, comment="milliseconds, for topics without their own; null: the log's default"),
+    sqlite_autoincrement=True,
+)
+
+memberships = Table(
+    "memberships",
+    METADATA,
+    _number(),
+    Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    Column("project_id", String(36), ForeignKey("projects.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("roles", Text, nullable=False, comment="JSON list"),
+    UniqueConstraint("user_id", "project_id"),
+    Index("memberships_by_project", "project_id", "user_id"),
+    sqlite_autoincrement=True,
+)
+
+topics = Table(
+    "topics",
+    METADATA,
+    _number(),
+    _identity(),
+    _project(),
+    Column("name", Text, nullable=False),
+    Column("retention", BigInteger, comment="milliseconds; null: the project's, then the log's default"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    UniqueConstraint("project_id", "name"),
+    Index("topics_by_project", "project_id", "number", "created_on"),
+    sqlite_autoincrement=True,
+)
+
+subscriptions = Table(
+    "subscriptions",
+    METADATA,
+    _number(),
+    _identity(),
+    _project(),
+    Column("name", Text, nullable=False),
+    Column("topic", Text, nullable=False, comment="a name: the topic may go and come back"),
+    Column("ack_deadline_seconds", Integer, nullable=False, comment="seconds"),
+    Column("push", Text, comment="JSON; null: a pull subscription"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    UniqueConstraint("project_id", "name"),
+    Index("subscriptions_by_topic", "project_id", "topic"),
+    Index("subscriptions_by_project", "project_id", "number", "created_on"),
+    sqlite_autoincrement=True,
+)
+
+Index(
+    "subscriptions_pushed",
+    subscriptions.c.number,
+    sqlite_where=subscriptions.c.push.is_not(None),
+    postgresql_where=subscriptions.c.push.is_not(None),
+)
+"""What is to be delivered is asked for every few seconds, by every node."""
+
+topic_access = Table(
+    "topic_access",
+    METADATA,
+    Column("resource_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    _user(),
+    UniqueConstraint("resource_id", "user_id"),
+)
+
+subscription_access = Table(
+    "subscription_access",
+    METADATA,
+    Column("resource_id", String(36), ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    _user(),
+    UniqueConstraint("resource_id", "user_id"),
+)
+
+schemas = Table(
+    "schemas",
+    METADATA,
+    _number(),
+    _identity(),
+    _project(),
+    Column("name", Text, nullable=False),
+    Column("revision", Integer, nullable=False, comment="the newest"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    UniqueConstraint("project_id", "name"),
+    sqlite_autoincrement=True,
+)
+
+schema_revisions = Table(
+    "schema_revisions",
+    METADATA,
+    Column("schema_id", String(36), ForeignKey("schemas.id", ondelete="CASCADE"), primary_key=True),
+    Column("revision", Integer, primary_key=True, comment="from 1"),
+    Column("type", String(8), nullable=False, comment="json or avro"),
+    Column("payload", Text, comment="JSON: the schema of the data; null: only attributes are checked"),
+    Column("attributes", Text, comment="JSON: what attributes must be; null: anything"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+)
+
+topic_schemas = Table(
+    "topic_schemas",
+    METADATA,
+    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("schema_id", String(36), ForeignKey("schemas.id", ondelete="CASCADE"), nullable=False, index=True),
+)
+"""Which schema is attached to a topic, by identity, as a schema may be renamed."""
+
+registrations = Table(
+    "registrations",
+    METADATA,
+    _number(),
+    _identity(),
+    Column("name", Text, nullable=False),
+    Column("email", Text, nullable=False),
+    Column("first_name", Text, nullable=False),
+    Column("last_name", Text, nullable=False),
+    Column("organization", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("status", String(8), nullable=False, comment="pending, accepted or declined"),
+    Column("activation_token", Text, nullable=False, comment="empty once decided; opens nothing"),
+    Column("decline_comment", Text, nullable=False),
+    Column("registered_at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("modified_at", BigInteger, comment="milliseconds since the epoch; null while pending"),
+    Column("modified_by", String(36), ForeignKey("users.id", ondelete="SET NULL"), index=True),
+    sqlite_autoincrement=True,
+)
+Index(
+    "registrations_one_pending",
+    registrations.c.name,
+    unique=True,
+    sqlite_where=registrations.c.status == "pending",
+    postgresql_where=registrations.c.status == "pending",
+)
+
+topic_tallies = Table(
+    "topic_tallies",
+    METADATA,
+    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("messages", BigInteger, nullable=False, comment="counted into the days; the log's end when caught up"),
+    Column("bytes", BigInteger, nullable=False, comment="counted into the days"),
+    Column("last_messages", BigInteger, nullable=False, comment="of the last publish request"),
+    Column("last_publish", BigInteger, comment="milliseconds since the epoch; null: never"),
+    Column("previous_publish", BigInteger, comment="milliseconds since the epoch; null: only one so far"),
+)
+
+subscription_tallies = Table(
+    "subscription_tallies",
+    METADATA,
+    Column("subscription_id", String(36), ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    Column("messages", BigInteger, nullable=False, comment="handed out, repeats included"),
+    Column("bytes", BigInteger, nullable=False, comment="handed out, repeats included"),
+    Column("last_messages", BigInteger, nullable=False, comment="of the last pull"),
+    Column("last_pull", BigInteger, comment="milliseconds since the epoch; null: never"),
+    Column("previous_pull", BigInteger, comment="milliseconds since the epoch; null: only one so far"),
+)
+
+daily_messages = Table(
+    "daily_messages",
+    METADATA,
+    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
+    Column("messages", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+)
+"""What was published to a topic, by day; sums up to its tally."""
+
+project_days = Table(
+    "project_days",
+    METADATA,
+    Column("project_id", String(36), ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True),
+    Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
+    Column("messages", BigInteger, nullable=False, comment="also of topics that are gone"),
+    Column("bytes", BigInteger, nullable=False, comment="also of topics that are gone"),
+)
+"""What was published to all topics of a project, by day: kept apart, so that a topic takes nothing with it (U13)."""
+
+keys = Table(
+    "keys",
+    METADATA,
+    Column("fingerprint", String(64), primary_key=True, comment="of the key that encrypts the tokens"),
+)
+
+publish_claims = Table(
+    "publish_claims",
+    METADATA,
+    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("key", LargeBinary, primary_key=True, comment="hash of an idempotency key"),
+    Column("content", LargeBinary, nullable=False, comment="hash of the messages"),
+    Column("log_end", BigInteger, nullable=False, comment="the topic's end when the key was claimed"),
+    Column("claimed_at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("version", Integer, nullable=False, comment="raised by each change"),
+    Column("mark", String(36), nullable=False, comment="of who claimed it"),
+    Column("first", BigInteger, comment="offset of the first message; null: not known yet"),
+    Column("messages", Integer, comment="null: not known yet"),
+    Column("time", BigInteger, comment="publish time: milliseconds since the epoch"),
+    Index("publish_claims_by_claimed_at", "topic_id", "claimed_at"),
+)
+"""Who appends, or appended, with which idempotency key, where the log cannot remember it."""
+
+topic_sizes = Table(
+    "topic_sizes",
+    METADATA,
+    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    Column("bytes", BigInteger, nullable=False, comment="ever published"),
+)
+"""How much was published, where the log cannot count it."""
+
+push_secrets = Table(
+    "push_secrets",
+    METADATA,
+    _number(),
+    Column(
+        "subscription_id",
+        String(36),
+        ForeignKey("subscriptions.id", ondelete="CASCADE"),
+        nullable=False,
+        index=True,
+    ),
+    Column("sealed", LargeBinary, nullable=False, comment="encrypted"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("until", BigInteger, comment="milliseconds since the epoch; null: until another takes its place"),
+    sqlite_autoincrement=True,
+)
+"""What deliveries are signed with, the newest last; after a rotation two of them for a while."""
+
+push_holders = Table(
+    "push_holders",
+    METADATA,
+    Column("holder", String(64), primary_key=True, comment="its name, another one at each start"),
+    Column("until", BigInteger, nullable=False, comment="end of its leases: milliseconds since the epoch"),
+    Column("leaving", Boolean, nullable=False, comment="whether it only finishes what it has"),
+)
+"""Processes that deliver (`ams.push.leases`). Times are the database's, as several nodes share it."""
+
+push_leases = Table(
+    "push_leases",
+    METADATA,
+    Column("subscription_id", String(36), ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    Column(
+        "holder",
+        String(64),
+        ForeignKey("push_holders.holder", ondelete="CASCADE"),
+        nullable=False,
+        index=True,
+    ),
+)
+"""Which of them has a subscription."""
+
+push_states = Table(
+    "push_states",
+    METADATA,
+    Column(
+        "subscription_id",
+        String(36),
+        ForeignKey("push_leases.subscription_id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("state", Text, nullable=False, comment="JSON"),
+    Column("changed_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+)
+"""How deliveries go; what is told under a lease goes with it."""
+
+named_tokens = Table(
+    "named_tokens",
+    METADATA,
+    _number(),
+    _identity(),
+    Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("digest", String(64), nullable=False, unique=True, comment="keyed hash of the token's hash"),
+    Column("sealed", LargeBinary, nullable=False, comment="encrypted: the token's hash, not the token"),
+    Column("rights", Text, comment="JSON list of action and resource; null: all the user's"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("expires_on", BigInteger, comment="milliseconds since the epoch; null: never"),
+    Column("last_used", BigInteger, comment="milliseconds since the epoch; null: never"),
+    _created_by(),
+    UniqueConstraint("user_id", "name"),
+    sqlite_autoincrement=True,
+)
+"""Tokens of a user besides its own. Their texts are nowhere: a hash is enough to know one, also under another key."""
+
+bindings = Table(
+    "bindings",
+    METADATA,
+    _number(),
+    Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("issuer", Text, nullable=False, comment="URL"),
+    Column("subject", Text, nullable=False),
+    Column("by_login", Boolean, nullable=False, comment="made with its user at the first login"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    _created_by(),
+    UniqueConstraint("user_id", "name"),
+    UniqueConstraint("issuer", "subject"),
+    sqlite_autoincrement=True,
+)
+"""By which identity at an issuer a user logs in."""
+
+issuers = Table(
+    "issuers",
+    METADATA,
+    _number(),
+    _identity(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("url", Text, nullable=False, unique=True),
+    Column("rest", Text, nullable=False, comment="JSON: what else is set of it, but for its secret"),
+    Column("secret", LargeBinary, comment="encrypted; null: none"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    _created_by(),
+    sqlite_autoincrement=True,
+)
+"""Issuers whose tokens are accepted, but for those of the file that a setting names."""
+
+audit = audit_table(METADATA, "audit")
+"""Who did which change; beside it `audit_prunings`."""

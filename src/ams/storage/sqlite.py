@@ -1,0 +1,71 @@
+"""What all who keep a SQLite file share: a commit that failed must not be there after a restart.
+
+In WAL mode a commit appends its pages to the file `-wal` and syncs it. When the sync fails, SQLite rolls back, but only
+in memory: the pages stay in the file with valid checksums, and whoever opens the database next takes the commit for
+made (https://www.sqlite.org/walformat.html, 4). So one more commit, which changes nothing, is written in their place.
+Once that is synced, the old state is what a restart finds.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable
+
+from ams.storage.files import Disk
+
+OVERWRITE = "PRAGMA user_version = 0"
+"""Writes a page without changing anything: the version is always 0. To be run in a transaction of its own."""
+
+_NOTHING_WRITTEN = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_FULL,  # the end of the commit is missing
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""Errors after which the file holds no whole commit that failed."""
+
+
+def keep_files(connection: sqlite3.Connection, path: str) -> None:
+    """Sync the folder of a database in WAL mode, so that no power cut takes its files away whole.
+
+    SQLite does so when it has made the WAL, but passes over an error. Raises `sqlite3.OperationalError`.
+    """
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the first read makes the WAL
+    try:
+        Disk().sync_folder(os.path.dirname(path) or ".")
+    except OSError as error:
+        raise sqlite3.OperationalError(f"its folder cannot be synced: {error.strerror}") from error
+
+
+class Commits:
+    """Knows whether a restart would find the state that this process sees. For one writer at a time."""
+
+    def __init__(self) -> None:
+        self._in_doubt = False
+
+    def succeeded(self) -> None:
+        """Note a commit: it was written in the place of any that had failed before."""
+        self._in_doubt = False
+
+    def is_undone(self, error: BaseException | None, overwrite: Callable[[], None]) -> bool:
+        """Say whether a commit that failed with `error` is surely not there after a restart.
+
+        `overwrite` commits `OVERWRITE` and raises `sqlite3.Error` if that fails. It is called only where needed.
+        """
+        if not self._in_doubt and _has_written_nothing(error):
+            return True
+        try:
+            overwrite()
+        except sqlite3.Error:
+            self._in_doubt = True
+        else:
+            self._in_doubt = False
+        return not self._in_doubt
+
+
+def _has_written_nothing(error: BaseException | None) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is None or code & 0xFF in _NOTHING_WRITTEN  # the low byte is the kind, the rest says more

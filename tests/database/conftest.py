@@ -1,3 +1,0 @@
-from tests.registry.conftest import clock, registry, url
-
-__all__ = ["clock", "registry", "url"]

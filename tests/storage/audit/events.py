@@ -1,0 +1,32 @@
+"""Events for tests, and what a database keeps of them."""
+
+from collections.abc import Sequence
+from itertools import count
+
+from ams.core.clock import Milliseconds
+from ams.storage.audit.event import AuditEvent
+from ams.storage.audit.records import AuditRecords, Wanted
+
+NOON = 1_700_000_000_000
+_numbers = count(1)
+
+
+def event(at: int = 0, **said: object) -> AuditEvent:
+    """Return an event, so many milliseconds after noon."""
+    values: dict[str, object] = {
+        "id": f"00000000-0000-4000-8000-{next(_numbers):012}",
+        "at": Milliseconds(NOON + at),
+        "service": "ams",
+        "action": "topics:create",
+        "resource": "/projects/P/topics/t",
+        "actor": "anna",
+        "address": "192.0.2.7",
+        "code": 200,
+        "result": "done",
+    }
+    return AuditEvent(**(values | said))  # type: ignore[arg-type]  # tests name fields freely
+
+
+async def kept(records: AuditRecords) -> Sequence[AuditEvent]:
+    """Return what the table has, newest first."""
+    return (await records.list(Wanted(), size=1000)).items

@@ -1,0 +1,150 @@
+import contextlib
+import secrets
+
+import pytest
+from sqlalchemy import delete, insert, text, update
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput, RegistryUnavailable
+from ams.storage.audit.records import AuditRecords, Wanted
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.tables import audit
+from tests.storage.audit.events import NOON, event, kept
+
+
+async def test_what_is_added_is_listed_newest_first_and_once(records: AuditRecords) -> None:
+    first, second, third = event(1), event(3, reason="a\0b", times=7, code=403, result="refused"), event(2)
+
+    await records.add([first, second])
+    await records.add([second, third, first])
+
+    assert [each.id for each in await kept(records)] == [second.id, third.id, first.id]
+    assert (await kept(records))[1] == third
+    assert (await kept(records))[0].reason == "a\N{REPLACEMENT CHARACTER}b"
+
+
+async def test_a_list_is_cut_by_what_is_wanted(records: AuditRecords) -> None:
+    anna = event(0, action="topics:create")
+    bert = event(10, actor="bert", action="topics:delete", result="refused", code=403)
+    eve = event(20, actor="", action="login", address="198.51.100.1", result="refused", code=401)
+    await records.add([anna, bert, eve])
+
+    async def ids(**said: object) -> list[str]:
+        found = await records.list(Wanted(**said))  # type: ignore[arg-type]  # tests name filters freely
+        return [each.id for each in found.items]
+
+    assert await ids(since=Milliseconds(NOON + 10)) == [eve.id, bert.id]
+    assert await ids(until=Milliseconds(NOON + 10)) == [anna.id]
+    assert await ids(actor="bert") == [bert.id]
+    assert await ids(action="topics:") == [bert.id, anna.id]
+    assert await ids(action="topics%") == []
+    assert await ids(action="Topics:") == []
+    assert await ids(address="198.51.100.1") == [eve.id]
+    assert await ids(result="refused", actor="bert") == [bert.id]
+
+
+async def test_pages_hold_every_event_once_also_those_of_one_moment(records: AuditRecords) -> None:
+    events = [event(at // 3) for at in range(10)]
+    await records.add(events)
+
+    page = await records.list(Wanted(), size=3)
+    seen = list(page.items)
+    while page.next_token:
+        await records.add([event(100)])  # does not shift what follows
+        page = await records.list(Wanted(), size=3, token=page.next_token)
+        seen += page.items
+
+    assert [each.id for each in seen] == [each.id for each in reversed(events)]
+
+
+@pytest.mark.parametrize("token", ["x", "MQ==", "MS4yLjM=", "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk="])
+async def test_a_token_that_is_none_is_refused(records: AuditRecords, token: str) -> None:
+    with pytest.raises(InvalidInput, match="Invalid page token"):
+        await records.list(Wanted(), token=token)
+
+
+async def test_a_list_is_never_all_there_is(records: AuditRecords) -> None:
+    await records.add([event(each) for each in range(101)])
+
+    assert len((await records.list(Wanted())).items) == 100
+    assert len((await records.list(Wanted(), size=10**18)).items) == 101
+
+
+async def test_a15_no_row_can_be_changed_or_deleted(records: AuditRecords, registry: Registry) -> None:
+    one = event()
+    await records.add([one])
+
+    for statement in (
+        update(audit).values(actor="nobody"),
+        delete(audit),
+        delete(audit).where(audit.c.id == one.id),
+        text("UPDATE audit SET at = 0"),
+    ):
+        with pytest.raises(RegistryUnavailable):
+            await registry._database.put(lambda connection, this=statement: connection.execute(this) and None)
+
+    assert await kept(records) == [one]
+
+
+async def test_a15_no_row_can_be_replaced_or_all_be_taken_at_once(records: AuditRecords, registry: Registry) -> None:
+    """Ways round the triggers: SQLite's REPLACE deletes without them, and TRUNCATE is no DELETE."""
+    one = event()
+    await records.add([one])
+    values = "'ams', 'a', '', 'nobody', '', 200, 'done', '', '', 1"
+    statements = [
+        f"INSERT OR REPLACE INTO audit SELECT number, id, 1, {values} FROM audit",
+        f"INSERT OR REPLACE INTO audit SELECT number, 'x', 1, {values} FROM audit",
+        f"INSERT OR REPLACE INTO audit SELECT 99, id, 1, {values} FROM audit",
+        "TRUNCATE audit",
+        "TRUNCATE audit, audit_prunings CASCADE",
+    ]
+
+    for each in statements:  # half of them are no statement of the engine
+        with contextlib.suppress(RegistryUnavailable):
+            await registry._database.put(lambda connection, this=each: connection.execute(text(this)) and None)
+
+    assert await kept(records) == [one]
+
+
+async def test_rows_go_by_a_pruning_that_is_kept_and_only_older_ones(records: AuditRecords, registry: Registry) -> None:
+    old, new = event(0), event(1000)
+    await records.add([old, new])
+
+    assert await records.prune(Milliseconds(NOON + 1000), Milliseconds(NOON + 5000)) == 1
+    assert await records.prune(Milliseconds(NOON + 1000), Milliseconds(NOON + 6000)) == 0
+
+    assert await kept(records) == [new]
+    said = await registry._database.read(
+        lambda connection: connection.execute(text("SELECT at, until FROM audit_prunings WHERE at > 0")).all()
+    )
+    assert [tuple(row) for row in said] == [(NOON + 5000, NOON + 1000)]
+
+
+async def test_what_was_pruned_does_not_come_back(records: AuditRecords) -> None:
+    old, new = event(0), event(1000)
+    await records.add([old, new])
+    await records.prune(Milliseconds(NOON + 500), Milliseconds(NOON + 5000))
+
+    await records.add([old])
+
+    assert await kept(records) == [new]
+    assert await records.holds([old, new, event(2000)]) == {old.id, new.id}
+
+
+async def test_rows_are_inserted_as_they_are(registry: Registry) -> None:
+    """The triggers leave inserts alone, also of another process that shares the table."""
+    row = {"id": "x", "at": 1, "service": "ams", "action": "a", "resource": "", "actor": "", "address": "",
+           "code": 200, "result": "done", "reason": "", "request": "", "times": 1}  # fmt: skip
+
+    await registry._database.put(lambda connection: connection.execute(insert(audit), [row]) and None)
+
+    assert [each.id for each in await kept(registry.audit)] == ["x"]
+
+
+async def test_whoever_has_a_name_without_end_is_recorded_all_the_same(records: AuditRecords) -> None:
+    """A client's certificate writes it, and an index of PostgreSQL takes no such value."""
+    endless, next_one = event(1, actor="CN=" + secrets.token_hex(50_000)), event(2)
+
+    await records.add([endless, next_one])
+
+    assert [each.id for each in await kept(records)] == [next_one.id, endless.id]

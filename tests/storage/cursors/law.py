@@ -1,0 +1,89 @@
+"""Clients of one subscription that note what they did and were answered, for the law of cursors to judge."""
+
+import random
+import time
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TypeVar
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import AmsError, CursorsUnavailable
+from ams.core.names import Offset, SubscriptionId, TopicId
+from ams.storage.cursors.base import Cursors
+from tests.faults import cursor_law
+from tests.faults.attempts import Ack, Facts, Held, Outcome, Publish, Pull, Seek
+
+T = TypeVar("T")
+
+SUB = SubscriptionId("sub-1")
+TOPIC = TopicId(b"t" * 16)
+DEADLINE = Milliseconds(60_000)
+MESSAGES = 100_000
+"""How many messages the topic is made out to have; nobody gets to its end."""
+BATCH = 20
+
+
+@dataclass
+class Trial:
+    """What clients do with one subscription, on whichever store, and what came of it."""
+
+    subscription: SubscriptionId = SUB
+    uses: list[cursor_law.Use] = field(default_factory=list)
+    numbers: "count[int]" = field(default_factory=count)
+
+    async def act(self, cursors: Cursors, chance: random.Random, *, seeks: bool = True) -> None:
+        """Pull and acknowledge some of it; now and then seek back."""
+        if seeks and chance.random() < 0.05:
+            await self.seek(cursors, chance.randrange(100))
+            return
+        first = await self.pull(cursors)
+        if first is not None and chance.random() < 0.9:
+            await self.acknowledge(cursors, first + chance.randrange(BATCH))
+
+    async def pull(self, cursors: Cursors) -> int | None:
+        """Hand a batch out; return its first id, None when it was not answered."""
+
+        async def pulling() -> int:
+            while True:
+                position = await cursors.position(self.subscription, TOPIC)
+                if await cursors.hand_out(self.subscription, position.generation, Offset(position.offset + BATCH)):
+                    return position.offset
+
+        facts, first = await self._tried("pull", pulling())
+        messages = () if first is None else tuple(Held(each, f"m{each}") for each in range(first, first + BATCH))
+        self.uses.append(Pull(**facts, subscription=self.subscription, messages=messages))
+        return first
+
+    async def acknowledge(self, cursors: Cursors, last: int) -> Outcome:
+        """Acknowledge up to an id."""
+        facts, _ = await self._tried("ack", cursors.acknowledge(self.subscription, Offset(last), DEADLINE))
+        self.uses.append(Ack(**facts, subscription=self.subscription, last=last))
+        return facts["outcome"]
+
+    async def seek(self, cursors: Cursors, offset: int) -> None:
+        """Move the cursor."""
+        facts, _ = await self._tried("seek", cursors.seek(self.subscription, TOPIC, Offset(offset)))
+        self.uses.append(Seek(**facts, subscription=self.subscription, offset=offset))
+
+    async def violations(self, cursors: Cursors) -> Sequence[str]:
+        """Judge all that was done, and where the cursor ended."""
+        published = Facts(request="all", started=0.0, ended=0.0, outcome=Outcome.DONE)
+        end = cursor_law.KnownEnd([Publish(**published, topic="t", names=(), ids=(MESSAGES - 1,))])
+        final = (await cursors.position(self.subscription, TOPIC)).offset
+        return list(cursor_law.violations(self.subscription, self.uses, end, final))
+
+    def outcomes(self) -> set[Outcome]:
+        """Return which outcomes there were."""
+        return {use.outcome for use in self.uses}
+
+    async def _tried(self, what: str, call: Awaitable[T]) -> tuple[Facts, T | None]:
+        started, answer = time.monotonic(), None
+        try:
+            answer, outcome = await call, Outcome.DONE
+        except CursorsUnavailable:
+            outcome = Outcome.UNKNOWN
+        except AmsError:
+            outcome = Outcome.REFUSED
+        request = f"{what} {next(self.numbers)}"
+        return Facts(request=request, started=started, ended=time.monotonic(), outcome=outcome), answer

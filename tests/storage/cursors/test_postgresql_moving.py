@@ -1,0 +1,59 @@
+"""Calls folded into one row: the pure part of moving cursors in PostgreSQL."""
+
+import asyncio
+from typing import Any
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput
+from ams.core.names import Offset, TopicId
+from ams.storage.cursors import state
+from ams.storage.cursors.postgresql.moving import Call, Step, fold
+from ams.storage.cursors.postgresql.rows import RUN, Row
+from ams.storage.cursors.state import Cursor, HandOut
+
+TOPIC = TopicId(b"t" * 16)
+NOW = Milliseconds(1_000)
+ROW = Row(Cursor(TOPIC, Offset(5), handed=(HandOut(Offset(10), NOW),)), 70)
+
+
+def call(step: Step, **words: Any) -> Call:
+    return Call(step, 0.0, asyncio.get_running_loop().create_future(), **words)
+
+
+def acknowledge(last: int) -> Step:
+    return lambda cursor: (state.acknowledge(cursor, Offset(last), NOW, NOW), None)
+
+
+def seek(offset: int) -> Step:
+    return lambda cursor: (state.seek(cursor, Offset(offset)), True)
+
+
+async def test_calls_for_one_cursor_follow_one_another_on_one_row() -> None:
+    made = fold(ROW, [call(acknowledge(6)), call(acknowledge(30)), call(acknowledge(9)), call(acknowledge(9))])
+
+    assert (made.after.cursor.offset, made.after.version) == (10, 72)
+    assert [type(outcome) for outcome in made.outcomes] == [type(None), InvalidInput, type(None), type(None)]
+
+
+async def test_what_changes_nothing_is_not_written() -> None:
+    assert not fold(ROW, [call(acknowledge(3)), call(acknowledge(30))]).moves
+
+
+async def test_a_seek_begins_a_run_of_versions_and_is_known_by_it_also_after_others_have_moved_the_cursor() -> None:
+    seeking = call(seek(2), run=9_000)
+    sought = fold(ROW, [seeking]).after
+    assert sought.version == 9_000
+    later = Row(sought.cursor._replace(offset=Offset(40)), sought.version + 3)
+
+    seeking.unsure = True
+    again = fold(later, [seeking])
+
+    assert (again.outcomes, again.after) == ([True], Row(later.cursor, later.version + 1))
+    assert fold(Row(later.cursor, 9_000 + RUN), [seeking]).after == Row(seek(2)(later.cursor)[0], 9_000)
+
+
+async def test_what_was_perhaps_written_before_is_written_again_even_if_it_is_there() -> None:
+    made = fold(ROW, [call(acknowledge(3), unsure=True)])
+
+    assert made.moves
+    assert (made.after.cursor, made.after.version) == (ROW.cursor, ROW.version + 1)

@@ -1,0 +1,169 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.storage.database.cache import Cache, Trust
+
+
+def answer(value: str | None) -> Callable[[], Awaitable[str | None]]:
+    async def fill() -> str | None:
+        return value
+
+    return fill
+
+
+async def no_fill() -> str | None:
+    raise AssertionError("the entry was not in the cache")
+
+
+class SlowFill:
+    """A query that has read its value and is still on its way back."""
+
+    def __init__(self, value: str) -> None:
+        self.began = asyncio.Event()
+        self.released = asyncio.Event()
+        self._value = value
+
+    async def __call__(self) -> str:
+        self.began.set()
+        await self.released.wait()
+        return self._value
+
+
+async def test_an_entry_that_had_its_time_goes_and_fills_under_way_stay() -> None:
+    cache: Cache[str, str] = Cache(10)
+    await cache.find("a", answer("A"))
+    slow = SlowFill("B")
+    filling = asyncio.create_task(cache.find("b", slow))
+    await slow.began.wait()
+    cache.discard("a")
+    slow.released.set()
+    await filling
+
+    assert await cache.find("a", answer("new")) == "new"
+    assert await cache.find("b", no_fill) == "B"
+
+
+async def test_what_is_known_is_what_a_hit_would_be() -> None:
+    trust = Trust()
+    cache: Cache[str, str] = Cache(2, trust=trust)
+    assert cache.known("a") is None
+    for key in ("a", "b"):
+        await cache.find(key, answer(key.upper()))
+
+    assert cache.known("a") == "A"
+    await cache.find("c", answer("C"))
+    assert (cache.known("a"), cache.known("b")) == ("A", None)  # the use counted
+    trust.until = 0.0
+    assert cache.known("a") is None
+
+
+async def test_a_hit_neither_fills_nor_suspends() -> None:
+    """17.4 O11."""
+    cache: Cache[str, str] = Cache(10)
+    await cache.find("a", answer("A"))
+
+    hit = cache.find("a", no_fill)
+
+    with pytest.raises(StopIteration) as ended:  # it ends at its first step
+        hit.send(None)
+    assert ended.value.value == "A"
+
+
+async def test_what_does_not_exist_is_not_remembered() -> None:
+    cache: Cache[str, str] = Cache(10)
+
+    assert await cache.find("a", answer(None)) is None
+    assert await cache.find("a", answer("made since")) == "made since"
+
+
+async def test_a_fill_that_began_before_a_forgetting_is_not_kept() -> None:
+    cache: Cache[str, str] = Cache(10)
+    fill = SlowFill("old")
+    filling = asyncio.create_task(cache.find("a", fill))
+    await fill.began.wait()
+
+    cache.forget("a")
+    fill.released.set()
+
+    assert await filling == "old"
+    assert await cache.find("a", answer("new")) == "new"
+
+
+async def test_a_fill_is_dropped_by_a_condition_too() -> None:
+    cache: Cache[str, str] = Cache(10)
+    fill = SlowFill("old")
+    filling = asyncio.create_task(cache.find("a", fill))
+    await fill.began.wait()
+
+    cache.forget_where(lambda _key, value: value == "old")
+    fill.released.set()
+    await filling
+
+    assert await cache.find("a", answer("new")) == "new"
+
+
+async def test_a_condition_drops_what_meets_it_and_keeps_the_rest() -> None:
+    cache: Cache[str, str] = Cache(10)
+    await cache.find("a", answer("odd"))
+    await cache.find("b", answer("even"))
+
+    cache.forget_where(lambda _key, value: value == "odd")
+
+    assert await cache.find("a", answer("again")) == "again"
+    assert await cache.find("b", no_fill) == "even"
+
+
+async def test_the_entry_not_used_for_longest_goes_first() -> None:
+    cache: Cache[str, str] = Cache(2)
+    await cache.find("a", answer("A"))
+    await cache.find("b", answer("B"))
+    await cache.find("a", no_fill)
+    await cache.find("c", answer("C"))
+
+    assert await cache.find("a", no_fill) == "A"
+    assert await cache.find("c", no_fill) == "C"
+    assert await cache.find("b", answer("asked again")) == "asked again"
+
+
+@given(keys=st.lists(st.integers(0, 20)), size=st.integers(1, 8))
+def test_it_never_holds_more_than_its_size(keys: list[int], size: int) -> None:
+    async def walk() -> None:
+        cache: Cache[int, str] = Cache(size)
+        for key in keys:
+            assert await cache.find(key, answer(str(key))) == str(key)
+            assert len(cache) <= size
+
+    asyncio.run(walk())
+
+
+async def test_entries_are_kept_by_weight_and_the_newest_in_any_case() -> None:
+    cache: Cache[str, str] = Cache(10, len)
+    for value in ("aaaa", "bbbb", "cc"):
+        await cache.find(value, answer(value))
+
+    await cache.find("dddd", answer("dddd"))
+    assert len(cache) == 3
+    assert await cache.find("aaaa", answer(None)) is None
+
+    await cache.find("e" * 20, answer("e" * 20))
+    assert len(cache) == 1
+    cache.forget("e" * 20)
+    await cache.find("ffffffffff", answer("ffffffffff"))
+    assert await cache.find("ffffffffff", no_fill) == "ffffffffff"
+
+
+async def test_what_nobody_needs_goes_without_a_fill_being_dropped() -> None:
+    cache: Cache[str, str] = Cache(10)
+    await cache.find("a", answer("old"))
+
+    async def fill() -> str:
+        cache.discard_where(lambda _key, value: value == "old")
+        return "new"
+
+    assert await cache.find("b", fill) == "new"
+    assert await cache.find("b", no_fill) == "new"
+    assert len(cache) == 1

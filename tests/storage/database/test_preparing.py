@@ -1,0 +1,169 @@
+"""Migrations and tables must give the same database, or a new installation would differ from an old one."""
+
+import contextlib
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine
+
+from ams.authn.store.schema import AUTHN
+from ams.core.errors import Unusable
+from ams.storage.database import preparing
+from ams.storage.database.schema import Schema
+from ams.storage.registry.schema import REGISTRY
+from tests.storage.registry.conftest import ENGINES
+
+
+@contextlib.contextmanager
+def empty_database(dialect: str) -> Iterator[Connection]:
+    """Yield a connection to a database without tables; what is done there does not stay."""
+    if dialect == "sqlite":
+        engine = create_engine("sqlite://")
+        with engine.begin() as opened:
+            yield opened
+        engine.dispose()
+        return
+    from tests.support.databases import engine_to_nothing
+
+    engine = engine_to_nothing()
+    with engine.connect().execution_options(begin="BEGIN") as opened:
+        yield opened
+    engine.dispose()
+
+
+@pytest.fixture(params=ENGINES)
+def dialect(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def connection(dialect: str) -> Iterator[Connection]:
+    with empty_database(dialect) as opened:
+        yield opened
+
+
+@pytest.fixture(params=[REGISTRY, AUTHN], ids=lambda schema: schema.what)
+def schema(request: pytest.FixtureRequest) -> Schema:
+    found: Schema = request.param
+    return found
+
+
+def described(connection: Connection) -> dict[str, list[str]]:
+    """Return columns, constraints and indexes of each table, in whatever order."""
+    if connection.dialect.name == "postgresql":
+        return described_by_postgresql(connection)
+    rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    return {name: sorted(re.split(r",\s+(?=[A-Z]|[a-z_]+ [A-Z])|\n\)?", sql)) for name, sql in rows}
+
+
+def described_by_postgresql(connection: Connection) -> dict[str, list[str]]:
+    """Return what the system's catalogues say of columns, constraints and indexes."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for table, line in connection.exec_driver_sql(CATALOGUES):
+        found[table].append(line)
+    return {table: sorted(lines) for table, lines in found.items()}
+
+
+CATALOGUES = """
+    SELECT table_name, concat_ws(' ', column_name, data_type, is_nullable, character_maximum_length, column_default,
+        col_description(concat(table_schema, '.', table_name)::regclass, ordinal_position::int))
+        FROM information_schema.columns WHERE table_schema = 'public'
+    UNION ALL SELECT conrelid::regclass::text, concat_ws(' ', conname, pg_get_constraintdef(oid))
+        FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+    UNION ALL SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = 'public'
+    UNION ALL SELECT tgrelid::regclass::text, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
+    UNION ALL SELECT proname, pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+"""
+
+
+def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, dialect: str, schema: Schema) -> None:
+    preparing.migrate(connection, schema)
+    migrated = described(connection)
+    connection.rollback()
+    with empty_database(dialect) as new:
+        preparing.create(new, schema)
+        created = described(new)
+
+    assert migrated == created
+
+
+def test_migrations_leave_nothing_to_do(connection: Connection, schema: Schema) -> None:
+    preparing.migrate(connection, schema)
+
+    tables = [schema.tables, schema.shared] if connection.dialect.name == "postgresql" else [schema.tables]
+    assert compare_metadata(ours(connection, schema), tables) == []
+
+
+def test_the_head_is_the_newest_migration(schema: Schema) -> None:
+    config = Config()
+    config.set_main_option("script_location", schema.migrations)
+
+    assert ScriptDirectory.from_config(config).get_current_head() == schema.head
+
+
+def test_preparing_twice_changes_nothing(connection: Connection, schema: Schema) -> None:
+    preparing.prepare(connection, schema)
+    before = described(connection)
+
+    preparing.prepare(connection, schema)
+
+    assert described(connection) == before
+
+
+def test_a_database_of_an_older_version_is_migrated(connection: Connection, schema: Schema) -> None:
+    connection.exec_driver_sql(f"CREATE TABLE {schema.version} (version_num VARCHAR(32) NOT NULL)")
+
+    preparing.prepare(connection, schema)
+
+    assert set(schema.tables.tables) <= set(described(connection))
+    assert connection.exec_driver_sql(f"SELECT version_num FROM {schema.version}").scalar() == schema.head
+
+
+def test_a_database_of_a_newer_version_is_refused(connection: Connection, schema: Schema) -> None:
+    preparing.create(connection, schema)
+    connection.exec_driver_sql(f"UPDATE {schema.version} SET version_num = '9999'")
+
+    with pytest.raises(Unusable, match="newer version"):
+        preparing.prepare(connection, schema)
+
+
+def ours(connection: Connection, schema: Schema) -> MigrationContext:
+    return MigrationContext.configure(connection, opts={"version_table": schema.version})
+
+
+@pytest.mark.parametrize(
+    ("schema", "table"), [(REGISTRY, "letters"), (AUTHN, "authn_letters")], ids=["registry", "certificate service"]
+)
+def test_somebody_elses_database_is_refused(connection: Connection, schema: Schema, table: str) -> None:
+    connection.exec_driver_sql(f"CREATE TABLE {table} (text TEXT)")
+
+    with pytest.raises(Unusable, match="belongs to something else"):
+        preparing.prepare(connection, schema)
+
+
+@pytest.mark.parametrize("first", [REGISTRY, AUTHN], ids=lambda schema: schema.what)
+def test_the_registry_and_the_certificate_service_share_a_database_whoever_comes_first(
+    connection: Connection, first: Schema
+) -> None:
+    second = AUTHN if first is REGISTRY else REGISTRY
+
+    for each in (first, second, first, second):
+        preparing.prepare(connection, each)
+
+    assert set(REGISTRY.tables.tables) | set(AUTHN.tables.tables) <= set(described(connection))
+
+
+def test_the_migrations_lie_inside_the_package(schema: Schema) -> None:
+    package = schema.migrations.partition(":")[0]
+    folder = Path(sys.modules[f"{package}.schema"].__file__ or "").parent / "migrations"
+
+    assert (folder / "env.py").is_file()
+    assert list((folder / "versions").glob("v*.py"))

@@ -1,0 +1,291 @@
+"""A plain model of what a log was told and what it answered, and what may therefore be found in it."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from ams.core.errors import AmsError, LogUnavailable, NotFound, OutcomeUnknown
+from ams.core.messages import Fragment, Message, Stored, message
+from ams.core.names import TopicId, new_topic_id
+from ams.storage.log.base import Appended
+from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from tests.storage.log.engines import Embedded
+
+Kept = Callable[[int, int], bool]
+DEFAULT_RETENTION = LogOptions().retention
+LOOK = 1000
+"""Milliseconds by which messages that are too old may be seen longer."""
+
+
+@dataclass
+class Attempt:
+    """An append that was asked for, and what became of it."""
+
+    fragments: list[Fragment]
+    key: str | None
+    answer: Appended | None = None
+    earlier: Appended | None = None
+    """What was answered before, when that went for its size and the same was stored once more."""
+    in_doubt: bool = False
+    """Whether it was answered that nobody knows."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether every answer said that nothing is stored."""
+        return self.answer is None and not self.in_doubt
+
+    @property
+    def messages(self) -> list[Message]:
+        return [message("")._replace(fragment=fragment) for fragment in self.fragments]
+
+    async def ask(self, log: EmbeddedLog, topic: TopicId) -> None:
+        """Append, once more if it was asked for before, and note the answer."""
+        try:
+            self.answer = await log.append(topic, self.messages, key=self.key)
+        except OutcomeUnknown:
+            self.in_doubt = True
+        except (LogUnavailable, NotFound):
+            return
+
+
+@dataclass
+class Told:
+    """What was asked of a topic."""
+
+    retentions: set[int]
+    """Those that may be in force: asked for, whether or not that was acknowledged."""
+    created: bool = False
+    """Whether the creation was acknowledged."""
+    dropping: bool = False
+    dropped: bool = False
+    attempts: list[Attempt] = field(default_factory=list)
+    floor: int = 0
+    """The oldest offset when retention was done."""
+    seen: dict[int, Stored] = field(default_factory=dict)
+    """What was read of it; it was durable by then."""
+
+    @property
+    def answered(self) -> list[Attempt]:
+        return [each for each in self.attempts if each.answer is not None]
+
+
+@dataclass
+class History:
+    """Drives a log and remembers; `check` compares what is in a log with what it was told."""
+
+    topics: dict[TopicId, Told] = field(default_factory=dict)
+    count: int = 0
+    limited: bool = False
+    """Whether messages also go because there are too many: then any may be gone, but none comes back."""
+
+    async def create(self, log: EmbeddedLog, retention: int | None = None) -> None:
+        topic = new_topic_id()
+        told = self.topics[topic] = Told({retention or DEFAULT_RETENTION})
+        try:
+            await log.create(topic, retention)
+            told.created = True
+        except LogUnavailable:
+            return
+
+    async def append(self, log: EmbeddedLog, which: int, sizes: list[int], keyed: bool = False) -> None:
+        if not self.topics:
+            return
+        told, topic = self._pick(which)
+        messages = [message(f"{self.count + n:06d}" + "x" * size) for n, size in enumerate(sizes)]
+        attempt = Attempt([each.fragment for each in messages], f"key{self.count}" if keyed else None)
+        self.count += len(sizes)
+        told.attempts.append(attempt)
+        await attempt.ask(log, topic)
+
+    async def drop(self, log: EmbeddedLog, which: int) -> None:
+        if not self.topics:
+            return
+        told, topic = self._pick(which)
+        told.dropping = True
+        try:
+            await log.drop(topic)
+            told.dropped = told.created  # else it may have been unknown, and its creation come through after all
+        except LogUnavailable:
+            return
+
+    async def set_retention(self, log: EmbeddedLog, which: int, retention: int) -> None:
+        if not self.topics:
+            return
+        told, topic = self._pick(which)
+        told.retentions.add(retention)
+        try:
+            await log.set_retention(topic, retention)
+        except (LogUnavailable, NotFound):
+            return
+
+    async def retain(self, log: EmbeddedLog) -> None:
+        try:
+            await log.retain()
+            for topic, bounds in (await log.all_bounds()).items():
+                self.topics[topic].floor = bounds.oldest
+        except LogUnavailable:
+            return
+
+    async def check(self, log: EmbeddedLog, now: int) -> None:
+        """Nothing acknowledged is lost, nothing is there that was not asked for or was refused, requests are whole."""
+        there = await log.topics()
+        assert there <= set(self.topics)
+        for topic, told in self.topics.items():
+            if told.created and not told.dropping:
+                assert topic in there, "an acknowledged topic is gone"
+            if told.dropped:
+                assert topic not in there, "a dropped topic is back"
+            if topic in there:
+                await self._check_topic(log, topic, told, now)
+
+    async def _check_topic(self, log: EmbeddedLog, topic: TopicId, told: Told, now: int) -> None:
+        stored = await read_stored(log, topic)
+        bounds = await log.bounds(topic)
+        # More may have gone meanwhile.
+        stored = {offset: each for offset, each in stored.items() if offset >= bounds.oldest}
+        ends = [each.answer.first + each.answer.count for each in told.answered if each.answer]
+        assert bounds.end >= max(ends, default=0), "the end went back"
+        assert bounds.oldest >= told.floor, "what retention took is back"
+        assert bounds.oldest == min(stored, default=bounds.end), "the oldest offset is not that of the oldest message"
+        found = {offset: each.fragment for offset, each in stored.items()}
+        young = now - min(told.retentions)
+        self._check_acknowledged(told, found, self._kept(bounds.oldest, young))
+        self._check_ages(told, stored, now)
+        self._check_unanswered(told, found)
+        told.seen |= stored
+        await self._check_keys(log, topic, told, self._kept(bounds.oldest, young))
+
+    def _kept(self, oldest: int, young: int) -> Kept:
+        """Return what says whether a message must be there, by its offset and time."""
+        return lambda offset, time: offset >= oldest if self.limited else time >= young
+
+    def _check_acknowledged(self, told: Told, stored: dict[int, bytes], kept: Kept) -> None:
+        """What was acknowledged, or seen, is there while no retention it may have had takes it."""
+        for attempt in told.answered:
+            assert attempt.answer is not None
+            for offset, fragment in enumerate(attempt.fragments, attempt.answer.first):
+                assert offset in stored or not kept(offset, attempt.answer.time), (
+                    f"{offset} was acknowledged, and is gone"
+                )
+                assert stored.get(offset, fragment) == fragment, f"{offset} is not what was acknowledged"
+        for offset, seen in told.seen.items():
+            assert stored.get(offset) == seen.fragment or not kept(offset, seen.time), f"{offset} was seen, and is gone"
+
+    def _check_ages(self, told: Told, stored: dict[int, Stored], now: int) -> None:
+        """What is older than any retention allows is not served."""
+        oldest = now - max(told.retentions) - LOOK
+        assert all(each.time >= oldest for each in stored.values()), "messages are served that are too old"
+
+    def _check_unanswered(self, told: Told, stored: dict[int, bytes]) -> None:
+        """What nobody was told is stored must have been asked for, not refused, and be there as a whole request."""
+        known = {
+            offset
+            for attempt in told.answered
+            for each in (attempt.answer, attempt.earlier)
+            if each
+            for offset in range(each.first, each.first + each.count)
+        }
+        rest = [fragment for offset, fragment in sorted(stored.items()) if offset not in known]
+        unknown = [each.fragments for each in told.attempts if each.answer is None and each.in_doubt]
+        while rest:
+            found = next((each for each in unknown if rest[: len(each)] == each), None)
+            assert found is not None, "a message that was not asked for, or was refused, or half a request"
+            unknown.remove(found)
+            rest = rest[len(found) :]
+
+    async def _check_keys(self, log: EmbeddedLog, topic: TopicId, told: Told, kept: Kept) -> None:
+        """Repeat what has a key: what was answered gets its answer, what was refused is new, the rest is there once."""
+        for attempt in [each for each in told.attempts if each.key is not None]:
+            before, refused, end = attempt.answer, attempt.refused, (await log.bounds(topic)).end
+            if before is not None and not kept(before.first, before.time):
+                continue
+            await attempt.ask(log, topic)
+            assert attempt.answer is not None
+            gone = self.limited and before is not None and before.first < (await log.bounds(topic)).oldest
+            if gone:
+                attempt.earlier = before  # it was about to go: the power may fail before it has gone
+            elif before is not None:
+                assert attempt.answer == before, "a key was forgotten"
+            if refused:
+                assert attempt.answer.first == end, "what was refused was stored"
+
+    def _pick(self, which: int) -> tuple[Told, TopicId]:
+        topic = list(self.topics)[which % len(self.topics)]
+        return self.topics[topic], topic
+
+
+async def read_all(log: EmbeddedLog, topic: TopicId) -> dict[int, bytes]:
+    """Read a topic as `read_stored` does."""
+    return {offset: each.fragment for offset, each in (await read_stored(log, topic)).items()}
+
+
+async def read_stored(log: EmbeddedLog, topic: TopicId) -> dict[int, Stored]:
+    """Read a topic from its oldest message on: no holes but what retention takes meanwhile; times do not go back."""
+    offset, time, found = (await log.bounds(topic)).oldest, 0, {}
+    while offset < (await log.bounds(topic)).end:
+        messages = await log.read(topic, offset, max_messages=3, max_bytes=1 << 20)
+        first = messages[0].offset if messages else (await log.bounds(topic)).end
+        assert first == offset or first <= (await log.bounds(topic)).oldest, f"a hole at {offset}"
+        assert [each.offset for each in messages] == list(range(first, first + len(messages)))
+        assert [each.time for each in messages] == sorted(max(each.time, time) for each in messages)
+        found |= {each.offset: each for each in messages}
+        offset, time = first + len(messages), messages[-1].time if messages else time
+    return found
+
+
+Step = tuple[Any, ...]
+
+
+async def act(history: History, log: EmbeddedLog, engine: Embedded, steps: list[Step]) -> None:
+    """Take steps, one after the other but for `together`, whose appends are under way at once."""
+    for name, *arguments in steps:
+        if name == "together":
+            await asyncio.gather(*(history.append(log, *each) for each in arguments[0]))
+        elif name == "advance":
+            engine.clock.advance(arguments[0])
+        else:
+            await getattr(history, name)(log, *arguments)
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    """Run a scenario; one that hangs fails."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(5):
+            await scenario
+
+    asyncio.run(bounded())
+
+
+async def open_anyway(engine: Embedded) -> EmbeddedLog | None:
+    """Open the log; None when the power, or another call, failed meanwhile."""
+    try:
+        return await engine.open()
+    except AmsError:
+        assert engine.disk.stopped or engine.disk.failed
+        return None
+
+
+async def end(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: random.Random) -> None:
+    """End a log, if it was opened: "close" it in order, "kill" it, or take the power from it ("power loss")."""
+    if ending != "close":
+        engine.disk.stop_at = engine.disk.changes
+    if log is not None:
+        await log.close()
+    if ending == "power loss" or (ending == "close" and engine.disk.stopped):
+        engine.disk.power_loss(chance)
+    engine.disk.stop_at = None
+    engine.disk.heal()
+
+
+async def lose_power(engine: Embedded, steps: list[Step], stop_at: int, seed: int) -> tuple[History, EmbeddedLog]:
+    """Take steps until the power fails at a change of the disk; return the log as it is after it came back."""
+    history = History()
+    engine.disk.stop_at = stop_at
+    log = await open_anyway(engine)
+    if log is not None:
+        await act(history, log, engine, steps)
+    await end(engine, log, "power loss", random.Random(seed))
+    return history, await engine.open()

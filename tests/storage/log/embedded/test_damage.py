@@ -1,0 +1,246 @@
+"""Damaged bytes at every kind of place: never served, reported with file and position, and all else stays readable."""
+
+import errno
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.core.errors import LogUnavailable, Unusable
+from ams.core.names import TopicId
+from ams.storage.log.embedded import EmbeddedLog, check
+from ams.storage.log.embedded.index import HEAD_BYTES as INDEX_HEAD
+from ams.storage.log.embedded.index import decode_head
+from ams.storage.log.embedded.record import HEADER_BYTES
+from ams.storage.log.embedded.segment import HEAD_BYTES
+from tests.storage.log.embedded.history import run
+from tests.storage.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
+
+MESSAGES = 12
+SIZE = 500
+
+
+async def written(engine: Embedded, *, sealed: bool) -> TopicId:
+    """Leave a folder with one topic whose messages, one to a record, have keys; in sealed segments or an open one."""
+    engine.options["segment_bytes"] = 2000 if sealed else 10**6
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        for number in range(MESSAGES):
+            await log.append(topic, numbered(number, 1, size=SIZE), key=f"{number}")
+        await log.retain()
+    return topic
+
+
+async def served(log: EmbeddedLog, topic: TopicId) -> dict[int, bytes]:
+    """Read a topic to its end, going on after what is missing."""
+    bounds = await log.bounds(topic)
+    offset, found = bounds.oldest, {}
+    while offset < bounds.end:
+        messages = await log.read(topic, offset, max_messages=3, max_bytes=10**6)
+        offsets = [each.offset for each in messages]
+        assert offsets == sorted(set(offsets))
+        if not messages:
+            break
+        found |= {each.offset: each.fragment for each in messages}
+        offset = messages[-1].offset + 1
+    return found
+
+
+def all_right(found: dict[int, bytes]) -> bool:
+    return all(found[offset] == numbered(offset, 1, size=SIZE)[0].fragment for offset in found)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.booleans(), st.booleans(), st.data())
+def test_a_flipped_bit_anywhere_costs_one_record_at_most_and_is_told(sealed, cold, data):
+    async def scenario():
+        engine = Embedded()
+        topic = await written(engine, sealed=sealed)
+        path = data.draw(st.sampled_from(engine.disk.paths(".log") + engine.disk.paths(".idx")))
+        place = data.draw(st.integers(0, len(engine.disk.content(path)) - 1))
+        engine.disk.damage(path, place, 1 << data.draw(st.integers(0, 7)))
+        report = check(engine.folder, files=engine.disk)
+        assert report.damage or report.torn  # torn: the mark at the very end, which holds nothing
+        engine.disk.cold = cold
+        async with engine.opened() as log:
+            if topic not in await log.topics():
+                assert place < HEAD_BYTES + HEADER_BYTES + 8
+                return
+            found = await served(log, topic)
+            await log.append(topic, texts("next"))
+        assert all_right(found)
+        assert len(found) >= MESSAGES - 1
+        assert len(found) == MESSAGES or log.damaged
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("place", [0, 10, 40, 66, HEADER_BYTES, HEADER_BYTES + 20, HEADER_BYTES + 60, 600])
+async def test_a_record_damaged_while_the_log_is_open_is_left_out_counted_and_told_once(place: int):
+    """17.1 M4."""
+    engine = Embedded()
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        for number in range(MESSAGES):
+            await log.append(topic, numbered(number, 1, size=SIZE))
+        path = engine.disk.paths(".log")[0]
+        record = engine.disk.content(path).index(numbered(5, 1, size=SIZE)[0].fragment) - HEADER_BYTES - 16
+        engine.disk.damage(path, record + min(place, 590))
+
+        before = await log.read(topic, 3, max_messages=100, max_bytes=10**6)
+        after = await log.read(topic, 5, max_messages=100, max_bytes=10**6)
+        again = await log.read(topic, 5, max_messages=100, max_bytes=10**6)
+
+        assert [each.offset for each in before] == [3, 4]
+        assert [each.offset for each in after] == list(range(6, MESSAGES))
+        assert again == after
+        assert log.damaged == 1
+        assert (await log.append(topic, texts("next"))).first == MESSAGES
+
+
+async def test_when_the_last_record_is_damaged_reads_are_empty_and_its_id_is_not_given_again():
+    engine = Embedded()
+    topic = await written(engine, sealed=False)
+    path = engine.disk.paths(".log")[0]
+    engine.disk.damage(path, engine.disk.content(path).rindex(b"AAAA"))
+
+    async with engine.opened() as log:
+        assert len(await served(log, topic)) == MESSAGES - 1
+        assert list(await log.read(topic, MESSAGES - 1, max_messages=9, max_bytes=999)) == []
+        assert (await log.append(topic, texts("next"))).first == MESSAGES
+
+
+async def test_damage_found_at_start_is_in_the_report_with_file_and_position():
+    engine = Embedded()
+    await written(engine, sealed=False)
+    path = engine.disk.paths(".log")[0]
+    place = engine.disk.content(path).index(b"AAAA")
+    engine.disk.damage(path, place)
+
+    async with engine.opened() as log:
+        (damage,) = log.recovered.damage
+
+    assert damage.file == path
+    assert damage.position < place < damage.position + damage.length
+    assert path in str(damage)
+
+
+@pytest.mark.parametrize("part", ["head", "rows", "fences", "entries", "keys", "filter"])
+async def test_a_damaged_index_is_made_anew_and_nothing_is_missing(part: str):
+    engine = Embedded()
+    topic = await written(engine, sealed=True)
+    path = engine.disk.paths(".idx")[1]
+    head = decode_head(engine.disk.content(path)[:INDEX_HEAD])
+    places = {
+        "head": 20,
+        "rows": INDEX_HEAD + 5,
+        "fences": INDEX_HEAD + 96 + 1,
+        "entries": INDEX_HEAD + head.directory_bytes + 3,
+        "keys": head.keys_position + 3,
+        "filter": head.filter_position + 3,
+    }
+    engine.disk.damage(path, places[part])
+
+    async with engine.opened() as log:
+        assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
+        for number in range(MESSAGES):
+            answer = await log.append(topic, numbered(number, 1, size=SIZE), key=f"{number}")
+            assert answer.first == number
+        await log.retain()
+
+    assert check(engine.folder, files=engine.disk).sound
+    async with engine.opened() as log:
+        assert log.recovered.damage == ()
+
+
+async def test_missing_indexes_are_made_anew():
+    engine = Embedded()
+    topic = await written(engine, sealed=True)
+    for path in engine.disk.paths(".idx"):
+        engine.disk.unlink(path)
+
+    async with engine.opened() as log:
+        assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
+        await log.retain()
+
+    assert engine.disk.paths(".idx")
+    assert check(engine.folder, files=engine.disk).sound
+
+
+async def test_an_index_that_vanishes_while_the_log_is_open_is_made_anew():
+    engine = Embedded()
+    topic = await written(engine, sealed=True)
+    async with engine.opened() as log:
+        engine.disk.unlink(engine.disk.paths(".idx")[0])
+
+        assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
+
+
+async def test_a_segment_cut_short_loses_only_what_was_cut():
+    engine = Embedded()
+    topic = await written(engine, sealed=True)
+    path = engine.disk.paths(".log")[1]
+    handle = engine.disk.open(path)
+    engine.disk.truncate(handle, engine.disk.size(handle) - 1)
+
+    async with engine.opened() as log:
+        found = await served(log, topic)
+        assert (await log.append(topic, texts("next"))).first == MESSAGES
+
+    assert all_right(found)
+    assert len(found) == MESSAGES - 1
+    assert log.recovered.damage
+
+
+async def test_a_folder_of_a_newer_version_is_refused_in_one_line():
+    engine = Embedded()
+    await written(engine, sealed=True)
+    path = engine.disk.paths(".idx")[0]
+    head = bytearray(engine.disk.content(path)[:92])
+    head[8] = 9
+    handle = engine.disk.open(path)
+    engine.disk.write(handle, bytes(head) + zlib.crc32(head).to_bytes(4, "little"), 0)
+
+    with pytest.raises(Unusable, match="upgrade"):
+        await engine.open()
+
+
+async def test_a_folder_that_cannot_be_read_is_refused_in_one_line():
+    engine = Embedded()
+    await written(engine, sealed=False)
+    engine.disk.fail("open", where=".log")
+
+    with pytest.raises(Unusable, match="/log"):
+        await engine.open()
+
+
+async def test_an_error_of_the_disk_while_reading_is_no_damage():
+    engine = Embedded()
+    topic = await written(engine, sealed=False)
+    async with engine.opened() as log:
+        engine.disk.fail("read", where=".log")
+        with pytest.raises(LogUnavailable):
+            await log.read(topic, 0, max_messages=1, max_bytes=1)
+
+        assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
+        assert log.damaged == 0
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+async def test_too_many_open_files_are_no_damage_and_the_same_succeeds_later(error: int):
+    engine = Embedded()
+    topic = await written(engine, sealed=True)
+    async with engine.opened() as log:
+        engine.disk.cold = True
+        engine.disk.fail("open", error, where=".idx")
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, numbered(3, 1, size=SIZE), key="3")
+        engine.disk.fail("open", error, where=".log")
+        with pytest.raises(LogUnavailable):
+            await log.read(topic, 0, max_messages=1, max_bytes=1)
+
+        assert log.damaged == 0
+        assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
+        assert (await log.append(topic, numbered(3, 1, size=SIZE), key="3")).first == 3
+        assert log.damaged == 0

@@ -1,0 +1,166 @@
+"""A full disk: appends are refused in time, nothing is lost, reads go on, and all resumes by itself."""
+
+import pytest
+
+from ams.core.errors import LogUnavailable
+from ams.core.names import TopicId
+from ams.storage.log.embedded import EmbeddedLog
+from tests.storage.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
+from tests.support.unreliable_disk import UnreliableDisk
+
+KIB = 1024
+MIN_FREE = 200 * KIB
+RESERVE = 100 * KIB
+
+
+@pytest.fixture
+def engine() -> Embedded:
+    options = {"min_free_bytes": MIN_FREE, "reserve_bytes": RESERVE, "segment_bytes": 64 * KIB}
+    return Embedded(disk=UnreliableDisk(capacity=1024 * KIB), options=options)
+
+
+def free(engine: Embedded) -> int:
+    return engine.disk.free_bytes("/")
+
+
+async def fill(engine: Embedded, log: EmbeddedLog, topic: TopicId) -> int:
+    """Append until the log refuses; return how many were stored."""
+    for number in range(10_000):
+        engine.clock.advance(50)
+        try:
+            await log.append(topic, numbered(number, 1, size=4000))
+        except LogUnavailable:
+            return number
+    raise AssertionError("the disk did not fill")
+
+
+async def test_appends_stop_while_there_is_room_for_others_and_all_they_stored_is_there(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+
+        stored = await fill(engine, log, topic)
+
+        assert MIN_FREE - 10 * KIB < free(engine) < MIN_FREE + 10 * KIB
+        assert "min_free_bytes" in log.refusal
+        assert await all_fragments(log, topic) == fragments(numbered(0, stored, size=4000))
+
+
+async def test_what_is_not_an_append_goes_on_below_the_limit(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        engine.disk.stranger = free(engine) - MIN_FREE // 2
+        engine.clock.advance(1000)
+
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("a"))
+        await log.drop(topic)
+
+        assert await log.topics() == frozenset()
+
+
+async def test_when_a_stranger_gives_space_back_appends_go_on_by_themselves(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        engine.disk.stranger = 700 * KIB
+        engine.clock.advance(1000)
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, numbered(0, 300, size=1000))
+        engine.disk.stranger = 800 * KIB
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("a"))
+
+        engine.disk.stranger = 0
+
+        assert (await log.append(topic, texts("a"))).first == 0
+        assert log.refusal is None
+
+
+async def test_a_disk_full_to_the_last_byte_gives_the_reserve_back_and_takes_it_again(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("before"))
+        engine.disk.stranger = 1024 * KIB - engine.disk.used_bytes("/log")
+        assert free(engine) == 0
+        engine.clock.advance(1000)
+
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("a"))
+
+        assert free(engine) == RESERVE
+        assert await all_fragments(log, topic) == fragments(texts("before"))
+        engine.disk.stranger = 0
+        assert (await log.append(topic, texts("after"))).first == 1
+        await log.retain()
+        assert engine.disk.paths("reserve") == ["/log/reserve"]
+
+
+async def test_space_that_goes_while_a_group_is_written_loses_nothing():
+    options = {"min_free_bytes": 0, "reserve_bytes": RESERVE}
+    engine = Embedded(disk=UnreliableDisk(capacity=300 * KIB), options=options)
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("before"))
+        engine.disk.stranger = 300 * KIB - engine.disk.used_bytes("/log") - 2000
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, numbered(0, 10, size=1000))
+
+        assert engine.disk.paths("reserve") == []
+        assert (await log.append(topic, texts("after"))).first == 1
+
+    async with engine.opened() as log:
+        assert await all_fragments(log, topic) == fragments(texts("before", "after"))
+
+
+async def test_others_can_ask_for_the_reserve_once(engine: Embedded):
+    async with engine.opened() as log:
+        before = free(engine)
+
+        assert log.release_reserve()
+        assert free(engine) == before + RESERVE
+        assert not log.release_reserve()
+
+        await log.retain()
+        assert free(engine) == before
+
+
+async def test_a_log_opens_and_serves_on_a_disk_that_is_full(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("a"))
+    engine.disk.unlink("/log/reserve")
+    engine.disk.stranger = 1024 * KIB
+
+    async with engine.opened() as log:
+        assert await all_fragments(log, topic) == fragments(texts("a"))
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("b"))
+        engine.disk.stranger = 0
+        assert (await log.append(topic, texts("b"))).first == 1
+
+
+async def test_the_reserve_of_an_earlier_run_is_not_kept_beside_a_new_one(engine: Embedded):
+    for _ in range(3):
+        async with engine.opened():
+            assert engine.disk.used_bytes("/log") == RESERVE
+
+
+async def test_a_reserve_of_an_earlier_run_is_given_back_too_when_there_was_no_room_for_another(engine: Embedded):
+    async with engine.opened():
+        pass
+    engine.disk.stranger = free(engine) - MIN_FREE - RESERVE // 2
+
+    async with engine.opened() as log:
+        assert log.release_reserve()
+        assert engine.disk.paths("reserve") == []
+
+
+async def test_free_space_that_cannot_be_told_refuses_appends(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        engine.disk.fail("free_bytes")
+        engine.clock.advance(1000)
+
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("a"))
+
+        assert (await log.append(topic, texts("a"))).first == 0

@@ -1,0 +1,99 @@
+"""The golden data folder: what was written by the first version of the format is read as it was meant."""
+
+import os
+import shutil
+
+import pytest
+
+from ams.core.clock import ManualClock
+from ams.core.messages import message
+from ams.storage.files import Disk
+from ams.storage.log.base import Appended, Bounds
+from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
+from tests.storage.log.engines import SMALL, Embedded, all_fragments, fragments
+from tests.storage.log.make_golden import DROPPED, EMPTY, FOLDER, HOURLY, MOVED, START, WEEKLY, YEARLY, export, make
+
+TORN = ("0000000000000001.log", "0000000000000003.log", "0000000000000006.log")
+REFUSED = "0000000000000005.log"
+"""Holds bytes of an append that failed, as its successor tells."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return shutil.copytree(FOLDER, tmp_path / "log")
+
+
+async def opened(folder) -> EmbeddedLog:
+    return await EmbeddedLog.open(
+        str(folder), files=Disk(), clock=ManualClock(START + 10_000), options=LogOptions(**SMALL)
+    )
+
+
+async def assert_golden(log: EmbeddedLog) -> None:
+    """Compare every message, end, time, key and count with what `make_golden` wrote."""
+    assert await log.topics() == {HOURLY, WEEKLY, YEARLY, MOVED, EMPTY}
+    assert DROPPED not in await log.topics()
+    assert await log.bounds(EMPTY) == Bounds(0, 0)
+    assert await all_fragments(log, HOURLY) == fragments([message(f"hourly{n}") for n in range(6)])
+    weekly = [message(f"weekly{n}{part}", {"part": str(part)}) for n in range(6) for part in range(3)]
+    assert await all_fragments(log, WEEKLY) == fragments([*weekly, message("after the failure")])
+    assert await all_fragments(log, MOVED) == fragments([message(f"moved{n}") for n in range(6)])
+    assert await all_fragments(log, YEARLY) == fragments([message("yearly")])
+    assert [each.time for each in await log.read(HOURLY, 0, max_messages=9, max_bytes=9999)] == [
+        START + 1000 * n for n in range(1, 7)
+    ]
+    assert await log.offset_at(MOVED, START + 3500) == 3
+    assert (await log.totals(WEEKLY)).bytes == 18 * 8 + 17
+    for number in range(6):
+        answer = await log.append(MOVED, [message(f"moved{number}")], key=f"key{number}")
+        assert answer == Appended(number, 1, START + 1000 * (number + 1))
+    again = await log.append(YEARLY, [message("yearly")], key="the key of the year")
+    assert again == Appended(0, 1, START + 6000)
+
+
+async def test_the_golden_folder_is_read_as_it_was_written(folder):
+    log = await opened(folder)
+
+    await assert_golden(log)
+
+    assert log.recovered.damage == ()
+    reasons = {os.path.basename(each.file): each.reason for each in log.recovered.trimmed}
+    assert reasons == dict.fromkeys(TORN, "bytes that are no record") | {REFUSED: "refused by the disk"}
+    await log.close()
+
+
+async def test_the_golden_folder_goes_on_being_used(folder):
+    log = await opened(folder)
+    assert (await log.append(WEEKLY, [message("next")])).first == 19
+    assert (await log.append(MOVED, [message("next")])).first == 6
+    await log.close()
+
+    log = await opened(folder)
+    assert (await all_fragments(log, WEEKLY))[-1] == message("next").fragment
+    assert log.recovered.trimmed == ()
+    await log.close()
+
+
+def test_the_golden_folder_is_sound(folder):
+    before = contents(folder)
+
+    report = check(str(folder))
+
+    assert report.sound
+    assert (report.topics, report.indexes) == (5, 2)
+    assert {os.path.basename(each.file) for each in report.torn} == {*TORN, REFUSED}
+    assert contents(folder) == before
+
+
+async def test_the_folder_made_today_says_the_same(tmp_path):
+    engine: Embedded = await make()
+    export(engine, str(tmp_path / "log"))
+
+    log = await opened(tmp_path / "log")
+
+    await assert_golden(log)
+    await log.close()
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

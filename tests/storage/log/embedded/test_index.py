@@ -1,0 +1,183 @@
+"""Index files: they say what the index in memory said, and notice damage."""
+
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.core.errors import Damaged, Unusable
+from ams.storage.log.base import Appended
+from ams.storage.log.embedded import index
+from ams.storage.log.embedded.entries import Answered, Entries, SegmentEntries
+from ams.storage.log.embedded.filter import decode_filter
+from ams.storage.log.embedded.index import (
+    Directory,
+    Reach,
+    Row,
+    decode_entries,
+    decode_head,
+    encode_index,
+    hashes_in,
+    key_in,
+)
+
+
+def topic(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+@st.composite
+def contents(draw):
+    """Some topics with records, with gaps between them, and some keys."""
+    content = SegmentEntries()
+    for number in draw(st.sets(st.integers(0, 20), max_size=6)):
+        offset, time = draw(st.integers(0, 50)), draw(st.integers(0, 50))
+        for count, gap, later in draw(
+            st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=300)
+        ):
+            offset, time = offset + gap, time + later
+            content.add(topic(number), offset, time, count, 128 + len(content.topics), 100)
+            offset += count
+    for number in draw(st.sets(st.integers(0, 10**6), max_size=200)):
+        answered = Answered(Appended(number, 1 + number % 7, 5), number.to_bytes(16, "little"))
+        content.add_key(topic(number % 3), (number * 7919 % 2**128).to_bytes(16, "big"), answered)
+    return content
+
+
+def rows(content: SegmentEntries) -> list[Row]:
+    return [Row(topic(n), 100 + n, 7, 11 * n, 3, n, 1, 0, 0) for n in range(0, 25, 2)] + [
+        Row(each, 500, 9, 8, 4, 0, 0, 0, 0) for each in content.topics if int.from_bytes(each) % 2
+    ]
+
+
+def reach(content: SegmentEntries) -> dict[bytes, Reach]:
+    return {name: Reach(entries.end, entries.times[-1]) for name, entries in content.topics.items()} | {
+        topic(24): Reach(77, 6)
+    }
+
+
+def written(content: SegmentEntries) -> bytes:
+    return encode_index(2, 9, 4096, 12, rows(content), content, reach(content))
+
+
+def opened(data: bytes) -> Directory:
+    head = decode_head(data[: index.HEAD_BYTES])
+    assert head is not None
+    return Directory(head, data[index.HEAD_BYTES : index.HEAD_BYTES + head.directory_bytes])
+
+
+def block(directory: Directory, row: Row, number: int, data: bytes) -> Entries:
+    place = directory.place(row, number)
+    return decode_entries(data[place.position : place.position + place.size])
+
+
+@settings(deadline=None)
+@given(contents())
+def test_an_index_says_what_the_memory_said(content):
+    data = written(content)
+    directory = opened(data)
+
+    assert directory.head.size == len(data)
+    assert (directory.head.sequence, directory.head.length, directory.head.commit) == (9, 4096, 12)
+    assert directory.head.newest == content.newest
+    assert [row.topic for row in directory.rows()] == sorted(row.topic for row in rows(content))
+    for before in rows(content):
+        row = directory.find(before.topic)
+        there = content.topics.get(before.topic)
+        came = reach(content).get(before.topic, Reach(0, 0))
+        assert row == before._replace(
+            reach=came.end, reach_time=came.time, entries=len(there or ()), block=row.block,
+            keys=content.keyed.get(before.topic, 0),
+        )  # fmt: skip
+    assert directory.find(topic(999)) is None
+
+
+@settings(deadline=None)
+@given(contents(), st.integers(0, 1500))
+def test_offsets_and_times_are_found_as_in_memory(content, wanted):
+    data = written(content)
+    directory = opened(data)
+
+    for name, entries in content.topics.items():
+        row = directory.find(name)
+        number = directory.block_with(row, wanted)
+        found = block(directory, row, number, data)
+        at = found.at(wanted)
+        if at == len(found) and number < directory.last_block(row):
+            number, at = number + 1, 0
+            found = block(directory, row, number, data)
+        assert (number - row.block) * index.BLOCK + at == entries.at(wanted)
+        number = directory.block_since(row, wanted)
+        found = block(directory, row, number, data)
+        if found.since(wanted) == len(found) and number < directory.last_block(row):
+            number += 1
+            found = block(directory, row, number, data)
+        assert (number - row.block) * index.BLOCK + found.since(wanted) == entries.since(wanted)
+
+
+@settings(deadline=None)
+@given(contents())
+def test_keys_are_found_and_others_are_not(content):
+    data = written(content)
+    directory = opened(data)
+
+    def look(hashed: bytes) -> Answered | None:
+        place = directory.key_place(hashed)
+        return key_in(data[place.position : place.position + place.size], hashed) if place else None
+
+    assert all(look(hashed) == answered for hashed, answered in content.keys.items())
+    assert look(bytes(16)) == content.keys.get(bytes(16))
+    assert look(b"\xff" * 16) is None
+    assert hashes_in(data[directory.head.keys_position : directory.head.filter_position]) == sorted(content.keys)
+
+
+@settings(deadline=None, max_examples=200)
+@given(contents(), st.data())
+def test_every_flipped_bit_is_noticed(content, data):
+    flipped = bytearray(written(content))
+    place = data.draw(st.integers(0, len(flipped) - 1))
+    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
+
+    assert not reads_as_whole(bytes(flipped))
+    assert reads_as_whole(written(content))
+
+
+def reads_as_whole(data: bytes) -> bool:
+    """Read all of an index file; whether no part of it is damaged."""
+    head = decode_head(data[: index.HEAD_BYTES])
+    if head is None:
+        return False
+    try:
+        directory = opened(data)
+        for row in directory.rows():
+            for number in range(row.block, directory.last_block(row) + 1):
+                block(directory, row, number, data)
+        hashes_in(data[head.keys_position : head.filter_position])
+        if head.keys:
+            decode_filter(data[head.filter_position :], head.keys)
+    except Damaged:
+        return False
+    return True
+
+
+def test_an_index_of_another_version_is_refused():
+    head = bytearray(written(SegmentEntries())[:92])
+    head[8] = 2
+
+    with pytest.raises(Unusable, match="format 2"):
+        decode_head(bytes(head) + zlib.crc32(head).to_bytes(4, "little"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 3)), max_size=30), st.integers(0, 200))
+def test_entries_find_offsets_and_times_as_a_plain_list_does(steps, wanted):
+    entries, plain, offset, time = Entries(), [], 0, 0
+    for gap, count, later in steps:
+        offset, time = offset + gap, time + later
+        entries.add(offset, time, count, 0, 0)
+        plain.append((offset, count, time))
+        offset += count
+
+    assert entries.at(wanted) == next((n for n, (f, c, _) in enumerate(plain) if f + c > wanted), len(plain))
+    assert entries.since(wanted) == next((n for n, (_, _, t) in enumerate(plain) if t >= wanted), len(plain))
+    assert entries.holds(wanted) == any(f <= wanted < f + c for f, c, _ in plain)

@@ -1,0 +1,130 @@
+"""Idempotency keys: known for the window, on disk, and in memory only for the segments being written."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.core.errors import KeyReused
+from ams.core.messages import message
+from ams.storage.log.base import Bounds
+from ams.storage.log.keys import content_hash, is_content
+from tests.storage.log.engines import HOUR, Embedded, new_topic, texts
+
+DAY = 24 * HOUR
+
+
+@pytest.fixture
+def engine() -> Embedded:
+    return Embedded()
+
+
+async def test_a_key_older_than_the_window_counts_as_new(engine: Embedded) -> None:
+    async with engine.opened(idempotency_window=HOUR) as log:
+        topic = await new_topic(log)
+        first = await log.append(topic, texts("a"), key="k")
+        engine.clock.advance(HOUR)
+        assert await log.append(topic, texts("a"), key="k") == first
+        with pytest.raises(KeyReused):
+            await log.append(topic, texts("b"), key="k")
+
+        engine.clock.advance(1)
+        second = await log.append(topic, texts("b"), key="k")
+
+        assert (first.first, second.first) == (0, 1)
+        assert await log.append(topic, texts("b"), key="k") == second
+
+
+async def test_the_window_holds_after_a_restart(engine: Embedded) -> None:
+    async with engine.opened(idempotency_window=HOUR) as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("a"), key="k")
+        engine.clock.advance(HOUR + 1)
+        second = await log.append(topic, texts("a"), key="k")
+
+    async with engine.opened(idempotency_window=HOUR) as log:
+        assert await log.append(topic, texts("a"), key="k") == second
+        engine.clock.advance(HOUR + 1)
+        assert (await log.append(topic, texts("a"), key="k")).first == 2
+
+
+async def test_without_a_window_a_key_is_known_as_long_as_its_topic_keeps_messages(engine: Embedded) -> None:
+    async with engine.opened(retention=DAY) as log:
+        topic = await new_topic(log)
+        first = await log.append(topic, texts("a"), key="k")
+        engine.clock.advance(DAY)
+        assert await log.append(topic, texts("a"), key="k") == first
+
+        await log.set_retention(topic, HOUR)
+
+        assert (await log.append(topic, texts("a"), key="k")).first == 1
+
+
+async def test_a_key_is_found_in_the_class_its_topic_was_in_before(engine: Embedded) -> None:
+    async with engine.opened(retention=DAY, idempotency_window=DAY) as log:
+        topic = await new_topic(log)
+        first = await log.append(topic, texts("a"), key="k")
+
+        await log.set_retention(topic, 300 * DAY)
+
+        assert await log.append(topic, texts("a"), key="k") == first
+
+
+async def test_memory_does_not_grow_with_the_number_of_keys(engine: Embedded) -> None:
+    """Keys of sealed segments are on disk: a segment is sealed after so many, however small its messages are."""
+    async with engine.opened(segment_keys=50) as log:
+        topic = await new_topic(log)
+        answers = []
+        for number in range(400):
+            answers.append(await log.append(topic, texts(str(number)), key=str(number)))
+            if number % 50 == 49:
+                await log.retain()
+
+        held = sum(len(each.entries.keys) for each in log._holdings.places if each.entries is not None)
+
+        assert held <= 50
+        assert [await log.append(topic, texts(str(number)), key=str(number)) for number in range(400)] == answers
+        assert await log.bounds(topic) == Bounds(0, 400)
+
+
+async def test_keys_of_an_open_segment_count_after_a_restart(engine: Embedded) -> None:
+    async with engine.opened(segment_keys=10) as log:
+        topic = await new_topic(log)
+        for number in range(9):
+            await log.append(topic, texts("a"), key=str(number))
+
+    async with engine.opened(segment_keys=10) as log:
+        for number in range(9, 12):
+            await log.append(topic, texts("a"), key=str(number))
+
+        assert len(list(log._holdings.places)) == 2
+
+
+async def test_what_an_earlier_version_remembered_of_a_content_stays_valid(
+    engine: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hashed the attributes in the order in which they were sent."""
+    sent = [message("a", {"y": "1", "x": "2"})]
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        with monkeypatch.context() as earlier:
+            earlier.setattr("ams.storage.log.keys.in_order", lambda each: each.fragment)
+            first = await log.append(topic, sent, key="k")
+
+    async with engine.opened() as log:
+        assert await log.append(topic, sent, key="k") == first
+        with pytest.raises(KeyReused):
+            await log.append(topic, [message("a", {"y": "1", "x": "3"})], key="k")
+
+
+@given(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=4), st.randoms(), st.text(max_size=5))
+def test_a_message_has_one_hash_in_whatever_order_its_attributes_come(
+    attributes: dict[str, str], random: Random, data: str
+) -> None:
+    names = list(attributes)
+    random.shuffle(names)
+    sent = [message(data, {name: attributes[name] for name in names})]
+
+    assert content_hash(sent) == content_hash([message(data, attributes)])
+    assert is_content(content_hash([message(data, attributes)]), sent)

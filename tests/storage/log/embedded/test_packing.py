@@ -1,0 +1,95 @@
+"""Packing: appends become records without losing, mixing or reordering anything."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.storage.log.embedded.classes import CLASSES
+from ams.storage.log.embedded.packing import pack, shares
+from ams.storage.log.embedded.record import RECORD_BYTES, Header, Request, decode_header, fragments_of, requests_of
+from ams.storage.log.embedded.segment import seed_of
+from ams.storage.log.embedded.topic import Tail, TopicState
+from ams.storage.log.embedded.work import Append
+from ams.storage.log.embedded.writer import Open
+
+SIZE = st.sampled_from([0, 10, 3000, 40_000, 70_000])
+SIZES = st.lists(st.lists(SIZE, min_size=1, max_size=8), min_size=1, max_size=12)
+
+
+def topic(number: int, end: int = 0, time: int = 0) -> TopicState:
+    state = TopicState(number.to_bytes(16, "big"), None, CLASSES[2])
+    state.tail = Tail(end, time, 1000, 1)
+    return state
+
+
+def append(state: TopicState, number: int, sizes: list[int], *, key: bytes = b"") -> Append:
+    fragments = [f"{number}.{n}:".encode() + b"x" * size for n, size in enumerate(sizes)]
+    return Append(state, fragments, sum(map(len, fragments)), 10 * len(sizes), None, key, b"h" * 16, b"c" * 16)
+
+
+@given(SIZES, st.booleans())
+def test_every_message_is_in_a_record_once_and_in_order(sizes, keyed):
+    state = topic(1, end=5)
+    appends = [append(state, n, each, key=b"k" if keyed else b"") for n, each in enumerate(sizes)]
+
+    found = list(shares(appends, 5))
+
+    assert [each for share in found for each in share.fragments] == [each for a in appends for each in a.fragments]
+    assert sum(request.data_bytes for share in found for request in share.requests) == 10 * sum(map(len, sizes))
+    for share in found:
+        assert sum(request.messages for request in share.requests) == len(share.fragments)
+        assert sum(map(len, share.fragments)) <= RECORD_BYTES or len(share.fragments) == 1
+
+
+@given(SIZES)
+def test_an_append_is_whole_in_a_record_or_has_records_of_its_own_of_which_the_last_says_so(sizes):
+    state = topic(1)
+    appends = [append(state, n, each) for n, each in enumerate(sizes)]
+
+    found = list(shares(appends, 0))
+
+    for each in appends:
+        mine = [share for share in found if set(share.fragments) & set(each.fragments)]
+        assert [share.last for share in mine] == [False] * (len(mine) - 1) + [True]
+        assert len(mine) == 1 or all(len(share.requests) == 1 for share in mine)
+
+
+def test_small_appends_share_a_record_and_a_key_is_noted_once_with_its_answer():
+    state = topic(1)
+    small, keyed = append(state, 0, [10]), append(state, 1, [10, 10], key=b"k")
+    large = append(state, 2, [60_000, 60_000], key=b"l")
+
+    one, part, rest = shares([small, keyed, large], 7)
+
+    assert [noted(request) for request in one.requests] == [None, (b"k", 8, 2)]
+    assert [noted(request) for request in part.requests] == [None]
+    assert [noted(request) for request in rest.requests] == [(b"l", 10, 2)]
+
+
+def noted(request: Request) -> tuple[bytes, int, int] | None:
+    return request.note and (request.note.key, request.note.first, request.note.messages)
+
+
+def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_back():
+    behind, ahead = topic(1, end=3, time=50), topic(2, end=0, time=900)
+    group = {behind: [append(behind, 0, [1, 1]), append(behind, 1, [1])], ahead: [append(ahead, 2, [1])]}
+    segment = Open(4, "", 0, 1000, 900)
+
+    packed = pack(group, segment, 77, 100)
+
+    assert [(a.topic, answer) for a, answer in packed.answers] == [
+        (behind, (3, 2, 100)),
+        (behind, (5, 1, 100)),
+        (ahead, (0, 1, 900)),
+    ]
+    assert packed.tails == [(behind, Tail(6, 100, 1030, 77)), (ahead, Tail(1, 900, 1010, 77))]
+    assert behind.tail.end == 3
+    data = b"".join(packed.parts)
+    for placed in packed.records:
+        header = decode_header(data, seed_of(4), placed.position - 1000)
+        assert isinstance(header, Header)
+        assert (header.topic, header.first, header.time, header.commit) == (
+            placed.topic.id, placed.first, placed.time, 77,
+        )  # fmt: skip
+        assert (header.durable, header.size, header.messages) == (900, placed.length, placed.messages)
+        body = data[placed.position - 1000 + 68 :][: header.body_bytes]
+        assert len(fragments_of(header, body)) == sum(each.messages for each in requests_of(header, body))

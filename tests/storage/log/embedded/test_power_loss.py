@@ -1,0 +1,102 @@
+"""Power loss at every moment: nothing acknowledged is lost, nothing is invented, ids stay consecutive."""
+
+import errno
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.storage.log.embedded.history import History, act, lose_power, open_anyway, run
+from tests.storage.log.engines import HOUR, Embedded
+
+SIZES = st.lists(st.integers(0, 1200), min_size=1, max_size=6)
+LARGE = st.lists(st.integers(20_000, 70_000), min_size=2, max_size=4)
+TOPIC = st.integers(0, 4)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("create"), st.sampled_from([None, HOUR, 24 * HOUR])),
+        st.tuples(st.just("append"), TOPIC, SIZES, st.booleans()),
+        st.tuples(st.just("append"), TOPIC, LARGE),
+        st.tuples(st.just("together"), st.lists(st.tuples(TOPIC, SIZES, st.booleans()), min_size=2, max_size=6)),
+        st.tuples(st.just("drop"), TOPIC),
+        st.tuples(st.just("set_retention"), TOPIC, st.sampled_from([HOUR, 24 * HOUR])),
+        st.tuples(st.just("advance"), st.sampled_from([1, HOUR // 8, HOUR])),
+        st.tuples(st.just("retain")),
+    ),
+    max_size=12,
+)
+
+
+def engine_with_small_segments() -> Embedded:
+    return Embedded(options={"segment_bytes": 4000})
+
+
+@settings(max_examples=120, deadline=None)
+@given(STEPS, st.integers(1, 120), st.integers(0, 2**32))
+def test_nothing_acknowledged_is_lost_and_nothing_invented(steps, stop_at, seed):
+    async def scenario():
+        engine = engine_with_small_segments()
+        history, log = await lose_power(engine, [("create", None), *steps], stop_at, seed)
+        assert not log.recovered.damage
+        await history.check(log, engine.clock.now)
+        await act(history, log, engine, [("create", None), *steps])
+        await history.check(log, engine.clock.now)
+        await log.close()
+        again = await engine.open()
+        assert not again.recovered.damage
+        assert not again.recovered.trimmed
+        await history.check(again, engine.clock.now)
+        await again.close()
+
+    run(scenario())
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, st.integers(1, 80), st.integers(1, 30), st.integers(0, 2**32))
+def test_power_that_fails_again_during_recovery_loses_nothing_either(steps, stop_at, again_at, seed):
+    async def scenario():
+        engine = engine_with_small_segments()
+        history = History()
+        for limit in (stop_at, again_at, again_at):
+            engine.disk.stop_at = engine.disk.changes + limit
+            log = await open_anyway(engine)
+            if log is not None:
+                await act(history, log, engine, [("create", None), *steps])
+                engine.disk.stop_at = engine.disk.changes
+                await log.close()
+            engine.disk.power_loss(random.Random(seed))
+        log = await engine.open()
+        await history.check(log, engine.clock.now)
+        assert not log.recovered.damage
+        await log.close()
+
+    run(scenario())
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    steps=STEPS,
+    call=st.sampled_from(["sync", "write", "open", "sync_folder", "rename"]),
+    error=st.sampled_from([errno.EIO, errno.ENOSPC]),
+    after=st.integers(0, 12),
+    times=st.integers(1, 4),
+    stop_at=st.integers(20, 150),
+    seed=st.integers(0, 2**32),
+)
+def test_calls_that_fail_and_then_power_loss_lose_nothing(steps, call, error, after, times, stop_at, seed):
+    async def scenario():
+        engine = engine_with_small_segments()
+        history = History()
+        log = await engine.open()
+        engine.disk.fail(call, error, after=after, times=times)
+        engine.disk.stop_at = engine.disk.changes + stop_at
+        await act(history, log, engine, [("create", None), *steps, *steps])
+        engine.disk.stop_at = engine.disk.changes
+        await log.close()
+        engine.disk.power_loss(random.Random(seed))
+        log = await engine.open()
+        await history.check(log, engine.clock.now)
+        assert not log.recovered.damage
+        await log.close()
+
+    run(scenario())

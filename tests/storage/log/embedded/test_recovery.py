@@ -1,0 +1,207 @@
+"""Recovery, case by case; `test_power_loss` tries them all together and at random."""
+
+import pytest
+
+from ams.core.errors import LogUnavailable
+from ams.core.names import TopicId
+from ams.storage.log.embedded import EmbeddedLog
+from ams.storage.log.embedded.segment import HEAD_BYTES, SegmentHead, encode_head
+from tests.storage.log.embedded.history import read_all
+from tests.storage.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
+
+
+@pytest.fixture
+def engine() -> Embedded:
+    return Embedded()
+
+
+async def killed(engine: Embedded, log: EmbeddedLog) -> None:
+    """End a log as a kill would: nothing more is written, but what was is still in memory."""
+    engine.disk.stop_at = engine.disk.changes
+    await log.close()
+    engine.disk.stop_at = None
+
+
+async def one_message(engine: Embedded) -> TopicId:
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("a"))
+    return topic
+
+
+async def test_an_empty_folder_is_an_empty_log(engine: Embedded):
+    async with engine.opened() as log:
+        assert await log.topics() == frozenset()
+        assert log.recovered == (0, 0, 0, (), ())
+
+
+async def test_what_was_written_and_not_yet_synced_is_durable_before_it_is_served(engine: Embedded):
+    log = await engine.open()
+    topic = await new_topic(log)
+    engine.disk.stop_at = engine.disk.changes + 1
+    with pytest.raises(LogUnavailable):
+        await log.append(topic, texts("never answered"))
+    await killed(engine, log)
+    log = await engine.open()
+    served = await read_all(log, topic)
+    assert len(served) == 1
+
+    engine.disk.stop_at = engine.disk.changes
+    await log.close()
+    engine.disk.power_loss()
+
+    async with engine.opened() as log:
+        assert await read_all(log, topic) == served
+
+
+async def test_a_torn_end_is_really_cut(engine: Embedded):
+    topic = await one_message(engine)
+    path = engine.disk.paths(".log")[0]
+    handle = engine.disk.open(path)
+    size = engine.disk.size(handle)
+    engine.disk.write(handle, engine.disk.content(path)[-30:], size)
+
+    async with engine.opened() as log:
+        assert engine.disk.size(handle) == size
+        assert [(each.position, each.length) for each in log.recovered.trimmed] == [(size, 30)]
+        assert await all_fragments(log, topic) == fragments(texts("a"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 100])
+async def test_a_segment_whose_header_is_torn_is_removed(engine: Embedded, size: int):
+    topic = await one_message(engine)
+    handle = engine.disk.open("/log/7d/0000000000000002.log", create=True)
+    engine.disk.write(handle, encode_head(SegmentHead(2, 2, 0))[:size], 0)
+
+    async with engine.opened() as log:
+        await log.append(topic, texts("b"))
+        assert "/log/7d/0000000000000002.log" not in engine.disk.paths()
+
+    async with engine.opened() as log:
+        assert await all_fragments(log, topic) == fragments(texts("a", "b"))
+        assert log.recovered.damage == ()
+
+
+async def test_an_empty_segment_goes_on_being_used(engine: Embedded):
+    path = "/log/7d/0000000000000001.log"
+    async with engine.opened():
+        handle = engine.disk.open(path, create=True)
+        engine.disk.write(handle, encode_head(SegmentHead(2, 1, 0)), 0)
+
+    await one_message(engine)
+
+    assert engine.disk.paths(".log") == [path]
+    assert len(engine.disk.content(path)) > HEAD_BYTES
+
+
+async def test_an_index_that_was_being_written_is_removed(engine: Embedded):
+    await one_message(engine)
+    engine.disk.open("/log/7d/0000000000000001.idx.new", create=True)
+
+    async with engine.opened():
+        assert engine.disk.paths(".new") == []
+
+
+async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_newest():
+    engine = Embedded(options={"segment_bytes": 1000})
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        for number in range(10):
+            await log.append(topic, numbered(number, 1, size=300))
+        await log.retain()
+    *older, newest = engine.disk.paths(".idx")
+    for path in engine.disk.paths(".log"):
+        engine.disk.unlink(path)
+
+    async with engine.opened() as log:
+        assert engine.disk.paths(".idx") == [newest]
+        assert older
+        assert (await log.bounds(topic)).end >= 7
+
+
+async def test_only_segments_without_an_index_are_read(engine: Embedded):
+    engine.options["segment_bytes"] = 2000
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        for number in range(30):
+            await log.append(topic, numbered(number, 1, size=300))
+        await log.retain()
+    last = engine.disk.paths(".log")[-1]
+
+    async with engine.opened() as log:
+        assert log.recovered.segments == len(engine.disk.paths(".log")) > 4
+        assert log.recovered.scanned == len(engine.disk.content(last))
+
+
+async def test_a_topic_whose_creation_is_damaged_is_known_by_its_messages(engine: Embedded):
+    topic = await one_message(engine)
+    path = engine.disk.paths(".log")[0]
+    engine.disk.damage(path, HEAD_BYTES + 20)
+
+    async with engine.opened() as log:
+        assert log.recovered.damage
+        assert await all_fragments(log, topic) == fragments(texts("a"))
+
+
+async def test_published_bytes_are_exact_over_seals_and_kills():
+    engine = Embedded(options={"segment_bytes": 1500})
+    published, topic = 0, None
+    for _ in range(4):
+        log = await engine.open()
+        topic = topic or await new_topic(log)
+        for number in range(5):
+            messages = numbered(number, 1 + number % 3, size=200)
+            await log.append(topic, messages)
+            published += sum(len(each.data) for each in messages)
+        assert (await log.totals(topic)).bytes == published
+        await killed(engine, log)
+
+    async with engine.opened() as log:
+        assert (await log.totals(topic)).bytes == published
+
+
+async def test_a_segment_whose_name_was_not_yet_durable_is_before_it_is_written_on(engine: Embedded):
+    log = await engine.open()
+    engine.disk.stop_at = engine.disk.changes + 3  # created, written, synced; its folder is not
+    with pytest.raises(LogUnavailable):
+        await new_topic(log)
+    await killed(engine, log)
+
+    log = await engine.open()
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+    engine.disk.stop_at = engine.disk.changes
+    await log.close()
+    engine.disk.power_loss()
+
+    async with engine.opened() as log:
+        assert await all_fragments(log, topic) == fragments(texts("a"))
+
+
+async def test_a_torn_end_before_a_segment_that_never_came_to_be_is_no_damage(engine: Embedded):
+    topic = await one_message(engine)
+    handle = engine.disk.open(engine.disk.paths(".log")[0])
+    engine.disk.write(handle, b"\xffAMS half a record", engine.disk.size(handle))
+    engine.disk.open("/log/7d/0000000000000002.log", create=True)
+
+    async with engine.opened() as log:
+        assert log.recovered.damage == ()
+        assert len(log.recovered.trimmed) == 1
+        assert await all_fragments(log, topic) == fragments(texts("a"))
+
+
+async def test_damage_at_the_end_of_a_sealed_segment_is_never_taken_for_a_torn_end(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("a"))
+        await log.append(topic, texts("b"))
+        engine.clock.advance(24 * 3_600_000)
+        await log.retain()
+    path, index = *engine.disk.paths(".log"), *engine.disk.paths(".idx")
+    engine.disk.damage(index, 20)
+    engine.disk.damage(path, len(engine.disk.content(path)) - 1)
+
+    async with engine.opened() as log:
+        assert log.recovered.trimmed == ()
+        assert {each.file for each in log.recovered.damage} == {path, index}
+        assert (await log.append(topic, texts("c"))).first == 2

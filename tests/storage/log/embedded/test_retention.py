@@ -1,0 +1,390 @@
+"""Retention: what is too old or too much goes, and only that; ends, ids and keys of what stays are as before."""
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from ams.core.errors import LogUnavailable
+from ams.core.names import Offset, TopicId, new_topic_id
+from ams.storage.log.base import Bounds
+from ams.storage.log.embedded import EmbeddedLog
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered, texts
+
+DAY = 24 * HOUR
+
+
+@pytest.fixture
+def engine() -> Embedded:
+    return Embedded()
+
+
+async def topic_of(log: EmbeddedLog, retention: int) -> TopicId:
+    topic = new_topic_id()
+    await log.create(topic, retention)
+    return topic
+
+
+async def test_messages_older_than_the_default_go(engine: Embedded):
+    async with engine.opened(retention=DAY) as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("old", "old"))
+        engine.clock.advance(DAY // 2)
+        await log.append(topic, texts("new"))
+
+        engine.clock.advance(DAY // 2)
+        assert await log.bounds(topic) == Bounds(0, 3)
+        engine.clock.advance(1000)
+
+        assert await log.bounds(topic) == Bounds(2, 3)
+        assert [each.offset for each in await log.read(topic, Offset(0), max_messages=9, max_bytes=999)] == [2]
+        assert await log.offset_at(topic, 0) == 2
+
+
+async def test_a_topic_has_its_own_age(engine: Embedded):
+    async with engine.opened() as log:
+        short, long, default = await topic_of(log, 1000), await topic_of(log, 400 * DAY), await new_topic(log)
+        for topic in (short, long, default):
+            await log.append(topic, texts("a"))
+
+        engine.clock.advance(1001)
+        assert (await log.bounds(short)).oldest == 1
+        assert (await log.bounds(default)).oldest == 0
+        engine.clock.advance(8 * DAY)
+        assert (await log.bounds(default)).oldest == 1
+        assert await log.bounds(long) == Bounds(0, 1)
+
+
+async def test_space_of_old_segments_is_freed_and_others_stay(engine: Embedded):
+    async with engine.opened() as log:
+        short, long = await topic_of(log, HOUR), await topic_of(log, 7 * DAY)
+        await log.append(short, numbered(0, 10, size=1000))
+        await log.append(long, numbered(0, 10, size=1000))
+        before = log.usage()
+
+        engine.clock.advance(2 * HOUR)
+        await log.retain()
+
+        assert log.usage() < before - 10_000
+        assert await log.bounds(short) == Bounds(10, 10)
+        assert await all_fragments(log, long) == fragments(numbered(0, 10, size=1000))
+
+
+async def test_an_old_segment_is_sealed_though_nobody_writes(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await topic_of(log, HOUR)
+        await log.append(topic, texts("a"))
+        engine.clock.advance(HOUR // 8 - 1)
+        await log.retain()
+        assert engine.disk.paths(".idx") == []
+
+        engine.clock.advance(1)
+        await log.retain()
+
+        assert engine.disk.paths(".idx") == ["/log/1h/0000000000000001.idx"]
+
+
+async def test_a_quiet_topics_ids_do_not_start_again_when_all_its_segments_are_gone(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        last = await log.append(topic, texts("a", "b", "c"))
+        engine.clock.advance(8 * DAY)
+        await log.retain()
+        assert engine.disk.paths(".log") == []
+        assert await log.bounds(topic) == Bounds(3, 3)
+
+    for _ in range(3):
+        engine.clock.step(-30 * DAY)
+        async with engine.opened() as log:
+            assert await log.bounds(topic) == Bounds(3, 3)
+            assert (await log.totals(topic)).bytes == 3
+            await log.retain()
+
+    async with engine.opened() as log:
+        answer = await log.append(topic, texts("d"))
+        assert answer.first == 3
+        assert answer.time >= last.time
+
+
+async def test_the_newest_table_stays_and_older_ones_go(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await topic_of(log, HOUR)
+        for _ in range(5):
+            await log.append(topic, texts("a"))
+            engine.clock.advance(3 * HOUR)
+            await log.retain()
+            assert len(engine.disk.paths(".idx")) == 1
+            assert engine.disk.paths(".log") == []
+
+        assert await log.bounds(topic) == Bounds(5, 5)
+
+
+async def test_ends_survive_a_kill_after_everything_was_cut(engine: Embedded):
+    log = await engine.open()
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+    engine.clock.advance(8 * DAY)
+    await log.retain()
+    engine.disk.stop_at = engine.disk.changes
+    await log.close()
+    engine.disk.stop_at = None
+
+    async with engine.opened() as log:
+        assert await log.bounds(topic) == Bounds(1, 1)
+
+
+async def test_when_the_data_is_too_large_the_oldest_goes_first_over_all_classes():
+    engine = Embedded(options={"segment_bytes": 10_000, "max_bytes": 60_000})
+    async with engine.opened() as log:
+        day, week = await topic_of(log, DAY), await topic_of(log, 7 * DAY)
+        for number in range(50):
+            for topic in (day, week):
+                await log.append(topic, numbered(number, 1, size=1000))
+            await log.retain()
+            assert engine.disk.used_bytes("/log") <= 60_000
+
+        for topic in (day, week):
+            bounds = await log.bounds(topic)
+            assert 10 < bounds.oldest < bounds.end == 50
+            assert await all_fragments(log, topic) == fragments(numbered(bounds.oldest, 50 - bounds.oldest, size=1000))
+
+
+async def test_the_limit_is_about_the_whole_data_folder():
+    engine = Embedded(folder="/data/log", options={"max_bytes": 20_000, "data_folder": "/data", "segment_bytes": 4000})
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, numbered(0, 3, size=1000))
+        await log.append(topic, numbered(3, 3, size=1000))
+        await log.retain()
+        assert (await log.bounds(topic)).oldest == 0
+
+        handle = engine.disk.open("/data/registry.db", create=True)
+        engine.disk.write(handle, bytes(16_000), 0)
+        await log.retain()
+
+        assert (await log.bounds(topic)).oldest >= 3
+
+
+async def test_the_open_segment_goes_too_when_nothing_else_is_left():
+    engine = Embedded(options={"max_bytes": 1000})
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, numbered(0, 3, size=1000))
+
+        await log.retain()
+
+        assert await log.bounds(topic) == Bounds(3, 3)
+        assert (await log.append(topic, texts("a"))).first == 3
+
+
+async def test_a_dropped_topics_space_goes_with_its_segments_and_it_does_not_return(engine: Embedded):
+    async with engine.opened() as log:
+        topic, other = await new_topic(log), await new_topic(log)
+        await log.append(topic, texts("a"))
+        await log.drop(topic)
+        await log.retain()
+
+    async with engine.opened() as log:
+        assert await log.topics() == {other}
+        engine.clock.advance(DAY)
+        await log.retain()
+
+    async with engine.opened() as log:
+        assert await log.topics() == {other}
+
+
+async def test_a_topic_dropped_in_another_class_than_it_was_written_in_does_not_return(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await topic_of(log, 7 * DAY)
+        await log.append(topic, texts("a"))
+        await log.set_retention(topic, HOUR)
+        await log.append(topic, texts("b"))
+        await log.drop(topic)
+        engine.clock.advance(HOUR // 8)
+        await log.retain()
+        engine.clock.advance(2 * HOUR)
+        await log.retain()
+        assert engine.disk.paths(".log") == ["/log/7d/0000000000000001.log"]
+
+    async with engine.opened() as log:
+        assert await log.topics() == frozenset()
+
+
+async def test_a_change_of_retention_outlives_restarts_and_needs_no_copying(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await topic_of(log, HOUR)
+        await log.append(topic, texts("a", "b"))
+        await log.set_retention(topic, 300 * DAY)
+        await log.append(topic, texts("c"))
+
+    async with engine.opened() as log:
+        assert await all_fragments(log, topic) == fragments(texts("a", "b", "c"))
+        engine.clock.advance(2 * HOUR)
+        await log.retain()
+        assert await log.bounds(topic) == Bounds(2, 3)
+        engine.clock.advance(200 * DAY)
+        await log.retain()
+        assert await all_fragments(log, topic) == fragments(texts("c"))
+
+
+async def test_a_clock_set_back_an_hour_eats_nothing_early(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await topic_of(log, 2 * HOUR)
+        first = await log.append(topic, texts("a"))
+        engine.clock.step(-HOUR)
+        second = await log.append(topic, texts("b"))
+        assert second.time == first.time
+
+        engine.clock.advance(3 * HOUR)
+        await log.retain()
+        assert await log.bounds(topic) == Bounds(0, 2)
+        engine.clock.advance(HOUR)
+        await log.retain()
+
+        assert await log.bounds(topic) == Bounds(2, 2)
+
+
+async def test_times_do_not_go_back_over_a_restart_with_the_clock_set_back(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        first = await log.append(topic, texts("a"))
+    engine.clock.step(-HOUR)
+
+    async with engine.opened() as log:
+        assert (await log.append(topic, texts("b"))).time == first.time
+
+
+async def test_keys_are_remembered_in_sealed_segments_and_forgotten_with_them(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await topic_of(log, DAY)
+        answer = await log.append(topic, texts("a"), key="k")
+        engine.clock.advance(DAY // 8)
+        await log.append(topic, texts("b"), key="l")
+        await log.retain()
+        assert await log.append(topic, texts("a"), key="k") == answer
+
+    async with engine.opened() as log:
+        assert await log.append(topic, texts("a"), key="k") == answer
+        engine.clock.advance(2 * DAY)
+        await log.retain()
+        assert (await log.append(topic, texts("a"), key="k")).first == 2
+
+
+@pytest.mark.parametrize("ending", ["close", "kill"])
+async def test_what_lies_in_another_class_goes_with_what_follows_it_so_that_there_is_no_hole(engine, ending):
+    log = await engine.open()
+    topic, other = await topic_of(log, 7 * DAY), await topic_of(log, HOUR)
+    await log.append(topic, texts("kept long"))
+    await log.set_retention(topic, HOUR)
+    await log.append(topic, texts("kept short"))
+    await log.set_retention(topic, 7 * DAY)
+    await log.append(topic, texts("kept long again"))
+    await log.append(other, texts("a"))
+    engine.clock.advance(2 * HOUR)
+
+    await log.retain()
+    assert await all_fragments(log, topic) == fragments(texts("kept long again"))
+    if ending == "kill":
+        engine.disk.stop_at = engine.disk.changes
+    await log.close()
+    engine.disk.stop_at = None
+
+    async with engine.opened() as log:
+        assert await log.bounds(topic) == Bounds(2, 3)
+        assert await all_fragments(log, topic) == fragments(texts("kept long again"))
+        assert await log.bounds(other) == Bounds(1, 1)
+
+
+async def test_what_was_too_old_stays_gone_when_a_longer_retention_comes(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await topic_of(log, HOUR)
+        await log.append(topic, texts("a"))
+        engine.clock.advance(HOUR + 1000)
+        await log.set_retention(topic, DAY)
+        assert await log.bounds(topic) == Bounds(1, 1)
+
+    async with engine.opened() as log:
+        assert await log.bounds(topic) == Bounds(1, 1)
+
+
+async def test_a_read_ends_before_what_retention_takes_meanwhile(engine: Embedded):
+    async with engine.opened(segment_bytes=1000) as log:
+        topic = await new_topic(log)
+        for number in range(6):
+            await log.append(topic, numbered(number, 1, size=600))
+        places = log._holdings.places
+        second = next(each for each in places if each.sequence == 2)
+        opened, loop = engine.disk.open, asyncio.get_running_loop()
+
+        def remove_when_opened(path: str, *, create: bool = False) -> int:
+            if path == second.path and second.sequence in places.by_sequence:
+                loop.call_soon_threadsafe(places.remove, second)
+                engine.disk.unlink(path)
+            return opened(path, create=create)
+
+        engine.disk.open = remove_when_opened
+        engine.disk.cold = True
+
+        found = await log.read(topic, Offset(0), max_messages=9, max_bytes=10**6)
+
+        assert [each.offset for each in found] == [0]
+        after = await log.read(topic, Offset(1), max_messages=9, max_bytes=10**6)
+        assert [each.offset for each in after] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_what_went_for_its_size_is_not_back_after_a_power_loss(seed: int):
+    """An index that went before its segment would leave a segment to be read anew."""
+    engine = Embedded(options={"segment_bytes": 1000, "max_bytes": 4000})
+    log = await engine.open()
+    topic = await new_topic(log)
+    for number in range(9):
+        await log.append(topic, numbered(number, 1, size=600))
+    await log.retain()
+    oldest = (await log.bounds(topic)).oldest
+    assert oldest > 2
+    engine.disk.stop_at = engine.disk.changes
+    await log.close()
+    engine.disk.power_loss(random.Random(seed))
+
+    async with engine.opened(max_bytes=None) as log:
+        assert await log.bounds(topic) == Bounds(oldest, 9)
+
+
+@pytest.mark.parametrize("stop", range(1, 8))
+async def test_a_power_loss_while_segments_go_leaves_none_without_its_index(stop: int):
+    for seed in range(20):
+        engine = Embedded(options={"segment_bytes": 1000})
+        async with engine.opened() as log:
+            topic = await new_topic(log)
+            for number in range(9):
+                await log.append(topic, numbered(number, 1, size=600))
+            await log.retain()
+        log = await engine.open(max_bytes=4000)
+        engine.disk.stop_at = engine.disk.changes + stop
+        with contextlib.suppress(LogUnavailable):
+            await log.retain()
+        await log.close()
+        engine.disk.power_loss(random.Random(seed))
+
+        *segments, _ = (path.removesuffix(".log") for path in engine.disk.paths(".log"))
+        assert {path.removesuffix(".idx") for path in engine.disk.paths(".idx")} >= set(segments)
+
+
+async def test_what_a_reader_saw_gone_when_the_log_was_closed_is_not_back_after_that():
+    for turns in range(25):
+        engine = Embedded(options={"segment_bytes": 1000})
+        async with engine.opened() as log:
+            topic = await new_topic(log)
+            for number in range(9):
+                await log.append(topic, numbered(number, 1, size=600))
+            await log.retain()
+        async with engine.opened(max_bytes=4000) as log:
+            log._upkeep.call()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            oldest = (await log.bounds(topic)).oldest
+
+        async with engine.opened() as log:
+            assert (await log.bounds(topic)).oldest >= oldest

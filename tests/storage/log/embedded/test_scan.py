@@ -1,0 +1,219 @@
+"""Scanning: a torn end is cut at the last whole append, damage in the middle costs no more than the damaged record."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.storage.log.embedded.classes import CLASSES
+from ams.storage.log.embedded.packing import pack
+from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, encode
+from ams.storage.log.embedded.scan import Scanned, Scanner, scan
+from ams.storage.log.embedded.segment import HEAD_BYTES, SegmentHead, encode_head, seed_of
+from ams.storage.log.embedded.topic import TopicState
+from ams.storage.log.embedded.work import Append
+from ams.storage.log.embedded.writer import Open
+from tests.support.unreliable_disk import UnreliableDisk
+
+PATH = "/segment"
+SEQUENCE = 3
+TOPICS = [bytes([n]) * 16 for n in range(3)]
+GROUPS = st.lists(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.lists(st.sampled_from([0, 5, 900, 40_000]), min_size=1, max_size=4)),
+        min_size=1,
+        max_size=4,
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@dataclass
+class Written:
+    """A segment and what is in it: per append its topic, offsets, and where its bytes begin and end."""
+
+    data: bytearray = field(default_factory=lambda: bytearray(encode_head(SegmentHead(2, SEQUENCE, 0))))
+    appends: list[tuple[bytes, int, int, int, int]] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    """Where each group begins."""
+    starts: list[int] = field(default_factory=list)
+    """Where each record begins."""
+
+
+def written(groups, *, marked: bool = False) -> Written:
+    result = Written()
+    topics = [TopicState(name, None, CLASSES[2]) for name in TOPICS]
+    for number, group in enumerate(groups):
+        segment = Open(SEQUENCE, PATH, 0, len(result.data), len(result.data))
+        result.groups.append(len(result.data))
+        waiting: dict[TopicState, list[Append]] = {}
+        for which, sizes in group:
+            fragments = [b"x" * size for size in sizes]
+            waiting.setdefault(topics[which], []).append(Append(topics[which], fragments, sum(sizes), len(sizes), None))
+        packed = pack(waiting, segment, number + 1, 1000 + number)
+        for append, answer in packed.answers:
+            mine = [each for each in packed.records if each.topic is append.topic]
+            held = [each for each in mine if answer.first < each.first + each.messages]
+            held = [each for each in held if each.first < answer.first + answer.count]
+            end = held[-1].position + held[-1].length
+            result.appends.append((append.topic.id, answer.first, answer.count, held[0].position, end))
+        for state, tail in packed.tails:
+            state.tail = tail
+        result.starts += [each.position for each in packed.records]
+        result.data += b"".join(packed.parts)
+    if marked:
+        header = Header(Kind.MARK, True, bytes(16), 0, 0, len(groups) + 1, len(result.data), 0, 0)
+        result.data += encode(header, b"", seed_of(SEQUENCE))
+    return result
+
+
+def scanned(data: bytes, *, closed: bool = False) -> Scanned:
+    disk = UnreliableDisk()
+    handle = disk.open(PATH, create=True)
+    disk.write(handle, data, 0)
+    return scan(disk, PATH, SEQUENCE, closed=closed)
+
+
+def offsets(found: Scanned) -> set[tuple[bytes, int]]:
+    return {
+        (topic, offset)
+        for topic, entries in found.content.topics.items()
+        for number in range(len(entries))
+        for offset in range(entries.firsts[number], entries.end_of(number))
+    }
+
+
+def expected(appends) -> set[tuple[bytes, int]]:
+    return {(topic, offset) for topic, first, count, _, _ in appends for offset in range(first, first + count)}
+
+
+@settings(deadline=None, max_examples=60)
+@given(GROUPS)
+def test_all_of_a_whole_segment_is_found(groups):
+    segment = written(groups)
+
+    found = scanned(segment.data)
+
+    assert offsets(found) == expected(segment.appends)
+    assert (found.torn, found.damage, found.end) == ("", [], len(segment.data))
+    assert found.messages == len(expected(segment.appends))
+    assert sum(each.published for each in found.tails.values()) == found.messages
+    assert found.commit == len(groups)
+
+
+@settings(deadline=None, max_examples=200)
+@given(GROUPS, st.data())
+def test_a_cut_at_any_byte_keeps_exactly_the_appends_before_it(groups, data):
+    segment = written(groups)
+    cut = data.draw(st.integers(HEAD_BYTES, len(segment.data)) | st.sampled_from(segment.starts))
+
+    found = scanned(segment.data[:cut])
+
+    whole = [each for each in segment.appends if each[4] <= cut]
+    assert offsets(found) == expected(whole)
+    assert found.damage == []
+    assert found.end == max((each[4] for each in whole), default=HEAD_BYTES)
+    assert bool(found.torn) == (found.end < cut)
+
+
+@settings(deadline=None, max_examples=200)
+@given(GROUPS, st.data())
+def test_a_flipped_bit_in_the_last_group_cuts_there_and_loses_nothing_before_it(groups, data):
+    segment = written(groups)
+    place = data.draw(st.integers(segment.groups[-1], len(segment.data) - 1))
+    segment.data[place] ^= 1 << data.draw(st.integers(0, 7))
+
+    found = scanned(segment.data)
+
+    assert offsets(found) == expected(each for each in segment.appends if each[4] <= place)
+    assert found.torn
+    assert found.damage == []
+
+
+@settings(deadline=None, max_examples=200)
+@given(GROUPS, st.data())
+def test_a_flipped_bit_before_the_last_group_loses_only_its_record_and_is_reported(groups, data):
+    segment = written([*groups, [(0, [1])]])
+    place = data.draw(st.integers(HEAD_BYTES, segment.groups[-1] - 1))
+    segment.data[place] ^= 1 << data.draw(st.integers(0, 7))
+
+    found = scanned(segment.data)
+
+    start = max(each for each in segment.starts if each <= place)
+    stop = min(each for each in segment.starts if each > place)
+    lost = {each for each in expected(segment.appends) if each not in offsets(found)}
+    assert len(lost) > 0
+    assert lost <= expected(each for each in segment.appends if each[3] < stop and each[4] > start)
+    assert [(each.position, each.length) for each in found.damage] == [(start, stop - start)]
+    assert found.torn == ""
+
+
+@settings(deadline=None, max_examples=100)
+@given(GROUPS, st.data())
+def test_damage_beside_a_torn_end_is_damage_when_the_torn_record_knows_better(groups, data):
+    """A sector may hold the last acknowledged bytes and the first of a group whose sync never returned."""
+    segment = written([*groups, [(0, [900])]])
+    place = data.draw(st.integers(HEAD_BYTES, segment.groups[-1] - 1))
+    segment.data[place] ^= 1 << data.draw(st.integers(0, 7))
+
+    found = scanned(segment.data[: segment.groups[-1] + data.draw(st.integers(HEADER_BYTES, 900))])
+
+    start = max(each for each in segment.starts if each <= place)
+    assert [each.position for each in found.damage] == [start]
+    assert found.end == segment.groups[-1]
+    assert found.torn
+
+
+@settings(deadline=None, max_examples=100)
+@given(GROUPS, st.data())
+def test_after_a_mark_every_flipped_bit_is_damage_and_no_torn_end(groups, data):
+    segment = written(groups, marked=True)
+    place = data.draw(st.integers(HEAD_BYTES, len(segment.data) - 69))
+    segment.data[place] ^= 1 << data.draw(st.integers(0, 7))
+
+    found = scanned(segment.data)
+
+    assert len(found.damage) == 1
+    assert found.torn == ""
+    assert found.marked
+
+
+@settings(deadline=None, max_examples=60)
+@given(GROUPS, st.data())
+def test_in_a_closed_segment_every_cut_is_damage_of_the_end_only(groups, data):
+    segment = written(groups)
+    cut = data.draw(st.integers(HEAD_BYTES, len(segment.data) - 1))
+
+    found = scanned(segment.data[:cut], closed=True)
+
+    assert offsets(found) >= expected(each for each in segment.appends if each[4] <= cut)
+    assert found.torn == ""
+
+
+def test_a_damaged_body_still_tells_which_offsets_were_given():
+    segment = written([[(0, [5, 5])], [(1, [5])]])
+    segment.data[segment.starts[0] + 80] ^= 1
+
+    found = scanned(segment.data)
+
+    assert found.tails[TOPICS[0]].end == 2
+
+
+def test_records_larger_than_the_reading_window_are_found():
+    segment = written([[(0, [5])], [(1, [9_000_000])], [(0, [5])]])
+
+    found = scanned(segment.data)
+
+    assert offsets(found) == expected(segment.appends)
+
+
+def test_published_bytes_the_caller_counted_already_are_not_counted_again():
+    segment = written([[(0, [5])], [(0, [5, 5])], [(1, [5])]])
+    disk = UnreliableDisk()
+    handle = disk.open(PATH, create=True)
+    disk.write(handle, segment.data, 0)
+
+    found = Scanner(disk, handle, PATH, SEQUENCE, len(segment.data), closed=False, known={TOPICS[0]: 1}).scan()
+
+    assert (found.tails[TOPICS[0]].published, found.tails[TOPICS[1]].published) == (2, 1)

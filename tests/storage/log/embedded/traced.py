@@ -1,0 +1,107 @@
+"""An embedded log on the real disk, to be run under strace: `python -m tests.storage.log.embedded.traced CASE FOLDER`.
+
+What it says on stdout stands in the trace between the calls that came before and after it.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+
+from ams.core.clock import ManualClock
+from ams.core.names import TopicId
+from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from tests.storage.log.engines import HOUR, SMALL, new_topic, numbered
+
+CLOCK = ManualClock()
+Case = Callable[[str], Awaitable[None]]
+
+
+def say(what: str) -> None:
+    os.write(1, f"say {what}\n".encode())
+
+
+async def opened(folder: str, **options: object) -> EmbeddedLog:
+    log = await EmbeddedLog.open(folder, clock=CLOCK, options=LogOptions(**(SMALL | options)))  # type: ignore[arg-type]
+    say("opened")
+    return log
+
+
+async def append(log: EmbeddedLog, topic: TopicId, size: int = 0) -> None:
+    await log.append(topic, numbered(0, 1, size=size))
+    say("answered")
+
+
+async def publish(folder: str) -> None:
+    log = await opened(folder)
+    topic = await new_topic(log)
+    say("created")
+    await append(log, topic)
+    await append(log, topic)
+    await log.close()
+    say("closed")
+
+
+async def interval(folder: str) -> None:
+    log = await opened(folder, sync="interval", sync_interval_ms=HOUR)
+    topic = await new_topic(log)
+    await append(log, topic)
+    await append(log, topic)
+    CLOCK.advance(HOUR)
+    await log.retain()  # wakes the committer, whose interval is over
+    await log.retain()
+    say("interval over")
+    await log.close()
+
+
+async def rollover(folder: str) -> None:
+    log = await opened(folder, segment_bytes=1500)
+    topic = await new_topic(log)
+    await append(log, topic, 900)
+    await append(log, topic, 900)
+    await log.retain()
+    say("sealed")
+    await log.close()
+
+
+async def interval_rollover(folder: str) -> None:
+    log = await opened(folder, segment_bytes=1500, sync="interval", sync_interval_ms=HOUR)
+    topic = await new_topic(log)
+    await append(log, topic, 900)
+    await append(log, topic, 900)
+    await log.close()
+
+
+async def retention(folder: str) -> None:
+    log = await opened(folder, retention=HOUR, segment_bytes=1500)
+    topic = await new_topic(log)
+    await append(log, topic, 900)
+    await append(log, topic, 900)
+    CLOCK.advance(HOUR // 8)
+    await log.retain()
+    CLOCK.advance(2 * HOUR)
+    say("old")
+    await log.retain()
+    say("removed")
+    await log.close()
+
+
+async def torn(folder: str) -> None:
+    log = await opened(folder)
+    topic = await new_topic(log)
+    await append(log, topic)
+    await log.close()
+    with open(os.path.join(folder, "7d", f"{1:016d}.log"), "ab") as file:
+        file.write(b"half a record")
+    say("torn")
+    log = await opened(folder)
+    await log.close()
+
+
+CASES: dict[str, Case] = {
+    each.__name__: each for each in (publish, interval, rollover, interval_rollover, retention, torn)
+}
+
+
+if __name__ == "__main__":
+    asyncio.run(CASES[sys.argv[1]](sys.argv[2]))

@@ -1,0 +1,151 @@
+"""The engines that must keep the promise of `ams.storage.log.base.Log`, each opened over the same kind of storage
+again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ams.core.clock import ManualClock, Milliseconds, SystemClock
+from ams.core.messages import Message, message
+from ams.core.names import TopicId, new_topic_id
+from ams.storage.log.base import Log
+from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from ams.storage.log.kafka.log import KafkaLog
+from ams.storage.log.kafka.options import KafkaOptions
+from tests.storage.log.books import MemoryBooks
+from tests.support.parts import kafka_prefix, kafka_servers
+from tests.support.unreliable_disk import UnreliableDisk
+
+HOUR = 3_600_000
+SMALL: dict[str, Any] = {"min_free_bytes": 0, "reserve_bytes": 0, "check_interval_ms": 3_600_000}
+"""Options for tests: no room kept, and retention only when asked for."""
+
+
+class Engine(Protocol):
+    """A storage on which logs of one kind are opened, one after the other."""
+
+    async def let_pass(self, milliseconds: int) -> None:
+        """Let so much time pass for the log."""
+        ...
+
+    def turn_back(self, milliseconds: int) -> None:
+        """Set the clock that publish times come from back, where it is ours to set."""
+        ...
+
+    def is_now(self, time: Milliseconds) -> bool:
+        """Whether a publish time given just now is right."""
+        ...
+
+    def opened(self) -> contextlib.AbstractAsyncContextManager[Log]:
+        """Open the log as it was left, and close it at the end."""
+        ...
+
+
+@dataclass
+class Embedded:
+    """The embedded log on a disk in memory."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    disk: UnreliableDisk = field(default_factory=UnreliableDisk)
+    folder: str = "/log"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    async def let_pass(self, milliseconds: int) -> None:
+        self.clock.advance(milliseconds)
+
+    def turn_back(self, milliseconds: int) -> None:
+        self.clock.step(-milliseconds)
+
+    def is_now(self, time: Milliseconds) -> bool:
+        return time == self.clock.now
+
+    @contextlib.asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[EmbeddedLog]:
+        log = await self.open(**options)
+        try:
+            yield log
+        finally:
+            await log.close()
+
+    async def open(self, **options: Any) -> EmbeddedLog:
+        settings = LogOptions(**(SMALL | self.options | options))
+        return await EmbeddedLog.open(self.folder, files=self.disk, clock=self.clock, options=settings)
+
+
+LATE = 5_000
+"""Milliseconds a test may take between an append and a look at its time."""
+
+
+@dataclass
+class Kafka:
+    """The log on Kafka: topics with a prefix of their own on the broker all tests share."""
+
+    servers: str = field(default_factory=kafka_servers)
+    prefix: str = field(default_factory=kafka_prefix)
+    clock: ManualClock = field(default_factory=lambda: ManualClock(SystemClock().wall()))
+    """The clock of the books, set to a time whose messages the broker does not delete; it has a clock of its own."""
+
+    def __post_init__(self) -> None:
+        self.books = MemoryBooks(self.clock)
+
+    async def let_pass(self, milliseconds: int) -> None:
+        self.clock.advance(milliseconds)
+        await asyncio.sleep(milliseconds / 1000)
+
+    def turn_back(self, milliseconds: int) -> None:
+        """Leave the broker's clock as it is."""
+
+    def is_now(self, time: Milliseconds) -> bool:
+        return 0 <= SystemClock().wall() - time < LATE
+
+    @contextlib.asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[KafkaLog]:
+        log = await self.open(**options)
+        try:
+            yield log
+        finally:
+            await log.close()
+
+    async def open(self, **options: Any) -> KafkaLog:
+        return await KafkaLog.open(self.options(**options), self.books)
+
+    def options(self, **options: Any) -> KafkaOptions:
+        settings = {"servers": self.servers, "prefix": self.prefix, "replication": 1, "min_isr": 1}
+        return KafkaOptions(**(settings | options))
+
+
+ENGINES = {"embedded": Embedded, "kafka": Kafka}
+
+
+async def new_topic(log: Log) -> TopicId:
+    topic = new_topic_id()
+    await log.create(topic)
+    return topic
+
+
+def texts(*data: str) -> list[Message]:
+    return [message(each) for each in data]
+
+
+def numbered(first: int, count: int, size: int = 0) -> list[Message]:
+    return texts(*(f"{number:08d}" + "A" * size for number in range(first, first + count)))
+
+
+async def all_fragments(log: Log, topic: TopicId) -> list[bytes]:
+    """Read a topic from its oldest message to its end in reads of several sizes; check that there are no holes."""
+    bounds = await log.bounds(topic)
+    offset, found = bounds.oldest, []
+    while offset < bounds.end:
+        messages = await log.read(topic, offset, max_messages=1 + offset % 7, max_bytes=1 << 20)
+        assert [each.offset for each in messages] == list(range(offset, offset + len(messages)))
+        assert messages
+        found += [each.fragment for each in messages]
+        offset = messages[-1].offset + 1
+    return found
+
+
+def fragments(messages: list[Message]) -> list[bytes]:
+    return [each.fragment for each in messages]

@@ -1,0 +1,84 @@
+"""Kafka as others use it: topics and messages made without any code of the engine's."""
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+
+from ams.core.names import Offset, new_topic_id
+from ams.storage.log.kafka.brokers.connection import Connection
+from ams.storage.log.kafka.options import KafkaOptions
+from ams.storage.log.kafka.place import FIRST, Place, place_of
+from ams.storage.log.kafka.reading.reader import Reader
+from tests.support.parts import kafka_servers
+
+BIG = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(17 * 2**20)}
+
+
+def options(*, servers: str = "", **changes: Any) -> KafkaOptions:
+    return KafkaOptions(servers=servers or kafka_servers(), **({"replication": 1, "min_isr": 1} | changes))
+
+
+async def make(*, first: Offset = FIRST, servers: str = "", config: Mapping[str, str] = {}) -> Place:
+    """Make a topic as ours are and return where it is."""
+    place = place_of(f"raw-{uuid.uuid4().hex[:8]}", new_topic_id(), "project.topic", first)
+    admin = AIOKafkaAdminClient(bootstrap_servers=servers or kafka_servers())
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(place.name, 1, 1, topic_configs=BIG | dict(config))])
+    finally:
+        await admin.close()
+    return place
+
+
+async def delete(place: Place) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_servers())
+    await admin.start()
+    try:
+        await admin.delete_topics([place.name])
+    finally:
+        await admin.close()
+
+
+async def delete_before(place: Place, offset: int) -> None:
+    """Take messages away as retention does, by the broker's offsets."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_servers())
+    await admin.start()
+    try:
+        await admin.delete_records({TopicPartition(place.name, 0): RecordsToDelete(before_offset=offset)})
+    finally:
+        await admin.close()
+
+
+@contextlib.asynccontextmanager
+async def producer(**settings: object) -> AsyncIterator[AIOKafkaProducer]:
+    made = AIOKafkaProducer(bootstrap_servers=kafka_servers(), max_request_size=17 * 2**20, **settings)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+async def produce(place: Place, values: Sequence[bytes | None], **settings: object) -> None:
+    """Store values, in their order; the last is there when this returns."""
+    async with producer(**settings) as made:
+        for value in values[:-1]:
+            await made.send(place.name, value)
+        await made.send_and_wait(place.name, values[-1])
+
+
+@contextlib.asynccontextmanager
+async def opened(**changes: object) -> AsyncIterator[tuple[Connection, Reader]]:
+    """Open a connection and a reader, as one node of a service has them."""
+    given = options(**changes)
+    connection = await Connection.open(given)
+    reader = Reader(connection, given)
+    try:
+        yield connection, reader
+    finally:
+        await reader.close()
+        await connection.close()

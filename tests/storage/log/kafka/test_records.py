@@ -1,0 +1,126 @@
+import base64
+import struct
+
+import pytest
+from aiokafka.record._crc32c import crc as crc32c
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.core.errors import Damaged
+from ams.core.messages import message, parse
+from ams.core.names import Offset, new_topic_id
+from ams.storage.log.kafka.place import Place
+from ams.storage.log.kafka.records import Decoder, batches, encode, fragment_of
+
+PLACE = Place(new_topic_id(), "ams.x")
+
+names = st.text(max_size=12) | st.sampled_from(["ams:", "ams::", "ams:text", "ams:key", "ams:::x", "ams", ""])
+attributes = st.dictionaries(names, st.text(max_size=12), max_size=5)
+canonical = st.binary(max_size=60).map(lambda raw: base64.b64encode(raw).decode())
+data = canonical | st.text(max_size=40) | st.sampled_from(["QR==", "QUJ=", "QUJD\r\nQUJD", "=", "QQ", "\udc80"])
+
+
+def batch_of(records, kind=0, times=False):
+    """Return a batch as a producer sends it; records are (key, value, headers)."""
+    builder = DefaultRecordBatchBuilder(2, kind, 0, -1, -1, -1, 1 << 20)
+    for number, (key, value, headers) in enumerate(records):
+        builder.append(number, times[number] if times else 1000, key, value, headers)
+    return bytearray(builder.build())
+
+
+def signed(batch):
+    """Put the right checksum into a batch that was changed."""
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    return bytes(batch)
+
+
+def decoded(data, start=0, place=PLACE, decoder=None):
+    decoder = decoder or Decoder()
+    pieces = [decoder.pieces(place, batch, Offset(start), 3) for batch in batches(bytes(data))]
+    return [each for batch in pieces for piece in batch for each in piece]
+
+
+@given(data, attributes)
+def test_a_fragment_comes_back_byte_for_byte(data, attributes):
+    sent = message(data, attributes)
+    value, headers = encode(sent)
+    assert fragment_of(value, headers) == sent.fragment
+
+
+@given(st.lists(st.tuples(canonical, attributes), min_size=1, max_size=5))
+def test_a_batch_comes_back_whole_and_in_order(sent):
+    messages = [message(data, attributes) for data, attributes in sent]
+    batch = batch_of([(None, *encode(each)) for each in messages])
+    assert [each.fragment for each in decoded(batch)] == [each.fragment for each in messages]
+
+
+@given(canonical, attributes.filter(lambda given: not any(name.startswith("ams:") for name in given)))
+def test_others_see_the_decoded_data_and_the_attributes_as_they_are(data, attributes):
+    value, headers = encode(message(data, attributes))
+    assert value == base64.b64decode(data)
+    assert headers == [(name, text.encode()) for name, text in attributes.items()]
+
+
+@given(
+    st.none() | st.binary(max_size=20),
+    st.lists(st.tuples(names, st.none() | st.binary(max_size=20)), max_size=5),
+)
+def test_whatever_others_write_is_shown_as_a_message_that_can_be_read(value, headers):
+    parse(fragment_of(value, headers))
+
+
+def test_foreign_records_are_shown_as_they_can_be():
+    assert fragment_of(None, []) == b'"data":""'
+    assert fragment_of(b"\xff\x00", [("a", None), ("b", b"\xff")]) == message("/wA=", {"a": "", "b": "�"}).fragment
+    assert fragment_of(b"", [("a", b"1"), ("b", b"2"), ("a", b"3")]) == message("", {"a": "3", "b": "2"}).fragment
+    assert fragment_of(b"\xff", [("ams:text", b"")]) == message("�").fragment
+
+
+def test_our_own_headers_are_no_attributes():
+    assert fragment_of(b"", [("ams:key", b"k"), ("ams:later", b"x")]) == b'"data":""'
+
+
+def test_a_batch_that_begins_before_the_start_is_cut():
+    batch = batch_of([(None, b"%d" % number, []) for number in range(10)])
+    assert [each.offset for each in decoded(batch, start=107, place=PLACE._replace(first=Offset(100)))] == [
+        107,
+        108,
+        109,
+    ]
+
+
+def test_what_is_cut_off_at_the_end_is_left_out():
+    batch = batch_of([(None, b"1", [])])
+    assert len(decoded(batch + batch[:-1])) == 1
+    assert decoded(batch[:40]) == []
+
+
+def test_times_that_cannot_be_written_are_brought_into_range():
+    times = [5, -1, 1 << 60]
+    batch = batch_of([(None, b"", [])] * 3, times=times)
+    assert [each.time for each in decoded(batch)] == [5, 0, 253_402_300_799_999]
+
+
+def test_damaged_bytes_are_never_served():
+    batch = batch_of([(None, b"payload", [])])
+    batch[-3] ^= 1
+    with pytest.raises(Damaged):
+        decoded(batch)
+
+
+def test_a_batch_nobody_can_read_is_skipped_and_counted():
+    unreadable = batch_of([(None, b"1", [("abcdef", b"")])])
+    unreadable[unreadable.index(b"abcdef")] = 0xFF
+    unpackable = batch_of([(None, b"1", [])])
+    unpackable[22] |= 7  # a compression that there is not
+    decoder = Decoder()
+    good = batch_of([(None, b"2", [])])
+    found = decoded(signed(unreadable) + signed(unpackable) + bytes(good), decoder=decoder)
+    assert [each.fragment for each in found] == [b'"data":"Mg=="']
+    assert decoder.skipped == 2
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_compressed_batches_are_read(kind):
+    assert len(decoded(batch_of([(b"key", b"x" * 1000, [])] * 20, kind=kind))) == 20

@@ -1,0 +1,73 @@
+"""A small data folder with one of everything, checked in under `tests/storage/log/golden` and opened by `test_golden`.
+
+It keeps us from changing the format on disk unawares: what was written once must be readable for ever. Make it anew,
+for a new version of the format and beside the old one, with `python -m tests.storage.log.make_golden FOLDER`.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+
+from ams.core.clock import ManualClock
+from ams.core.errors import LogUnavailable
+from ams.core.messages import message
+from ams.core.names import TopicId
+from ams.storage.log.embedded import EmbeddedLog
+from tests.storage.log.engines import HOUR, Embedded
+
+FOLDER = os.path.join(os.path.dirname(__file__), "golden")
+START = 1_700_000_000_000
+HOURLY, WEEKLY, YEARLY, MOVED, DROPPED, EMPTY = (TopicId(bytes([number]) * 16) for number in range(1, 7))
+
+
+async def write(log: EmbeddedLog, engine: Embedded) -> None:
+    """Fill a log: classes, sealed and open segments, keys, a change of retention, a drop, and a failed sync."""
+    await log.create(HOURLY, HOUR)
+    await log.create(WEEKLY)
+    await log.create(YEARLY, 300 * 24 * HOUR)
+    await log.create(MOVED, HOUR)
+    await log.create(DROPPED)
+    await log.create(EMPTY)
+    for number in range(6):
+        engine.clock.advance(1000)
+        await log.append(HOURLY, [message(f"hourly{number}")])
+        await log.append(WEEKLY, [message(f"weekly{number}{part}", {"part": str(part)}) for part in range(3)])
+        await log.append(MOVED, [message(f"moved{number}")], key=f"key{number}")
+        await log.append(DROPPED, [message("dropped" * 20)])
+        if number == 2:
+            await log.set_retention(MOVED, 300 * 24 * HOUR)
+    await log.drop(DROPPED)
+    await log.retain()
+    await log.append(YEARLY, [message("yearly")], key="the key of the year")
+    engine.disk.fail("open", where=".idx", times=10**6)  # the failed segment stays without an index
+    engine.disk.fail("sync", where="/7d/")
+    with contextlib.suppress(LogUnavailable):
+        await log.append(WEEKLY, [message("refused")])
+    await log.append(WEEKLY, [message("after the failure")])
+
+
+async def make() -> Embedded:
+    """Make the folder on a disk in memory, as a kill with a torn write leaves it."""
+    engine = Embedded(clock=ManualClock(now=START), options={"segment_bytes": 1500})
+    log = await engine.open()
+    await write(log, engine)
+    engine.disk.stop_at = engine.disk.changes
+    await log.close()
+    engine.disk.stop_at = None
+    handle = engine.disk.open(next(path for path in engine.disk.paths() if "/1y/" in path))
+    engine.disk.write(handle, b"\xffAMStorn", engine.disk.size(handle))
+    return engine
+
+
+def export(engine: Embedded, folder: str) -> None:
+    """Write what is on a disk in memory into a real folder."""
+    for path in engine.disk.paths():
+        target = os.path.join(folder, os.path.relpath(path, engine.folder))
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "wb") as file:
+            file.write(engine.disk.content(path))
+
+
+if __name__ == "__main__":
+    export(asyncio.run(make()), sys.argv[1])

@@ -1,0 +1,376 @@
+"""Every promise of `ams.storage.log.base.Log`, for every engine; keys and totals are in `test_keys`."""
+
+import asyncio
+
+import pytest
+
+from ams.core.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.names import new_topic_id
+from ams.storage.log.base import Bounds, Log
+from tests.storage.log.engines import HOUR, Engine, all_fragments, fragments, new_topic, numbered, texts
+
+
+async def test_a_new_topic_is_empty(log: Log):
+    topic = await new_topic(log)
+
+    assert await log.bounds(topic) == Bounds(0, 0)
+    assert list(await log.read(topic, 0, max_messages=10, max_bytes=1000)) == []
+    assert await log.topics() == {topic}
+
+
+async def test_creating_a_topic_again_changes_nothing(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+
+    await log.create(topic)
+
+    assert await log.bounds(topic) == Bounds(0, 1)
+
+
+async def test_a_topic_created_by_many_at_once_is_there_once(log: Log):
+    topic = new_topic_id()
+
+    await asyncio.gather(*(log.create(topic) for _ in range(10)))
+
+    assert await log.topics() == {topic}
+
+
+async def test_offsets_are_consecutive_from_zero_in_the_order_given(log: Log, engine: Engine):
+    """17.1 M8."""
+    topic = await new_topic(log)
+
+    first = await log.append(topic, texts("a", "b", "c"))
+    second = await log.append(topic, texts("d"))
+
+    assert (first.first, first.count) == (0, 3)
+    assert engine.is_now(first.time)
+    assert (second.first, second.count) == (3, 1)
+    messages = await log.read(topic, 0, max_messages=10, max_bytes=1000)
+    assert [(each.offset, each.fragment) for each in messages] == list(enumerate(fragments(texts("a", "b", "c", "d"))))
+
+
+async def test_appends_at_once_get_consecutive_offsets_each(log: Log):
+    topics = [await new_topic(log) for _ in range(3)]
+    sizes = [1 + number % 5 for number in range(60)]
+
+    answers = await asyncio.gather(
+        *(log.append(topics[n % 3], numbered(n * 100, size)) for n, size in enumerate(sizes))
+    )
+
+    for which, topic in enumerate(topics):
+        expected: list[bytes] = []
+        mine = [(answer, n) for n, answer in enumerate(answers) if n % 3 == which]
+        for answer, n in sorted(mine):
+            assert (answer.first, answer.count) == (len(expected), sizes[n])
+            expected += fragments(numbered(n * 100, sizes[n]))
+        assert await all_fragments(log, topic) == expected
+
+
+async def test_an_append_much_larger_than_a_record_is_whole(log: Log):
+    topic = await new_topic(log)
+    large = numbered(0, 500, size=1000)
+
+    answer = await log.append(topic, large)
+
+    assert (answer.first, answer.count) == (0, 500)
+    assert await all_fragments(log, topic) == fragments(large)
+
+
+async def test_one_message_larger_than_a_record_is_whole(log: Log):
+    topic = await new_topic(log)
+
+    await log.append(topic, numbered(0, 1, size=300_000) + texts("b"))
+
+    assert await all_fragments(log, topic) == fragments(numbered(0, 1, size=300_000) + texts("b"))
+
+
+async def test_a_read_returns_no_more_messages_than_asked_for(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, numbered(0, 20))
+
+    messages = await log.read(topic, 5, max_messages=7, max_bytes=10_000)
+
+    assert [each.offset for each in messages] == list(range(5, 12))
+
+
+async def test_a_read_returns_no_more_bytes_than_asked_for_but_one_message_at_least(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, numbered(0, 3))
+    await log.append(topic, numbered(3, 3))
+    size = len(numbered(0, 1)[0].fragment)
+
+    for limit, expected in [(1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (5 * size, 5), (6 * size, 6)]:
+        messages = await log.read(topic, 0, max_messages=100, max_bytes=limit)
+        assert len(messages) == expected
+
+
+async def test_a_read_at_or_past_the_end_is_empty(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+
+    assert list(await log.read(topic, 1, max_messages=10, max_bytes=1000)) == []
+    assert list(await log.read(topic, 99, max_messages=10, max_bytes=1000)) == []
+
+
+async def test_calls_for_an_unknown_topic_are_not_found(log: Log):
+    unknown = new_topic_id()
+
+    for call in (
+        log.append(unknown, texts("a")),
+        log.append(unknown, texts("a"), key="k"),
+        log.read(unknown, 0, max_messages=1, max_bytes=1),
+        log.bounds(unknown),
+        log.offset_at(unknown, 0),
+        log.wait(unknown, 0, 0.1),
+    ):
+        with pytest.raises(TopicGone):
+            await call
+
+
+async def test_dropping_an_unknown_topic_is_no_error(log: Log):
+    await log.drop(new_topic_id())
+
+
+async def test_a_dropped_topic_is_forgotten_and_the_others_are_not(log: Log):
+    dropped, kept = await new_topic(log), await new_topic(log)
+    await log.append(dropped, texts("a"))
+    await log.append(kept, texts("b"))
+
+    await log.drop(dropped)
+
+    assert await log.topics() == {kept}
+    with pytest.raises(TopicGone):
+        await log.bounds(dropped)
+    assert await all_fragments(log, kept) == fragments(texts("b"))
+
+
+async def test_a_held_topic_has_its_final_totals_and_appends_go_on_after_the_block(log: Log):
+    topic = await new_topic(log)
+    before = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(20)]
+    await asyncio.sleep(0)
+
+    async with log.held(topic):
+        assert (await log.totals(topic)).messages == 20
+        meanwhile = [asyncio.ensure_future(log.append(topic, texts("a"), key=key)) for key in (None, "k")]
+        await log.append(await new_topic(log), texts("another topic is free"))
+        assert not any(each.done() for each in meanwhile)
+        assert (await log.totals(topic)).messages == 20
+
+    assert [each.first for each in await asyncio.gather(*before, *meanwhile)] == list(range(22))
+
+
+async def test_what_waits_for_a_topic_that_is_dropped_meanwhile_is_not_stored(log: Log):
+    topic = await new_topic(log)
+    async with log.held(topic):
+        meanwhile = [asyncio.ensure_future(log.append(topic, texts("a"), key=key)) for key in (None, "k")]
+        await asyncio.sleep(0)
+        await log.drop(topic)
+
+    for each in meanwhile:
+        with pytest.raises(TopicGone):
+            await each
+
+
+async def test_a_topic_is_held_by_one_at_a_time_and_an_unknown_one_by_anyone(log: Log):
+    topic, order = await new_topic(log), []
+
+    async def hold(name: str) -> None:
+        async with log.held(topic):
+            order.append(f"{name} begins")
+            await asyncio.sleep(0)
+            order.append(f"{name} ends")
+
+    await asyncio.gather(hold("a"), hold("b"))
+    async with log.held(new_topic_id()):
+        assert order == ["a begins", "a ends", "b begins", "b ends"]
+
+
+async def test_a_hold_given_up_while_appends_are_under_way_holds_nothing(log: Log):
+    topic = await new_topic(log)
+    appends = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(5)]
+    await asyncio.sleep(0)
+    holding = asyncio.ensure_future(log.held(topic).__aenter__())
+    await asyncio.sleep(0)
+    holding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await holding
+
+    await asyncio.gather(*appends)
+    assert (await log.append(topic, texts("a"))).first == 5
+
+
+async def test_more_than_one_append_may_hold_is_too_large_and_nothing_is_stored(log: Log):
+    topic = await new_topic(log)
+    huge = texts("A" * 3_000_000) * 100
+
+    with pytest.raises(TooLarge):
+        await log.append(topic, huge)
+
+    assert await log.bounds(topic) == Bounds(0, 0)
+
+
+async def test_publish_times_never_go_backwards(log: Log, engine: Engine):
+    topic = await new_topic(log)
+    before = await log.append(topic, texts("a"))
+
+    engine.turn_back(HOUR)
+    after = await log.append(topic, texts("b"))
+
+    assert after.time >= before.time
+    messages = await log.read(topic, 0, max_messages=2, max_bytes=1000)
+    assert [each.time for each in messages] == [before.time, after.time]
+
+
+async def test_offset_at_is_the_first_offset_of_that_time_or_later(log: Log, engine: Engine):
+    topic = await new_topic(log)
+    times = []
+    for _ in range(5):
+        times.append((await log.append(topic, texts("a", "b"))).time)
+        assert engine.is_now(times[-1])
+        await engine.let_pass(10)
+
+    assert await log.offset_at(topic, times[0] - 1) == 0
+    assert await log.offset_at(topic, times[0]) == 0
+    assert await log.offset_at(topic, times[0] + 1) == 2
+    assert await log.offset_at(topic, times[2]) == 4
+    assert await log.offset_at(topic, times[4]) == 8
+    assert await log.offset_at(topic, times[4] + 1) is None
+
+
+async def test_offset_at_in_an_empty_topic_is_nowhere(log: Log):
+    assert await log.offset_at(await new_topic(log), 0) is None
+
+
+async def test_a_read_of_no_messages_is_empty(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+
+    assert list(await log.read(topic, 0, max_messages=0, max_bytes=1000)) == []
+
+
+async def test_cancelled_appends_leave_the_log_whole(log: Log):
+    topic = await new_topic(log)
+    tasks = [asyncio.ensure_future(log.append(topic, numbered(n * 10, 3), key=f"{n}")) for n in range(30)]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+    last = await log.append(topic, texts("last"))
+
+    stored = await all_fragments(log, topic)
+    assert len(stored) == last.first + 1
+    requests = {tuple(fragments(numbered(n * 10, 3))) for n in range(30)}
+    whole = {tuple(stored[at : at + 3]) for at in range(0, last.first, 3)}
+    assert whole <= requests
+    assert len(whole) == last.first // 3
+    assert all(tuple(fragments(numbered(n * 10, 3))) in whole for n in range(1, 30, 2))
+
+
+async def test_a_cancelled_create_leaves_the_topic_there_or_not(log: Log):
+    topic = new_topic_id()
+    task = asyncio.ensure_future(log.create(topic))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+
+    await log.create(topic)
+
+    assert (await log.append(topic, texts("a"))).first == 0
+
+
+async def test_wait_returns_at_once_when_there_is_something(log: Log):
+    topic = await new_topic(log)
+    await log.append(topic, texts("a"))
+
+    assert await log.wait(topic, 0, 10)
+
+
+async def test_wait_ends_without_anything_after_its_time(log: Log):
+    topic = await new_topic(log)
+
+    assert not await log.wait(topic, 0, 0.01)
+
+
+async def test_all_that_wait_are_woken_by_an_append(log: Log):
+    topic, other = await new_topic(log), await new_topic(log)
+    waiting = [asyncio.ensure_future(log.wait(topic, 0, 10)) for _ in range(2000)]
+    quiet = asyncio.ensure_future(log.wait(other, 0, 0.05))
+    await asyncio.sleep(0)
+
+    await log.append(topic, texts("a"))
+
+    assert all(await asyncio.gather(*waiting))
+    assert not await quiet
+
+
+async def test_who_waits_for_more_than_was_appended_goes_on_waiting(log: Log):
+    topic = await new_topic(log)
+    waiting = asyncio.ensure_future(log.wait(topic, 1, 10))
+    await asyncio.sleep(0)
+
+    await log.append(topic, texts("a"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await log.append(topic, texts("b"))
+
+    assert await waiting
+
+
+async def test_a_cancelled_wait_does_not_end_the_others(log: Log):
+    topic = await new_topic(log)
+    cancelled, other = (asyncio.ensure_future(log.wait(topic, 0, 10)) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.sleep(0)
+
+    await log.append(topic, texts("a"))
+
+    assert await other
+
+
+async def test_dropping_a_topic_ends_its_waits(log: Log):
+    topic = await new_topic(log)
+    waiting = asyncio.ensure_future(log.wait(topic, 0, 10))
+    await asyncio.sleep(0)
+
+    await log.drop(topic)
+
+    assert not await waiting
+
+
+async def test_closing_the_log_ends_waits_and_finishes_what_was_accepted(engine: Engine):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        waiting = asyncio.ensure_future(log.wait(topic, 50, 10))
+        appends = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(50)]
+        await asyncio.sleep(0)
+
+    assert not await waiting
+    assert [answer.first for answer in await asyncio.gather(*appends)] == list(range(50))
+    for call in (
+        log.append(topic, texts("late")),
+        log.append(topic, texts("late"), key="k"),
+        log.read(topic, 0, max_messages=1, max_bytes=1),
+        log.bounds(topic),
+        log.create(new_topic_id()),
+        log.drop(topic),
+    ):
+        with pytest.raises(LogUnavailable):
+            await call
+
+
+async def test_what_was_acknowledged_is_there_when_the_log_is_opened_again(engine: Engine):
+    async with engine.opened() as log:
+        topic, dropped, empty = [await new_topic(log) for _ in range(3)]
+        await log.append(topic, numbered(0, 5))
+        keyed = await log.append(topic, texts("k"), key="k")
+        await log.append(dropped, texts("x"))
+        await log.drop(dropped)
+
+    async with engine.opened() as log:
+        assert await log.topics() == {topic, empty}
+        assert await all_fragments(log, topic) == fragments(numbered(0, 5) + texts("k"))
+        assert await log.append(topic, texts("k"), key="k") == keyed
+        assert (await log.append(topic, texts("next"))).first == 6
+        assert await log.bounds(empty) == Bounds(0, 0)

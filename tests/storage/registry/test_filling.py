@@ -1,0 +1,88 @@
+"""The registry as lines of an export: read out, and filled, on every database."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from ams.core.errors import AlreadyExists, Damaged
+from ams.core.names import new_topic_id
+from ams.core.rights import Right
+from ams.storage.export_format import Binding, Issuer, Line, Membership, NamedToken, Project, Topic, User
+from ams.storage.registry.filling import Filling, Loaded
+from ams.storage.registry.registry import Registry
+from ams.storage.secrets import token_hash
+
+LINES = (
+    User(name="u", token="t", service_roles=("service_admin",)),
+    Project(name="P", created_by="u"),
+    Membership(user="u", project="P", roles=("project_admin", "consumer")),
+    Topic(project="P", name="T", authorized=("u",)),
+)
+
+IDENTITY = (
+    NamedToken(user="u", name="n", hash=token_hash("shown once"), rights=(Right("*", "projects/P"),), expires_on=5),
+    Binding(user="u", name="b", issuer="https://issuer.example", subject="s"),
+    Issuer(name="i", url="https://issuer.example", audiences=("ams",), client_secret="x"),
+)
+
+
+def nothing(filling: Filling) -> None:
+    """Have nothing else to do."""
+
+
+async def contents(registry: Registry) -> list[Line]:
+    return await registry.read_out(list, {}, with_secrets=True)
+
+
+async def test_what_was_filled_in_is_read_out_again(registry: Registry):
+    topic = new_topic_id()
+
+    await registry.fill(LINES, {("P", "T"): Loaded(topic, 123)}, nothing)
+
+    user, project, membership, made = await contents(registry)
+    assert (user.name, user.token, user.service_roles) == ("u", "t", ("service_admin",))
+    assert (project.name, project.created_by) == ("P", "u")
+    assert membership == LINES[2]
+    assert (made.name, made.authorized) == ("T", ("u",))
+    assert await registry.topics.ids() == {topic}
+    assert await registry.books.bytes_of(topic) == 123
+    assert (await registry.users.by_token("t")).name == "u"
+
+
+async def test_a_named_token_opens_by_its_hash_alone_and_identities_are_filled_in(registry: Registry):
+    await registry.fill([*LINES, *IDENTITY], {}, nothing)
+
+    principal = await registry.users.principal("shown once")
+    assert principal is not None
+    assert principal.login is not None
+    assert (principal.name, principal.login.rights, principal.login.expires_on) == ("u", (("*", "projects/P"),), 5)
+    assert await registry.users.principal(token_hash("shown once")) is None
+    assert await registry.bindings.principal("https://issuer.example", "s") == (replace(principal, login=None), False)
+    assert [each.client_secret for each in await registry.issuers.all()] == ["x"]
+    token, binding, issuer = (await contents(registry))[-3:]
+    assert (token.hash, token.user, token.created_by) == (IDENTITY[0].hash, "u", None)
+    assert (binding.issuer, binding.subject, issuer.client_secret) == ("https://issuer.example", "s", "x")
+
+
+async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry):
+    def fail(filling: Filling) -> None:
+        raise Damaged("the cursors could not be made")
+
+    def broken() -> Iterator[Line]:
+        yield LINES[0]
+        raise Damaged("a line could not be read")
+
+    for lines, finish in ((LINES, fail), (broken(), nothing)):
+        with pytest.raises(Damaged):
+            await registry.fill(lines, {}, finish)
+
+    assert await registry.is_empty()
+    assert await contents(registry) == []
+
+
+async def test_a_name_that_is_taken_after_all_leaves_nothing(registry: Registry):
+    with pytest.raises(AlreadyExists):
+        await registry.fill([*LINES, LINES[1]], {}, nothing)
+
+    assert await registry.is_empty()

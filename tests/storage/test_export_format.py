@@ -1,0 +1,31 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.core.messages import Stored, message
+from ams.storage.export_format import Message, User, decoded, encoded, encoded_message
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+NUMBERS = st.integers(0, 2**63 - 1)
+
+
+@given(NUMBERS, NUMBERS, TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=4))
+def test_a_message_comes_back_byte_for_byte(offset: int, time: int, data: str, attributes: dict[str, str]) -> None:
+    stored = Stored(offset, time, message(data, attributes).fragment)
+
+    line = encoded_message(stored)
+    read = decoded(line)
+
+    assert line.count(b"\n") == 1
+    assert isinstance(read, Message)
+    assert Stored(read.offset, read.time, message(read.data, read.attributes).fragment) == stored
+
+
+@given(TEXTS, TEXTS)
+def test_what_is_left_out_comes_back_as_its_default(name: str, token: str) -> None:
+    line = User(name=name, token=token)
+
+    assert decoded(encoded(line)) == line
+
+
+def test_a_line_does_not_show_what_it_holds() -> None:
+    assert repr(User(name="u", token="secret")) == "<a line of kind user>"

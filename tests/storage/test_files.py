@@ -1,0 +1,211 @@
+"""The real calls of the file seam."""
+
+import contextlib
+import errno
+import os
+import random
+
+import pytest
+
+from ams.storage.files import Disk, write_whole
+from tests.support.unreliable_disk import UnreliableDisk
+
+
+@pytest.fixture
+def path(tmp_path) -> str:
+    return str(tmp_path / "file")
+
+
+@pytest.fixture
+def handle(path):
+    disk = Disk()
+    handle = disk.open(path, create=True)
+    yield handle
+    disk.close(handle)
+
+
+def test_what_is_written_is_read(handle):
+    disk = Disk()
+    disk.write(handle, b"hello world", 0)
+    disk.write_through(handle, b"there", 6)
+
+    assert disk.read(handle, 100, 0) == b"hello there"
+    assert disk.read(handle, 5, 6) == b"there"
+    assert disk.read(handle, 5, 100) == b""
+    assert disk.size(handle) == 11
+
+
+def test_what_is_in_memory_is_read_at_once_and_only_as_a_whole(handle):
+    disk = Disk()
+    disk.write(handle, b"hello", 0)
+
+    assert disk.read_now(handle, 5, 0) in (b"hello", None)  # not every file system can say
+    assert disk.read_now(handle, 6, 0) is None
+
+
+def test_a_file_system_without_write_through_takes_two_calls(handle, monkeypatch):
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+
+    Disk().write_through(handle, b"hello", 0)
+
+    assert Disk().read(handle, 5, 0) == b"hello"
+
+
+def test_an_error_of_a_write_through_is_told(handle, monkeypatch):
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "pwritev", fail)
+
+    with pytest.raises(OSError, match="input/output error"):
+        Disk().write_through(handle, b"hello", 0)
+
+
+def test_a_short_write_through_is_finished(handle, monkeypatch):
+    whole = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda file, data, *rest: whole(file, [data[0][:3]], *rest))
+
+    Disk().write_through(handle, b"hello", 0)
+
+    assert Disk().read(handle, 5, 0) == b"hello"
+
+
+def test_a_new_file_is_for_its_owner_and_never_replaces_another(handle, path):
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        Disk().open(path, create=True)
+
+
+def test_files_are_cut_reserved_renamed_and_removed(handle, path, tmp_path):
+    disk = Disk()
+    disk.allocate(handle, 10_000)
+    assert disk.size(handle) == 10_000
+    disk.truncate(handle, 10)
+    disk.sync(handle)
+    assert disk.used_bytes(str(tmp_path)) == 10
+
+    disk.rename(path, path + "2")
+    disk.sync_folder(str(tmp_path))
+    assert disk.names(str(tmp_path)) == ["file2"]
+    assert disk.exists(path + "2")
+    disk.unlink(path + "2")
+    disk.unlink(path + "2")
+    assert not disk.exists(path + "2")
+
+
+def test_folders_are_made_once_and_measured_with_all_below(tmp_path):
+    disk, folder = Disk(), str(tmp_path / "a" / "b")
+    disk.make_folder(folder)
+    disk.make_folder(folder)
+    handle = disk.open(os.path.join(folder, "file"), create=True)
+    disk.write(handle, bytes(100), 0)
+    disk.close(handle)
+
+    assert disk.used_bytes(str(tmp_path)) == 100
+    assert disk.free_bytes(folder) > 0
+
+
+def test_a_file_is_written_whole_for_the_owner_only(path):
+    Disk().close(Disk().open(path + ".new", create=True))
+    write_whole(Disk(), path, b"first")
+    write_whole(Disk(), path, b"second")
+
+    with open(path, "rb") as file:
+        assert file.read() == b"second"
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert os.listdir(os.path.dirname(path)) == ["file"]
+
+
+def test_power_loss_leaves_the_old_file_or_the_new_one():
+    for stop in range(20):
+        disk = UnreliableDisk()
+        write_whole(disk, "/file", b"old")
+        disk.stop_at = disk.changes + stop
+        with contextlib.suppress(OSError):
+            write_whole(disk, "/file", b"new")
+        disk.stop_at = None
+        disk.power_loss(random.Random(stop))
+
+        handle = disk.open("/file")
+        assert disk.read(handle, 10, 0) in (b"old", b"new")
+
+
+def test_folders_are_made_with_their_parents_for_the_owner_only(tmp_path):
+    Disk().make_folder(str(tmp_path / "log" / "1h"))
+
+    assert {os.stat(tmp_path / each).st_mode & 0o777 for each in ("log", "log/1h")} == {0o700}
+
+
+def on_a_disk_in_memory(written: bytes = b"") -> tuple[UnreliableDisk, int]:
+    disk = UnreliableDisk()
+    handle = disk.open("/file", create=True)
+    disk.sync_folder("/")
+    disk.write(handle, written, 0)
+    return disk, handle
+
+
+def after_power_loss(disk: UnreliableDisk, chance: random.Random | None = None) -> bytes:
+    disk.power_loss(chance)
+    return disk.content("/file")
+
+
+def test_the_disk_in_memory_writes_through_these_bytes_only():
+    disk, handle = on_a_disk_in_memory(b"aaaa")
+    disk.write_through(handle, b"bb", 2)
+
+    assert disk.content("/file") == b"aabb"
+    assert after_power_loss(disk) == b"\0\0bb"
+
+
+def test_a_failed_sync_of_the_disk_in_memory_is_not_made_up_for_by_later_ones():
+    lost = 0
+    for seed in range(20):
+        disk, handle = on_a_disk_in_memory(b"aaaa")
+        disk.changes = seed
+        disk.fail("sync")
+        with pytest.raises(OSError, match="Input/output error"):
+            disk.sync(handle)
+        disk.sync(handle)
+        disk.write_through(handle, b"bb", 4)
+        assert disk.content("/file") == b"aaaabb"
+        found = after_power_loss(disk)
+        assert found[4:] == b"bb"
+        lost += found[:4] != b"aaaa"
+
+    assert 0 < lost < 20
+
+
+def test_what_is_written_during_a_sync_of_the_disk_in_memory_is_not_covered_by_it():
+    disk, handle = on_a_disk_in_memory(b"before")
+    disk.during_sync = lambda: disk.write(handle, b"during", 6)
+    disk.sync(handle)
+
+    assert after_power_loss(disk) == b"before"
+
+
+def test_power_that_fails_during_a_sync_of_the_disk_in_memory_leaves_a_part_of_it():
+    found = set()
+    for seed in range(30):
+        disk, handle = on_a_disk_in_memory(b"a" * 600)
+        disk.during_sync = lambda disk=disk, handle=handle: disk.write(handle, b"b", 0)
+        disk.stop_at = disk.changes + 2
+        with pytest.raises(OSError, match="the power is gone"):
+            disk.sync(handle)
+        found.add(after_power_loss(disk, random.Random(seed)))
+
+    assert len(found) > 3
+
+
+def test_power_that_fails_in_the_sector_of_stored_bytes_leaves_those_as_they_are():
+    found = set()
+    for seed in range(60):
+        disk, handle = on_a_disk_in_memory(b"a" * 100)
+        disk.sync(handle)
+        disk.write(handle, b"b" * 2000, 100)
+        found.add(after_power_loss(disk, random.Random(seed)))
+
+    assert {each[:100] for each in found} == {b"a" * 100}
+    assert any(set(each[100:]) - set(b"b\0") for each in found), "what was never there may be anything"

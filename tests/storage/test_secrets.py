@@ -1,0 +1,89 @@
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.core.errors import Damaged, Unusable
+from ams.core.names import UserId
+from ams.storage.secrets import Secrets, key_file, new_token, parse_key
+
+ONE = Secrets(b"1" * 32)
+OTHER = Secrets(b"2" * 32)
+OWNER = UserId("owner")
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8")))
+def test_a_token_of_any_length_reads_back_for_its_owner(token: str) -> None:
+    assert ONE.decrypt(ONE.encrypt(token, OWNER), OWNER) == token
+
+
+def test_a_sealed_token_is_of_no_use_in_another_users_row() -> None:
+    sealed = ONE.encrypt("token", OWNER)
+
+    with pytest.raises(Damaged):
+        ONE.decrypt(sealed, UserId("thief"))
+
+
+@pytest.mark.parametrize("place", [0, 5, 12, 20, -1])
+def test_a_sealed_token_with_a_flipped_bit_is_damaged(place: int) -> None:
+    sealed = bytearray(ONE.encrypt("token", OWNER))
+    sealed[place] ^= 1
+
+    with pytest.raises(Damaged):
+        ONE.decrypt(bytes(sealed), OWNER)
+
+
+def test_another_key_neither_reads_nor_finds() -> None:
+    with pytest.raises(Damaged):
+        OTHER.decrypt(ONE.encrypt("token", OWNER), OWNER)
+    assert OTHER.digest("token") != ONE.digest("token")
+    assert OTHER.fingerprint != ONE.fingerprint
+
+
+@given(st.text())
+def test_any_text_has_one_digest(token: str) -> None:
+    assert ONE.digest(token) == ONE.digest(token)
+    assert len(ONE.digest(token)) == 64
+
+
+def test_a_new_token_is_64_lower_case_hex_digits_and_never_the_same() -> None:
+    first, second = new_token(), new_token()
+
+    assert first != second
+    assert len(first) == 64
+    assert set(first) <= set("0123456789abcdef")
+
+
+def test_a_key_file_is_made_once_for_the_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "token.key"
+
+    first = key_file(str(path), create=True)
+
+    assert len(first) == 32
+    assert key_file(str(path), create=True) == first
+    assert key_file(str(path), create=False) == first
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["token.key"]
+
+
+def test_a_lost_key_is_not_replaced_behind_the_operators_back(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"token\.key is missing"):
+        key_file(str(tmp_path / "token.key"), create=False)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_draft_left_by_a_crash_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "token.key.new").write_text("half a ke")
+
+    assert len(key_file(str(tmp_path / "token.key"), create=True)) == 32
+
+
+@pytest.mark.parametrize("text", ["", "00", "zz" * 32, "00" * 33, "é" * 64])
+def test_a_bad_key_stops_the_start_without_being_shown(text: str) -> None:
+    with pytest.raises(Unusable) as caught:
+        parse_key(text)
+
+    assert caught.value.message == "the token key must be 64 hex digits"

@@ -66,8 +66,8 @@ fmt: .venv/dev ## Put the code into the house's format
 openapi: .venv/dev ## Write docs/reference/openapi.json anew from the code
 	@$(BIN)/python -m tests.support.description
 
-proto: .venv/dev ## Write src/ams/push_rpc/push_service_pb2.py and .pyi anew from the schema of the wire
-	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/ams/push_rpc/push_service.proto
+proto: .venv/dev ## Write src/ams/push/rpc/push_service_pb2.py and .pyi anew from the schema of the wire
+	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/ams/push/rpc/push_service.proto
 
 docs: .venv/dev ## Check the documents: links, settings, and the tutorials line by line
 	@scripts/system curl openssl

@@ -35,15 +35,15 @@ from ams.outgoing.guard import Guard, networks
 from ams.outgoing.guard import trust as outgoing_trust
 from ams.pipeline.jobs.accounting import envelope
 from ams.provisioning.feed import _trust as feed_trust
-from ams.push_rpc.channel import Place
-from ams.push_rpc.client import AWAY, GrpcPushServer
+from ams.push.rpc.channel import Place
+from ams.push.rpc.client import AWAY, GrpcPushServer
 from ams.push_server.condition import OK, Condition
 from ams.push_server.listening import listening
 from ams.push_server.settings import PushSettings
 from ams.storage.cursors.postgresql.time import DatabaseTime
 from ams.storage.log.kafka.options import _trusting
 from ams.usage import Usage
-from tests.push_rpc.test_client import secure
+from tests.push.rpc.test_client import secure
 from tests.push_server.keepers import Table
 from tests.push_server.test_service import _Told
 from tests.support import certificates

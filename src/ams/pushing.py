@@ -2,7 +2,7 @@
 
 What is stored is what is wanted (HTTP contract 13, 17.2 A13): those who deliver follow it after any failure.
 The workers are in this service (`ams.pushers`), in `ams push` processes that share the work with it by leases
-(`ams.leasing`), or in a push server that is told what to do by gRPC (`ams.push_rpc`).
+(`ams.leasing`), or in a push server that is told what to do by gRPC (`ams.push.rpc`).
 """
 
 from collections.abc import Awaitable, Callable

@@ -14,4 +14,6 @@ state, report, details   how a delivery goes, and what may be said of it
 leases, sharing, holding   which process delivers what; `memory_leases` keeps it where one process has everything,
                   and `remembered_leases` whether there are others
 leased            nothing is sent or acknowledged when a lease is over
+figures           what metrics say of the workers of a process
+rpc               how a push server is driven by gRPC
 """

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ams import push_figures
 from ams.core.observing import Figure, background_failures, figure
 from ams.core.supervisor import Supervisor
+from ams.push import figures as push_figures
 from ams.push.state import WorkerState
 from ams.push.tally import Tally
 from ams.push_server.condition import Condition

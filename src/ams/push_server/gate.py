@@ -8,7 +8,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from ams.push_rpc.wire import HEALTH, STATUS
+from ams.push.rpc.wire import HEALTH, STATUS
 from ams.push_server.access import AccessList
 from ams.push_server.condition import Condition
 

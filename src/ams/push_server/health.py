@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from ams.push_rpc.wire import HEALTH
+from ams.push.rpc.wire import HEALTH
 from ams.push_server.condition import Condition
 
 Answer = Any

@@ -9,7 +9,7 @@ import grpc
 import structlog
 
 from ams.core.errors import BadSettings, Unusable
-from ams.push_rpc.channel import authorities
+from ams.push.rpc.channel import authorities
 from ams.push_server.access import AccessList
 from ams.push_server.condition import Condition
 from ams.push_server.gate import Gate

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 import grpc
 import structlog
 
+from ams.push.rpc import push_service_pb2 as pb
+from ams.push.rpc.wire import ACTIVATE, DEACTIVATE, SERVICE, STATUS, SUBSCRIPTION_STATUS, Method
 from ams.push.state import WorkerState, text
 from ams.push.target import Target
-from ams.push_rpc import push_service_pb2 as pb
-from ams.push_rpc.wire import ACTIVATE, DEACTIVATE, SERVICE, STATUS, SUBSCRIPTION_STATUS, Method
 from ams.push_server.condition import Condition
 from ams.push_server.gate import UNABLE
 from ams.push_server.targets import Invalid, of_message

@@ -22,8 +22,8 @@ from ams.core.push_config import (
     PushConfig,
     is_https,
 )
+from ams.push.rpc import push_service_pb2 as pb
 from ams.push.target import Target
-from ams.push_rpc import push_service_pb2 as pb
 
 ACK_DEADLINE_SECONDS = 10
 """Of a target that came without one, as over gRPC: the service's default."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ams import push_figures
 from ams.core.observing import Figure, background_failures, figure
 from ams.core.supervisor import Supervisor
+from ams.push import figures as push_figures
 from ams.storage.data_check import DataCheck
 from ams.wiring import Service
 

@@ -25,7 +25,7 @@ from ams.pushing import Leaseholders, Pushing, nobody_is_told
 from ams.wiring.engines import Engines
 
 if TYPE_CHECKING:
-    from ams.push_rpc.driven import DrivenPushServer
+    from ams.push.rpc.driven import DrivenPushServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def _driven(settings: Settings) -> "DrivenPushServer | None":
         return None
     try:
         # Here, not above: without a push server nobody needs gRPC.
-        from ams.push_rpc.channel import Place
-        from ams.push_rpc.driven import DrivenPushServer
+        from ams.push.rpc.channel import Place
+        from ams.push.rpc.driven import DrivenPushServer
     except ImportError:
         raise Unusable("push_server_host needs a library that is missing: install argo-messaging[push]") from None
     return DrivenPushServer(

@@ -16,8 +16,8 @@ import structlog
 
 from ams.core.errors import AmsError
 from ams.core.supervisor import Supervisor
+from ams.push.rpc.client import Outcome
 from ams.push.target import Target
-from ams.push_rpc.client import Outcome
 
 WORK = "driving of the push server"
 AT_ONCE = 8
@@ -33,7 +33,7 @@ logger = structlog.get_logger("ams.push_rpc")
 
 
 class Driven(Protocol):
-    """A push server, as far as it is driven; `ams.push_rpc.client.GrpcPushServer` is one."""
+    """A push server, as far as it is driven; `ams.push.rpc.client.GrpcPushServer` is one."""
 
     async def look(self, path: str) -> Outcome:
         """Ask how the delivery of a subscription goes."""

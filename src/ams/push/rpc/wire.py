@@ -5,8 +5,8 @@ from typing import Generic, NamedTuple, TypeVar
 from google.protobuf.message import Message
 
 from ams.core.push_config import MATTERMOST, MOST_PERIOD, PushConfig
+from ams.push.rpc import push_service_pb2 as pb
 from ams.push.target import Target
-from ams.push_rpc import push_service_pb2 as pb
 
 SERVICE = "PushService"
 HEALTH = "grpc.health.v1.Health"

@@ -11,9 +11,9 @@ import pytest
 
 from ams.core.errors import BadSettings
 from ams.core.push_config import PushConfig
+from ams.push.rpc.channel import Place, trust
+from ams.push.rpc.client import AWAY, GrpcPushServer
 from ams.push.target import Target
-from ams.push_rpc.channel import Place, trust
-from ams.push_rpc.client import AWAY, GrpcPushServer
 from tests.support.certificates import Authority
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
 from tests.support.wire_bytes import read, written

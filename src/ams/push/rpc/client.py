@@ -12,11 +12,11 @@ import structlog
 from grpc_health.v1 import health_pb2
 
 from ams.core.errors import BadSettings
+from ams.push.rpc import push_service_pb2 as pb
+from ams.push.rpc import wire
+from ams.push.rpc.channel import Place, connect, trust
+from ams.push.rpc.wire import A, Method, Q
 from ams.push.target import Target
-from ams.push_rpc import push_service_pb2 as pb
-from ams.push_rpc import wire
-from ams.push_rpc.channel import Place, connect, trust
-from ams.push_rpc.wire import A, Method, Q
 
 SECONDS = 3.0
 """For a call, connecting included (push contract 15, P29)."""

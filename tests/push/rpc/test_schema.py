@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import FieldDescriptor as F
 
-from ams.push_rpc import push_service_pb2 as pb
+from ams.push.rpc import push_service_pb2 as pb
 
-ROOT = Path(__file__).parents[2]
-FOLDER = Path("ams/push_rpc")
+ROOT = Path(__file__).parents[3]
+FOLDER = Path("ams/push/rpc")
 
 
 def test_the_generated_files_are_what_the_tool_makes_of_the_schema(tmp_path: Path) -> None:

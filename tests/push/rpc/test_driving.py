@@ -11,11 +11,11 @@ import pytest
 from ams.core.errors import RegistryUnavailable
 from ams.core.push_config import PushConfig
 from ams.core.supervisor import Supervisor
+from ams.push.rpc.channel import Place
+from ams.push.rpc.client import GrpcPushServer, Outcome
+from ams.push.rpc.driven import DrivenPushServer
+from ams.push.rpc.driving import AT_ONCE, Driving
 from ams.push.target import Target
-from ams.push_rpc.channel import Place
-from ams.push_rpc.client import GrpcPushServer, Outcome
-from ams.push_rpc.driven import DrivenPushServer
-from ams.push_rpc.driving import AT_ONCE, Driving
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
 
 CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True)

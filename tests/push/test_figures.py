@@ -2,8 +2,8 @@
 
 from prometheus_client import generate_latest
 
-from ams import push_figures
 from ams.core.observing import metrics_of
+from ams.push import figures as push_figures
 from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
 from ams.push.tally import Tally
 

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from ams.core.supervisor import Supervisor
+from ams.push.rpc.channel import Place
+from ams.push.rpc.client import SECONDS, GrpcPushServer
+from ams.push.rpc.driving import Driving
 from ams.push.target import Target
-from ams.push_rpc.channel import Place
-from ams.push_rpc.client import SECONDS, GrpcPushServer
-from ams.push_rpc.driving import Driving
 
 
 class DrivenPushServer(GrpcPushServer):

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from ams import counting, losses, serving, token_uses
+from ams import counting, losses, serving
+from ams.access import token_uses
 from ams.http.tls import Certificate
 from ams.push.holding import Holding
 from ams.serving import Running

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ams.access.role_table import role_table
+from ams.access.token_uses import TokenUses
 from ams.core.clock import Clock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
@@ -15,7 +16,6 @@ from ams.losses import LossTotal
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.trail import FileTrail
 from ams.storage.files import Disk, Files
-from ams.token_uses import TokenUses
 from ams.wiring.assembly import Service, assemble
 from ams.wiring.engines import open_engines
 from ams.wiring.identity import trusted_by

@@ -6,6 +6,7 @@ from ams.about import About
 from ams.access.admission import Admission
 from ams.access.rates import Rates
 from ams.access.role_table import RoleTable
+from ams.access.token_uses import TokenUses
 from ams.bindings import Bindings
 from ams.core.attempts import Attempts
 from ams.core.clock import Clock, Milliseconds
@@ -45,7 +46,6 @@ from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.registry.registry import Registry
 from ams.subscriptions import Subscriptions
-from ams.token_uses import TokenUses
 from ams.tokens import Tokens
 from ams.topics import Topics
 from ams.usage import Usage

@@ -7,6 +7,7 @@ from functools import partial
 
 import structlog
 
+from ams.access.logins import Logins
 from ams.core.context import SCOPE
 from ams.core.errors import AmsError
 from ams.core.issuer import Issuer
@@ -19,7 +20,6 @@ from ams.identity.introspection import Introspection
 from ams.identity.keys import Keys
 from ams.identity.verifier import Remembered, Verifier
 from ams.issuers import Issuers
-from ams.logins import Logins
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard, Network, networks, trust
 from ams.storage.audit.trail import Trail

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ams import token_uses
+from ams.access import token_uses
 from ams.access.admission import Admission
+from ams.access.token_uses import TokenUses
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import TokenId, TokenName
 from ams.storage.registry.registry import Registry
-from ams.token_uses import TokenUses
 from tests.support.administration import make_user, open_registry
 
 T = TokenId("t")

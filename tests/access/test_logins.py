@@ -9,12 +9,12 @@ from typing import Any
 import jwt
 import pytest
 
+from ams.access.logins import Logins
 from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer, RoleRule
 from ams.core.names import BindingName, ProjectId, ProjectName, UserName
 from ams.identity.verifier import Remembered, Verifier
-from ams.logins import Logins
 from ams.storage.audit.event import AuditEvent
 from ams.storage.database.cache import FOREVER, Cache
 from ams.storage.database.invalidation import ISSUERS, Forget
@@ -134,7 +134,7 @@ async def test_a_token_that_was_seen_before_stands_for_the_very_same_principal(h
 async def test_only_so_many_tokens_are_known_to_have_been_looked_at(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ams.logins.REMEMBERED", 2)
+    monkeypatch.setattr("ams.access.logins.REMEMBERED", 2)
     await house.bind(await make_user(house.registry, "alice"))
     for jti in "abc":
         await house.login(jti=jti)

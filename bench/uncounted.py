@@ -3,7 +3,7 @@
 from typing import Any
 
 from ams.cli.main import main
-from ams.counts import Counts
+from ams.service.counts import Counts
 
 
 def _nothing(*_: Any, **__: Any) -> None:

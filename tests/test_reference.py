@@ -43,9 +43,11 @@ ASKED_ELSEWHERE = {
     "Idempotency-Key is given more than once",  # a row has no two headers of one name: tests/http/test_messages.py
     "application/vnd.apache.arrow.stream needs pyarrow, which is not installed here; "
     "application/x-ndjson is always there",
-    "Message is too large for the dead letter topic",  # of a publish that was not: tests/test_dead_letters.py
-    "A user has at most 100 named tokens: revoke one that is not used any more",  # tests/test_tokens.py
-    "Push functionality is currently disabled",  # of a pull: push would have to be switched off: tests/test_pushing.py
+    # of a publish that was not: tests/service/push/test_dead_letters.py
+    "Message is too large for the dead letter topic",
+    "A user has at most 100 named tokens: revoke one that is not used any more",  # tests/service/test_tokens.py
+    # of a pull: push would have to be switched off: tests/service/push/test_pushing.py
+    "Push functionality is currently disabled",
 }
 """Errors that no row of the contract can ask for; pyarrow is missing in tests/http/test_streaming.py."""
 SHORT = dict(re.findall(r"\b([A-Z]{2}) ([a-z_]+)\b", OVERVIEW.split("### ")[0].replace("\n", " "))) | {"itself": SELF}

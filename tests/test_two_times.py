@@ -40,9 +40,9 @@ from ams.push.rpc.client import AWAY, GrpcPushServer
 from ams.push_server.condition import OK, Condition
 from ams.push_server.listening import listening
 from ams.push_server.settings import PushSettings
+from ams.service.usage import Usage
 from ams.storage.cursors.postgresql.time import DatabaseTime
 from ams.storage.log.kafka.options import _trusting
-from ams.usage import Usage
 from tests.push.rpc.test_client import secure
 from tests.push_server.keepers import Table
 from tests.push_server.test_service import _Told

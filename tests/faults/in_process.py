@@ -15,14 +15,14 @@ from ams.access.admission import Caller
 from ams.core.errors import AmsError, OutcomeUnknown
 from ams.core.messages import Stored, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName
-from ams.delivering import Deliverer
-from ams.publishing import Publisher
-from ams.seeking import Seeker
+from ams.service.delivering import Deliverer
+from ams.service.publishing import Publisher
+from ams.service.seeking import Seeker
+from ams.service.validators import Validators
 from ams.storage.cursors.base import Cursors
 from ams.storage.files import Files
 from ams.storage.log.base import Log
 from ams.storage.registry.registry import Registry
-from ams.validators import Validators
 from tests.faults import payload
 from tests.faults.attempts import Ack, Ending, Facts, Held, Outcome, Publish, Pull, Seek
 from tests.faults.history import History

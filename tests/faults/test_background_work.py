@@ -9,10 +9,11 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from ams import counting, losses, serving
+from ams import serving
 from ams.access import token_uses
 from ams.http.tls import Certificate
 from ams.push.holding import Holding
+from ams.service import counting, losses
 from ams.serving import Running
 from ams.storage.audit import logins, trail
 from ams.storage.audit.records import AuditRecords

@@ -11,7 +11,7 @@ import pytest
 from ams.core.clock import ManualClock
 from ams.core.errors import Unusable
 from ams.moving import check, export, import_
-from ams.pushing import FIRST_WORKER
+from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.registry.paging import PageRequest
 from ams.storage.registry.records import NamedToken
 from ams.storage.registry.registry import Registry

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from ams.access.admission import Caller
 from ams.core.clock import ManualClock
-from ams.counting import Counting
-from ams.counts import Counts
-from ams.projects import Projects
-from ams.retention import Retention
+from ams.service.counting import Counting
+from ams.service.counts import Counts
+from ams.service.projects import Projects
+from ams.service.retention import Retention
+from ams.service.subscriptions import Subscriptions
+from ams.service.topics import Topics
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.files import Files
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.registry import Registry
-from ams.subscriptions import Subscriptions
-from ams.topics import Topics
 from tests.support.administration import open_registry, service
 
 

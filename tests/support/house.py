@@ -8,12 +8,12 @@ from pathlib import Path
 from ams.access.admission import Caller
 from ams.core.messages import message
 from ams.core.names import SubscriptionName, TopicName
-from ams.delivering import Deliverer
-from ams.publishing import Publisher
-from ams.seeking import Seeker
+from ams.service.delivering import Deliverer
+from ams.service.publishing import Publisher
+from ams.service.seeking import Seeker
+from ams.service.validators import Validators
 from ams.storage.log.embedded import LogOptions
 from ams.validation.apart import Apart
-from ams.validators import Validators
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
 

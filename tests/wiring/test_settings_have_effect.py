@@ -23,8 +23,8 @@ import pytest
 
 from ams.core.clock import ManualClock
 from ams.core.settings import FIELDS, Settings
-from ams.delivering import Deliverer
 from ams.http import tls
+from ams.service.delivering import Deliverer
 from ams.storage import files
 from ams.wiring.options import kafka_options
 from demo.issuer import ExampleIssuer
@@ -39,8 +39,8 @@ SHOWN: set[str] = set()
 ELSEWHERE = {
     "drain_seconds": ("tests/test_serving.py::test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready"),
     "log": "tests/moving/test_cluster.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder",
-    "push_allow": "tests/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
-    "push_ca_file": "tests/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
+    "push_allow": "tests/service/push/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
+    "push_ca_file": "tests/service/push/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
     "push_worker_token": (
         "tests/wiring/test_service.py::test_a_start_with_push_makes_the_worker_beside_the_first_administrator"
     ),

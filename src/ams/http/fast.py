@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from ams.access.admission import Caller
 from ams.core.names import SubscriptionName, TopicName, ack_prefix
-from ams.delivering import Deliverer
 from ams.http import messages
 from ams.http.asgi import Receive
 from ams.http.gate import Gate
 from ams.http.limits import SMALL_BODY, Bodies, Unread, gone
 from ams.http.routes.answers import Nothing
 from ams.http.routing import Operation
-from ams.publishing import Publisher
+from ams.service.delivering import Deliverer
+from ams.service.publishing import Publisher
 from ams.storage.registry.records import Subscription
 
 _UNCLEAN = ("", ".", "..")

@@ -13,16 +13,16 @@ from ams import __version__
 from ams.core.errors import Unusable
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
-from ams.counting import Counting
-from ams.counts import Counts
 from ams.moving.files import writing
+from ams.service.counting import Counting
+from ams.service.counts import Counts
+from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.base import Cursors
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, Lost, Message, encoded, encoded_message, kind
 from ams.storage.log import base
 from ams.storage.registry.contents import Standing
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tallies import TopicTally
-from ams.subscriptions import Subscriptions
 
 Progress = Callable[[int, int | None], None]
 """Told how many messages are done, and of about how many."""

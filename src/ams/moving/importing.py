@@ -18,10 +18,10 @@ from ams.core.names import Offset, TopicId, new_topic_id, topic_id
 from ams.moving.exporting import Installation, Progress
 from ams.moving.files import lines, reading
 from ams.moving.rules import Rules, judged
+from ams.service.subscriptions import NO_TOPIC
 from ams.storage.export_format import AnyLine, End, Header, Line, Log, Lost, Message
 from ams.storage.log.base import Origin
 from ams.storage.registry.filling import Filling, Loaded, Name, Placed
-from ams.subscriptions import NO_TOPIC
 
 T = TypeVar("T")
 _MESSAGES = 2000

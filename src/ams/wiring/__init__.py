@@ -11,8 +11,8 @@ from ams.access.token_uses import TokenUses
 from ams.core.clock import Clock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
-from ams.counting import Counting
-from ams.losses import LossTotal
+from ams.service.counting import Counting
+from ams.service.losses import LossTotal
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.trail import FileTrail
 from ams.storage.files import Disk, Files

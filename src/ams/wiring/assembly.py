@@ -2,19 +2,13 @@
 
 from dataclasses import dataclass
 
-from ams.about import About
 from ams.access.admission import Admission
 from ams.access.rates import Rates
 from ams.access.role_table import RoleTable
 from ams.access.token_uses import TokenUses
-from ams.bindings import Bindings
 from ams.core.attempts import Attempts
 from ams.core.clock import Clock, Milliseconds
 from ams.core.settings import Settings
-from ams.counting import Counting
-from ams.counts import Counts
-from ams.delivering import Deliverer
-from ams.doctor import Doctor
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor
 from ams.http.cors import CrossOrigin
@@ -24,20 +18,32 @@ from ams.http.limits import Bodies, Unread, affordable
 from ams.http.routes import rows
 from ams.http.routing import Row
 from ams.http.tracing import Traced
-from ams.losses import Losses, LossTotal
-from ams.members import Members
-from ams.metrics import Metrics
 from ams.outgoing.guard import networks
-from ams.projects import Projects
-from ams.publishing import Publisher
-from ams.push_secrets import PushSecrets
-from ams.push_watching import PushWatcher
-from ams.reading import RangeReader
-from ams.registrations import Registrations
-from ams.retention import Retention
-from ams.schemas import Schemas
-from ams.seeking import Seeker
-from ams.service_doctor import ALONE, Remedies, ServiceDoctor, shared
+from ams.service.about import About
+from ams.service.bindings import Bindings
+from ams.service.counting import Counting
+from ams.service.counts import Counts
+from ams.service.delivering import Deliverer
+from ams.service.doctor import Doctor
+from ams.service.losses import Losses, LossTotal
+from ams.service.members import Members
+from ams.service.metrics import Metrics
+from ams.service.projects import Projects
+from ams.service.publishing import Publisher
+from ams.service.push.secrets import PushSecrets
+from ams.service.push.watching import PushWatcher
+from ams.service.reading import RangeReader
+from ams.service.registrations import Registrations
+from ams.service.retention import Retention
+from ams.service.schemas import Schemas
+from ams.service.seeking import Seeker
+from ams.service.service_doctor import ALONE, Remedies, ServiceDoctor, shared
+from ams.service.subscriptions import Subscriptions
+from ams.service.tokens import Tokens
+from ams.service.topics import Topics
+from ams.service.usage import Usage
+from ams.service.users import Users
+from ams.service.validators import Validators
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.trail import FileTrail
 from ams.storage.cursors.base import Cursors
@@ -45,12 +51,6 @@ from ams.storage.folder import Folder
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.registry.registry import Registry
-from ams.subscriptions import Subscriptions
-from ams.tokens import Tokens
-from ams.topics import Topics
-from ams.usage import Usage
-from ams.users import Users
-from ams.validators import Validators
 from ams.wiring.engines import Engines
 from ams.wiring.identity import Identity, Trusted, identity_of
 from ams.wiring.push import Push, Reach, push_of

@@ -19,9 +19,9 @@ from ams.identity.file import read_issuers
 from ams.identity.introspection import Introspection
 from ams.identity.keys import Keys
 from ams.identity.verifier import Remembered, Verifier
-from ams.issuers import Issuers
 from ams.outgoing.fetching import Fetcher
 from ams.outgoing.guard import Guard, Network, networks, trust
+from ams.service.issuers import Issuers
 from ams.storage.audit.trail import Trail
 from ams.storage.database.cache import Cache
 from ams.storage.database.invalidation import ISSUERS

@@ -10,18 +10,18 @@ from ams.core.errors import Unusable
 from ams.core.names import new_uuid
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
-from ams.counts import Counts
-from ams.dead_letters import DeadLetters
-from ams.delivering import Deliverer
-from ams.leasing import Leasing
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoint import EndpointCheck
 from ams.push.remembered_leases import RememberedLeases
 from ams.push.sender import HttpSender
 from ams.push.tally import Tally
 from ams.push.workers import Workers
-from ams.pushers import EnginesUpstream, Moves, Pushers
-from ams.pushing import Leaseholders, Pushing, nobody_is_told
+from ams.service.counts import Counts
+from ams.service.delivering import Deliverer
+from ams.service.push.dead_letters import DeadLetters
+from ams.service.push.leasing import Leasing
+from ams.service.push.pushers import EnginesUpstream, Moves, Pushers
+from ams.service.push.pushing import Leaseholders, Pushing, nobody_is_told
 from ams.wiring.engines import Engines
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 import structlog
 
 from ams.core.settings import Settings
-from ams.projects import Projects
-from ams.pushing import Pushing
-from ams.retention import Retention
+from ams.service.projects import Projects
+from ams.service.push.pushing import Pushing
+from ams.service.retention import Retention
+from ams.service.subscriptions import Subscriptions
+from ams.service.users import first_admin, push_worker
 from ams.storage.folder import Folder
 from ams.storage.registry.registry import Registry
-from ams.subscriptions import Subscriptions
-from ams.users import first_admin, push_worker
 from ams.wiring.engines import Engines
 
 logger = structlog.get_logger("ams")

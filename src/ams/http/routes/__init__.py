@@ -1,11 +1,6 @@
 """The rooms of the API behind the hot routes: one file per resource, joined here into one table."""
 
-from ams.about import About
 from ams.access.admission import Admission
-from ams.bindings import Bindings
-from ams.dead_letters import DeadLetters
-from ams.delivering import Deliverer
-from ams.doctor import Doctor
 from ams.http.routes.audit import AuditRoutes
 from ams.http.routes.bindings import BindingRoutes
 from ams.http.routes.dead_letters import DeadLetterRoutes
@@ -29,26 +24,31 @@ from ams.http.routes.tokens import TokenRoutes
 from ams.http.routes.topics import TopicRoutes
 from ams.http.routes.users import UserRoutes
 from ams.http.routing import Row
-from ams.issuers import Issuers
-from ams.leasing import Leasing
-from ams.members import Members
-from ams.metrics import Metrics
-from ams.projects import Projects
-from ams.push_secrets import PushSecrets
-from ams.push_watching import PushWatcher
-from ams.pushing import Pushing
-from ams.reading import RangeReader
-from ams.registrations import Registrations
-from ams.retention import Retention
-from ams.schemas import Schemas
-from ams.seeking import Seeker
-from ams.service_doctor import ServiceDoctor
+from ams.service.about import About
+from ams.service.bindings import Bindings
+from ams.service.delivering import Deliverer
+from ams.service.doctor import Doctor
+from ams.service.issuers import Issuers
+from ams.service.members import Members
+from ams.service.metrics import Metrics
+from ams.service.projects import Projects
+from ams.service.push.dead_letters import DeadLetters
+from ams.service.push.leasing import Leasing
+from ams.service.push.pushing import Pushing
+from ams.service.push.secrets import PushSecrets
+from ams.service.push.watching import PushWatcher
+from ams.service.reading import RangeReader
+from ams.service.registrations import Registrations
+from ams.service.retention import Retention
+from ams.service.schemas import Schemas
+from ams.service.seeking import Seeker
+from ams.service.service_doctor import ServiceDoctor
+from ams.service.subscriptions import Subscriptions
+from ams.service.tokens import Tokens
+from ams.service.topics import Topics
+from ams.service.usage import Usage
+from ams.service.users import Users
 from ams.storage.audit.records import AuditRecords
-from ams.subscriptions import Subscriptions
-from ams.tokens import Tokens
-from ams.topics import Topics
-from ams.usage import Usage
-from ams.users import Users
 
 
 def rows(

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ams import bindings
 from ams.core.clock import resource_date
 from ams.core.names import BindingName
 from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
+from ams.service import bindings
 from ams.storage.registry import records
 
 

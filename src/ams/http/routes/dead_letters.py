@@ -6,11 +6,11 @@ import msgspec
 
 from ams.core.errors import InvalidInput
 from ams.core.names import Offset, ack_offset, ack_prefix
-from ams.dead_letters import DeadLetters
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
 from ams.push.upstream import Verdict
+from ams.service.push.dead_letters import DeadLetters
 
 BAD_ARGUMENTS = "Invalid Dead Letter Arguments"
 

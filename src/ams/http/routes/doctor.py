@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ams import doctor
 from ams.core.clock import Milliseconds
 from ams.core.names import subscription_path, topic_path
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
-from ams.service_doctor import ServiceDoctor
+from ams.service import doctor
+from ams.service.service_doctor import ServiceDoctor
 
 Seconds = float | UnsetType
 """A span; left out when it is not known."""

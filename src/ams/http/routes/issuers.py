@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from ams import issuers
 from ams.core import issuer
 from ams.core.clock import resource_date
 from ams.core.names import IssuerName
@@ -14,6 +13,7 @@ from ams.http.routes.bodies import bad_request
 from ams.http.routing import Call, Row
 from ams.http.wire import Shape
 from ams.identity.keys import KeysState
+from ams.service import issuers
 
 
 class RoleRuleBody(Shape):

@@ -5,7 +5,7 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import MembershipBody, bad_request, grants
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
-from ams.members import Members
+from ams.service.members import Members
 
 
 class MemberBody(Shape):

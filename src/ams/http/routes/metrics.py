@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ams import metrics, usage
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
+from ams.service import metrics, usage
 
 WINDOW = ("start_date", "end_date", "projects")
 """Query parameters of reports: days `YYYY-MM-DD`, both included, and project names separated by commas."""

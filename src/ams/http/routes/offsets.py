@@ -11,7 +11,7 @@ from ams.core.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.seeking import Seeker
+from ams.service.seeking import Seeker
 
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
 _NANOSECONDS = 1_000_000

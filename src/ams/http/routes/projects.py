@@ -6,7 +6,7 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.projects import Projects
+from ams.service.projects import Projects
 
 
 class NewProject(Shape):

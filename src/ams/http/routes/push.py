@@ -10,8 +10,8 @@ from ams.core.push_config import AskedPush
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.push_secrets import KEEP_SECONDS, PushSecrets
-from ams.pushing import Pushing
+from ams.service.push.pushing import Pushing
+from ams.service.push.secrets import KEEP_SECONDS, PushSecrets
 
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """What known clients can read."""

@@ -14,11 +14,11 @@ from ams.core.names import SubscriptionId
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.leasing import Leasing
 from ams.push.leases import BEAT_SECONDS, LEASE_SECONDS, Beat
 from ams.push.state import ATTEMPTS, WorkerState
 from ams.push.target import Target
-from ams.pushing import DISABLED, Pushing
+from ams.service.push.leasing import Leasing
+from ams.service.push.pushing import DISABLED, Pushing
 
 MAX_HELD = 10_000
 """Subscriptions one process may hold."""

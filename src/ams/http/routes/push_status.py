@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.push import state
-from ams.push_watching import PushStatus, PushWatcher
+from ams.service.push.watching import PushStatus, PushWatcher
 
 Moment = str | UnsetType
 """A time, UTC with milliseconds; left out when there is none."""

@@ -6,12 +6,12 @@ import msgspec
 
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionId
-from ams.delivering import Deliverer
 from ams.http.routes import answers
 from ams.http.routes.push_lease import is_id
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.pushing import DISABLED, Pushing
+from ams.service.delivering import Deliverer
+from ams.service.push.pushing import DISABLED, Pushing
 
 MAX_SUBSCRIPTIONS = 1000
 """That one request may wait for."""

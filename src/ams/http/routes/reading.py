@@ -13,7 +13,7 @@ from ams.core.messages import Stored
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.streaming import Streamed, in_turn
-from ams.reading import Range, RangeReader, Wanted
+from ams.service.reading import Range, RangeReader, Wanted
 
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"

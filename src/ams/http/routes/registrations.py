@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ams import registrations
 from ams.core.clock import resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import RegistrationId
@@ -12,6 +11,7 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import first_value, strings
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
+from ams.service import registrations
 from ams.storage.registry import records
 from ams.storage.registry.registrations import FILTERS
 

@@ -4,7 +4,7 @@ from ams.core.errors import InvalidInput
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.retention import Retention
+from ams.service.retention import Retention
 
 
 class NewRetention(Shape, rename="camel"):

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from ams import schemas
 from ams.core.errors import BadRequest, InvalidInput
 from ams.core.messages import Message, message
 from ams.core.names import schema_path
@@ -12,9 +11,10 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request, first_value, strings
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
+from ams.service import schemas
+from ams.service.validators import Candidate
 from ams.storage.registry import records
 from ams.validation import parsed
-from ams.validators import Candidate
 
 DEFAULT_DRY_RUN = 100
 """Messages a dry run looks at when the body does not say."""

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from ams.about import About
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
+from ams.service.about import About
 
 
 class PushServer(msgspec.Struct):

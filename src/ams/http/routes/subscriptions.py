@@ -6,8 +6,8 @@ from ams.http.routes.bodies import NewAccessList, access_list_reader
 from ams.http.routes.push import PushConfigBody, asked
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
-from ams.pushing import Pushing
-from ams.subscriptions import Subscriptions
+from ams.service.push.pushing import Pushing
+from ams.service.subscriptions import Subscriptions
 
 
 class NewSubscription(Shape, rename="camel"):

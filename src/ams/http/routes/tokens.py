@@ -10,9 +10,9 @@ from ams.core.names import TokenName
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Shape
+from ams.service.tokens import Tokens
 from ams.storage.audit.shape import moment
 from ams.storage.registry import records
-from ams.tokens import Tokens
 
 
 class RightBody(Shape):

@@ -4,7 +4,7 @@ from ams.core.names import subscription_path
 from ams.http.routes import answers
 from ams.http.routes.bodies import NewAccessList, SchemaReference, access_list_reader, strings
 from ams.http.routing import PAGE, Call, Row, page_request
-from ams.topics import Topics
+from ams.service.topics import Topics
 
 _access_list = access_list_reader("Invalid Topic ACL Arguments")
 

@@ -7,8 +7,8 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import MembershipBody, grants
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.http.wire import Reader, Shape
+from ams.service.users import Users
 from ams.storage.registry.records import UserDetails
-from ams.users import Users
 
 
 class UserBody(Shape):

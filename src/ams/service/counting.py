@@ -1,0 +1,287 @@
+"""Counting: topics, projects, days and subscriptions, in step with the log (contract 12.2 and 14).
+
+About once a second a round moves the stored tallies of topics that grew up to the log's end and gives what they grew
+by to its days; it also stores what subscriptions handed out. Nothing waits for it: whoever asks is told what is stored
+and what came since. After a crash `catch_up` finds what is missing in the log itself, so that the days of a topic
+always sum up to its messages; of what was handed out, the last second may be missing.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+import structlog
+
+from ams.core.clock import Milliseconds, day_text
+from ams.core.errors import AmsError, TopicGone
+from ams.core.names import ProjectId, SubscriptionId, TopicId
+from ams.core.supervisor import Supervisor
+from ams.service.counts import Counts, PublishNote, Pulls
+from ams.service.daily import Share, shares
+from ams.storage.log.base import Log, Totals
+from ams.storage.registry.figures import Activity
+from ams.storage.registry.records import Topic
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.tallies import Advance, DayCount, Rate, Tally, TopicTally
+
+logger = structlog.get_logger("ams.counting")
+
+ROUND_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 10.0
+REST = 50
+"""Between rounds that take long, as very many topics grew, is this many times their time: a fiftieth of the work."""
+BREATH = 64
+"""Topics worked on between two breaths of the event loop."""
+NEWEST_DAYS = 30
+"""Days that are told of a topic or a project (contract 14.1)."""
+
+FEWEST = 1024
+"""Names that are kept without looking for those that are gone."""
+
+ByDay = dict[str, int]
+"""Messages by day, `YYYY-MM-DD`, newest first."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What rounds counted since the start, for the operations port."""
+
+    messages: int = 0
+    bytes: int = 0
+    delivered: int = 0
+    by_topic: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Messages by names of project and topic; only if asked for."""
+
+
+class Counting:
+    """Keeps the stored counters in step with the log, and tells what they are now."""
+
+    def __init__(self, registry: Registry, log: Log, counts: Counts, *, by_topic: bool = False) -> None:
+        self._registry = registry
+        self._log = log
+        self._counts = counts
+        self._by_topic = by_topic
+        self._turn = asyncio.Lock()
+        """One round or reading at a time: what is being stored is neither in the notes nor in the registry."""
+        self._most = FEWEST
+        self._stop = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._supervisor = Supervisor()
+        self.figures = Figures()
+
+    async def start(self, supervisor: Supervisor | None = None) -> None:
+        """Bring the tallies of all topics up to the log, then go on in the background until `close`."""
+        self._supervisor = supervisor or self._supervisor
+        await self.catch_up()
+        self._running = self._supervisor.task("counting", self._run(), may_end=True)
+
+    async def close(self) -> None:
+        """End the background work and store what is noted."""
+        self._stop.set()
+        if self._running is not None:
+            await self._running
+        await self._try_round()
+
+    async def catch_up(self) -> None:
+        """Count what no round saw before the service ended. To be called before anything is published."""
+        async with self._turn:
+            known = await self._registry.tallies.all()
+            ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
+            # A topic without a log has nothing that could be counted.
+            behind = [each for each in known if ends.get(each.id, each.tally.messages) != each.tally.messages]
+            lost = {each.id for each in behind if ends[each.id] < each.tally.messages}
+            if lost:
+                # The log was lost, or is older than the registry: these topics count from what the log has.
+                await self._registry.tallies.restart(lost)
+                behind = [each._replace(tally=Tally()) if each.id in lost else each for each in behind]
+            await self._store(behind, {}, {})
+
+    async def round(self) -> None:
+        """Store what was noted. Raises what the registry or the log raises; the next round then finds it all again."""
+        async with self._turn:
+            published, pulled = self._counts.take_published(), self._counts.take_pulled()
+            try:
+                known = await self._registry.tallies.of(published) if published else []
+                advances, missed = await self._store(known, published, pulled)
+            except BaseException:
+                self._counts.give_back(published, pulled)
+                raise
+            self._counts.give_back({each: published[each] for each in published.keys() & missed}, {})
+        self._figure(known, advances, pulled)
+        await self._forget()
+
+    @contextlib.asynccontextmanager
+    async def last_days(self, topic: Topic) -> AsyncIterator[Sequence[Advance]]:
+        """Give the days of a topic's messages that are not counted yet, to be stored as the topic goes in the block.
+
+        Nothing is published to the topic in the block, so that these are its very last messages.
+        """
+        async with self._log.held(topic.id), self._turn:
+            known = await self._registry.tallies.of([topic.id])
+            advances = await self._advances(known, {})
+            yield advances
+            self._figure(known, advances, {})
+            for gone in known:
+                self.figures.by_topic.pop((gone.project, gone.name), None)
+
+    async def topic(self, topic: Topic) -> tuple[Tally, ByDay]:
+        """Return what was published to a topic, and on which of its newest days. Raises `NotFound` when it is gone."""
+        async with self._turn:
+            known, days = await self._registry.tallies.topic(topic.id, NEWEST_DAYS)
+            if known is None:
+                raise TopicGone
+            advance = await self._advance(known, self._counts.published.get(topic.id))
+        return (known.tally, _newest(days, ())) if advance is None else (advance.tally, _newest(days, advance.days))
+
+    async def project_days(self, project: ProjectId) -> ByDay:
+        """Return what was published on the newest days of a project, also to topics that are gone."""
+        async with self._turn:
+            days = await self._registry.tallies.project_days(project, NEWEST_DAYS)
+            late = await self._late(lambda each: each == project)
+        return _newest(days, [day for _, shares in late for day in shares])
+
+    async def activity(self, first: date, last: date) -> Mapping[ProjectId, Activity]:
+        """Return by project what happened from one day to another, both included; no entry for nothing."""
+        start, end = first.isoformat(), last.isoformat()
+        async with self._turn:
+            found = dict(await self._registry.figures.activity(first, last))
+            for project, days in await self._late(lambda _: True):
+                known = found.get(project, Activity())
+                late = sum(each.messages for each in days if start <= each.day <= end)
+                found[project] = known._replace(messages=known.messages + late)
+        return found
+
+    async def subscription(self, subscription: SubscriptionId) -> Tally:
+        """Return what was handed out of a subscription."""
+        async with self._turn:
+            stored = await self._registry.tallies.pulled(subscription)
+            pulls = self._counts.pulled.get(subscription)
+        return stored if pulls is None else _with_pulls(stored, pulls)
+
+    def acknowledged(self, subscription: SubscriptionId) -> Milliseconds | None:
+        """Return when the last acknowledgement was; None when there was none since the start."""
+        return self._counts.acknowledged.get(subscription)
+
+    async def _run(self) -> None:
+        pause = ROUND_SECONDS
+        while not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._stop.wait()
+            began = time.monotonic()
+            await self._try_round()
+            pause = min(max(ROUND_SECONDS, REST * (time.monotonic() - began)), MAX_PAUSE_SECONDS)
+
+    async def _try_round(self) -> None:
+        try:
+            await self.round()
+        except AmsError as error:
+            logger.warning("counting.put_off", reason=str(error))
+        except Exception:  # a defect must not end the counting for good
+            self._supervisor.survive("counting")
+
+    async def _store(
+        self,
+        known: Sequence[TopicTally],
+        published: Mapping[TopicId, PublishNote],
+        pulled: Mapping[SubscriptionId, Pulls],
+    ) -> tuple[list[Advance], set[TopicId]]:
+        """Store how tallies move on; return what was stored, and the topics another node counted at the same time.
+
+        What it did not see of those is found by looking again.
+        """
+        advances = await self._advances(known, published)
+        if not (advances or pulled):
+            return [], set()
+        added = {subscription: _with_pulls(Tally(), pulls) for subscription, pulls in pulled.items()}
+        moved = await self._registry.tallies.store(advances, added)
+        missed = {each.topic for each in advances} - moved
+        return [each for each in advances if each.topic in moved], missed
+
+    async def _advances(self, known: Sequence[TopicTally], published: Mapping[TopicId, PublishNote]) -> list[Advance]:
+        found = []
+        for number, each in enumerate(known, 1):
+            advance = await self._advance(each, published.get(each.id))
+            if advance is not None:
+                found.append(advance)
+            if number % BREATH == 0:
+                await asyncio.sleep(0)
+        return found
+
+    async def _advance(self, known: TopicTally, note: PublishNote | None) -> Advance | None:
+        """Return how a topic's tally moves on; None when nothing came, or the topic is gone."""
+        tally = known.tally
+        floor = tally.rate.last if tally.messages else known.created_on
+        counted = Totals(tally.messages, tally.bytes, floor)
+        try:
+            now = await self._log.totals(known.id)
+            days = await shares(self._log, known.id, counted, now)
+        except TopicGone:
+            return None
+        if not days and note is None:
+            return None
+        moved = Tally(now.messages, now.bytes, _rate(tally.rate, note))
+        return Advance(known.id, tally.messages, moved, [_day(each) for each in days])
+
+    async def _late(self, wanted: Callable[[ProjectId], bool]) -> list[tuple[ProjectId, Sequence[DayCount]]]:
+        """Return what was published since the last round to topics of projects."""
+        published = {topic: note for topic, note in self._counts.published.items() if wanted(note[0])}
+        if not published:
+            return []
+        known = await self._registry.tallies.of(published)
+        projects = {each.id: each.project_id for each in known}
+        return [(projects[each.topic], each.days) for each in await self._advances(known, published)]
+
+    def _figure(
+        self, known: Sequence[TopicTally], advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Pulls]
+    ) -> None:
+        """Add what a round stored to the figures since the start."""
+        before = {each.id: each for each in known}
+        for advance in advances:
+            topic = before[advance.topic]
+            messages = advance.tally.messages - topic.tally.messages
+            self.figures.messages += messages
+            self.figures.bytes += advance.tally.bytes - topic.tally.bytes
+            if self._by_topic:
+                self.figures.by_topic[topic.project, topic.name] += messages
+        self.figures.delivered += sum(each.messages for each in pulled.values())
+
+    async def _forget(self) -> None:
+        """Forget what is gone, each time when twice as much is kept as was left the last time."""
+        named = self.figures.by_topic
+        if self._counts.kept + len(named) <= self._most:
+            return
+        self._counts.forget_gone(await self._registry.subscriptions.ids())
+        there = {(each.project, each.name) for each in await self._registry.tallies.all()} if named else set()
+        for gone in named.keys() - there:
+            del named[gone]
+        self._most = max(2 * (self._counts.kept + len(named)), FEWEST)
+
+
+def _rate(stored: Rate, note: PublishNote | None) -> Rate:
+    """Return a topic's rate after its last publishes; one older than what is stored was answered again, not made."""
+    _, last, before = note or (None, None, None)
+    if last is None or (stored.last is not None and last.time < stored.last):
+        return stored
+    return Rate(last.count, last.time, stored.last if before is None else before.time)
+
+
+def _with_pulls(stored: Tally, pulls: Pulls) -> Tally:
+    before = stored.rate.last if pulls.before is None else pulls.before
+    rate = Rate(pulls.last_messages, pulls.last, before)
+    return Tally(stored.messages + pulls.messages, stored.bytes + pulls.bytes, rate)
+
+
+def _day(share: Share) -> DayCount:
+    return DayCount(day_text(share.day), share.messages, share.bytes)
+
+
+def _newest(stored: Mapping[str, int], late: Iterable[DayCount]) -> ByDay:
+    days = Counter(stored)
+    for each in late:
+        days[each.day] += each.messages
+    return dict(sorted(days.items(), reverse=True)[:NEWEST_DAYS])

@@ -1,0 +1,220 @@
+"""Why nothing arrives: what is known of a subscription, and what it means, in plain English.
+
+Read from state alone: nothing is handed out. Times are spans in milliseconds; what is not known, because it never
+happened, or before the service started and was not stored, is None.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ams.access.admission import Caller
+from ams.access.roles import CONSUMER
+from ams.core.clock import Clock, Milliseconds, span_text
+from ams.core.errors import TopicGone
+from ams.core.names import Offset, SubscriptionName, TopicId
+from ams.push.state import RETRYING, STOPPED
+from ams.service.counting import Counting
+from ams.service.finding import find_subscription
+from ams.service.push.watching import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
+from ams.storage.cursors.base import Cursors, Handed, Position
+from ams.storage.log.base import Bounds, Log
+from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.registry import Registry
+
+IDLE = Milliseconds(60_000)
+"""After so long without a pull nobody consumes."""
+NEARLY = 0.8
+"""Part of the retention after which a waiting message is nearly lost."""
+
+
+class Finding(NamedTuple):
+    """One thing that explains the state; `wrong` when somebody should do something about it."""
+
+    wrong: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a subscription stands on its topic."""
+
+    bounds: Bounds
+    position: Position
+    hand_out: Handed | None
+    """The newest one that is not acknowledged."""
+    pulled_ago: Milliseconds | None
+    """Since the last pull; one that got nothing is known to have been only since the service started."""
+    acknowledged_ago: Milliseconds | None
+    retention: Milliseconds
+    """How long messages of the topic are kept."""
+    published_ago: Milliseconds | None
+    """Since the newest kept message was published."""
+    waiting_since: Milliseconds | None
+    """Since the oldest message that is not acknowledged was published."""
+
+    @property
+    def current(self) -> Offset:
+        """The next message to deliver."""
+        return max(self.position.offset, self.bounds.oldest)
+
+    @property
+    def backlog(self) -> int:
+        """Messages that are not acknowledged."""
+        return max(self.bounds.end - self.current, 0)
+
+    @property
+    def ahead(self) -> int:
+        """How far it stands past the end of its topic; 0 wherever nothing of the topic was lost."""
+        return max(self.position.offset - self.bounds.end, 0)
+
+    @property
+    def lost(self) -> int:
+        """Messages retention took before they were acknowledged, what nobody has noticed yet included."""
+        return self.position.lost + self.current - self.position.offset
+
+    @property
+    def handed(self) -> int:
+        """Messages handed out and not acknowledged."""
+        return max(self.hand_out.end - self.current, 0) if self.hand_out else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Facts of a subscription, and findings, what is wrong first; `standing` is None without a topic."""
+
+    subscription: Subscription
+    standing: Standing | None
+    findings: Sequence[Finding]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(finding.wrong for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Doctor:
+    """Looks at subscriptions. The access list binds as for a pull."""
+
+    registry: Registry
+    log: Log
+    cursors: Cursors
+    counting: Counting
+    default_retention: Milliseconds
+    clock: Clock
+    watcher: PushWatcher
+
+    async def look(self, caller: Caller, name: SubscriptionName) -> Diagnosis:
+        """Return what is known of a subscription; raise `NotFound`, or `NotAllowed` outside its access list."""
+        subscription = await find_subscription(self.registry, caller, name)
+        caller.require_listed(subscription.authorized, CONSUMER)
+        topic = await self.registry.topics.find(caller.here.id, subscription.topic)
+        standing = await self._standing(caller, subscription, topic) if topic else None
+        pushed = await self.watcher.look(caller, name) if subscription.push is not None else None
+        findings = [*(_of_push(pushed) if pushed else ()), *_findings(subscription, standing)]
+        if caller.access_lists and not subscription.authorized and subscription.push is None:
+            findings.append(Finding(False, "No consumer is on its access list: only administrators may pull."))
+        return Diagnosis(subscription, standing, sorted(findings, key=lambda finding: not finding.wrong))
+
+    async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing | None:
+        try:
+            position = await self.cursors.position(subscription.id, topic.id)
+            bounds = await self.log.bounds(topic.id)
+            pulls = await self.counting.subscription(subscription.id)
+            return Standing(
+                bounds,
+                position,
+                await self.cursors.handed(subscription.id),
+                self._ago(pulls.rate.last),
+                self._ago(self.counting.acknowledged(subscription.id)),
+                topic.retention or caller.here.retention or self.default_retention,
+                await self._age(topic.id, Offset(max(bounds.end - 1, 0)), bounds.end),
+                await self._age(topic.id, position.offset, bounds.end),
+            )
+        except TopicGone:  # deleted meanwhile
+            return None
+
+    async def _age(self, topic: TopicId, offset: Offset, end: Offset) -> Milliseconds | None:
+        """Return how long ago the message at an offset, or the first one after it, was published."""
+        if offset >= end:
+            return None
+        found = await self.log.read(topic, offset, max_messages=1, max_bytes=1)
+        return self._ago(found[0].time) if found else None
+
+    def _ago(self, moment: Milliseconds | None) -> Milliseconds | None:
+        return None if moment is None else Milliseconds(max(self.clock.wall() - moment, 0))
+
+
+def _findings(subscription: Subscription, standing: Standing | None) -> Iterator[Finding]:
+    if standing is None:
+        yield Finding(True, f"Its topic {subscription.topic} is gone: make it again, or delete the subscription.")
+        return
+    yield from _of_topic(standing)
+    if standing.backlog:
+        yield from _of_backlog(subscription, standing)
+    if standing.ahead:
+        count = _messages(standing.ahead)
+        yield Finding(True, f"It stands past the end of its topic and will miss the next {count}: move it to the end.")
+    if standing.lost:
+        yield Finding(True, f"Retention took {_messages(standing.lost)} before they were acknowledged.")
+
+
+def _of_push(status: PushStatus) -> Iterator[Finding]:
+    """Tell what keeps messages from an endpoint; who only consumes is not told what the endpoint said."""
+    told = status.text.rstrip(", ")
+    if status.state == UNVERIFIED:
+        yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
+    elif status.state == INACTIVE:
+        yield Finding(True, "Its messages are to be pushed to an endpoint, and nobody does: no push server is there.")
+    elif status.state == RETRYING:
+        yield Finding(True, f"Its messages do not get through, and are tried again: {told}.")
+    elif status.state == STOPPED:
+        yield Finding(True, f"Its messages are not pushed any more: {told}.")
+    elif status.state == UNKNOWN:
+        yield Finding(False, f"Of how its messages are pushed this is known: {told}.")
+    yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
+
+
+def _of_topic(standing: Standing) -> Iterator[Finding]:
+    if not standing.bounds.end:
+        yield Finding(False, "Nothing was ever published to its topic.")
+    elif standing.backlog:
+        return
+    elif standing.published_ago is None:
+        yield Finding(False, "Nothing is waiting, and all messages of its topic are gone by retention.")
+    else:
+        ago = span_text(standing.published_ago)
+        yield Finding(False, f"Nothing is waiting; the last message was published {ago} ago.")
+
+
+def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Finding]:
+    waiting = f"{_messages(standing.backlog)} {'waits' if standing.backlog == 1 else 'wait'}"
+    pulled = standing.pulled_ago
+    if subscription.push is None and pulled is None:
+        yield Finding(True, f"{waiting}, and nobody has pulled since the service started.")
+    elif subscription.push is None and pulled is not None and pulled > IDLE:
+        yield Finding(True, f"{waiting}, and the last pull was {span_text(pulled)} ago.")
+    if subscription.push is None and standing.hand_out is not None and standing.handed:
+        yield _of_hand_out(subscription.ack_deadline_seconds, standing.hand_out.ago, standing.handed)
+    if standing.waiting_since is not None and standing.waiting_since > NEARLY * standing.retention:
+        left = span_text(Milliseconds(max(standing.retention - standing.waiting_since, 0)))
+        yield Finding(True, f"The oldest waiting message will be gone by retention in {left}.")
+
+
+def _of_hand_out(deadline: int, ago: Milliseconds, handed: int) -> Finding:
+    """Tell whether a consumer is at work, or came too late."""
+    count = _messages(handed)
+    if ago <= deadline * 1000:
+        return Finding(
+            False, f"{count} handed out {span_text(ago)} ago, not acknowledged yet; the deadline is {deadline}s."
+        )
+    return Finding(
+        True,
+        f"{count} handed out {span_text(ago)} ago, not acknowledged within the deadline of {deadline}s: the next pull"
+        " gets them again. Acknowledge sooner, pull fewer, or make the deadline longer.",
+    )
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"

@@ -1,0 +1,123 @@
+"""Administration of projects (HTTP contract 7), and the sweep of what a crash left of deleted ones."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from ams.access.admission import Caller
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound, Unusable
+from ams.core.names import ProjectName, checked_name
+from ams.service.push.pushing import nobody_is_told
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Project
+from ams.storage.registry.registry import Registry
+
+K = TypeVar("K")
+
+_AT_ONCE = 100
+"""Logs, and cursors, dropped at the same time: one after the other, those of a large project take minutes."""
+
+logger = structlog.get_logger("ams.projects")
+
+
+class Swept(NamedTuple):
+    """How many logs and cursors without a registered owner were dropped."""
+
+    topics: int
+    subscriptions: int
+
+
+class Projects:
+    """What can be done with projects."""
+
+    def __init__(
+        self, registry: Registry, log: Log, cursors: Cursors, *, changed: Callable[[], Awaitable[None]] = nobody_is_told
+    ) -> None:
+        """`changed` lets whoever delivers by push follow at once."""
+        self._registry = registry
+        self._log = log
+        self._cursors = cursors
+        self._changed = changed
+
+    async def list(self) -> Sequence[Project]:
+        """Return all projects, oldest first."""
+        return await self._registry.projects.all()
+
+    async def show(self, caller: Caller) -> Project:
+        """Return the project of the path."""
+        return caller.here
+
+    async def create(self, caller: Caller, name: ProjectName, description: str = "") -> Project:
+        """Make a project; raise `AlreadyExists` when the name is taken."""
+        return await self._registry.projects.create(name, description, caller.user)
+
+    async def update(self, caller: Caller, *, name: str = "", description: str = "") -> Project:
+        """Rename or describe the project; what is empty stays as it is. Raises `InvalidInput` for a bad or taken name.
+
+        All resource names and ack ids carry the new name from then on.
+        """
+        if name:
+            checked_name("project", name)
+        try:
+            project = await self._registry.projects.update(caller.here.id, ProjectName(name), description)
+        except AlreadyExists:
+            raise InvalidInput("invalid project name change, name already exists") from None
+        if project is None:
+            raise NotFound("project doesn't exist")
+        if name:
+            await self._changed()
+        return project
+
+    async def delete(self, caller: Caller) -> None:
+        """Remove the project with all it owns (U12).
+
+        The registry forgets first, in one transaction: from then on nobody can reach the rest, and what a crash
+        leaves of it is dropped by `sweep` at the next start. Raises `NotFound` when somebody else deleted it meanwhile.
+        """
+        await self._registry.books.lighten(await self._registry.topics.of_project(caller.here.id))
+        owned = await self._registry.projects.delete(caller.here.id)
+        if owned is None:
+            raise NotFound("project doesn't exist")
+        await _all(self._log.drop, owned.topics)
+        await _all(self._cursors.drop, owned.subscriptions)
+        await self._changed()
+
+    async def require_registry(self) -> None:
+        """Raise `Unusable` when the registry knows nobody and nothing while messages are there. For the start.
+
+        Then the registry was lost, or an import is not finished: it must find the registry empty when it is.
+        """
+        topics = await self._log.topics()  # first: whoever makes one is in the registry before
+        if topics and await self._registry.is_empty():
+            raise Unusable(
+                f"the registry is empty but the log is not (topics: {len(topics)}): restore the registry's database, "
+                "finish the import, or start with another data folder or kafka_prefix"
+            )
+
+    async def sweep(self) -> Swept:
+        """Drop logs and cursors whose owners the registry does not know. To be called at the start, before serving.
+
+        Raises as `require_registry`: sweeping would lose the messages too.
+        """
+        await self.require_registry()
+        topics = await self._log.topics() - await self._registry.topics.ids()
+        subscriptions = await self._cursors.subscriptions() - await self._registry.subscriptions.ids()
+        await _all(self._log.drop, topics)
+        await _all(self._cursors.drop, subscriptions)
+        if topics or subscriptions:
+            logger.info("projects.swept", topics=len(topics), subscriptions=len(subscriptions))
+        return Swept(len(topics), len(subscriptions))
+
+
+async def _all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) -> None:
+    """Drop all, many at the same time; raise what one of them raised when all were tried."""
+    remaining, failed = iter(identities), []
+    while part := list(islice(remaining, _AT_ONCE)):
+        outcomes = await asyncio.gather(*map(drop, part), return_exceptions=True)
+        failed += [each for each in outcomes if isinstance(each, BaseException)]
+    if failed:
+        raise failed[0]

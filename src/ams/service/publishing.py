@@ -1,0 +1,76 @@
+"""Publishing: a request of messages becomes durable at the end of its topic, all or none (contract 12)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ams.access.admission import Caller
+from ams.access.roles import PUBLISHER
+from ams.core.errors import InvalidInput, TooLarge
+from ams.core.messages import Message
+from ams.core.names import Offset, TopicName
+from ams.service.counts import Counts
+from ams.service.finding import find_topic
+from ams.service.validators import Validators
+from ams.storage.log.base import Appended, Log
+from ams.storage.registry.records import AttachedSchema, Topic
+from ams.storage.registry.registry import Registry
+
+RECORD_OVERHEAD = 100
+"""What a stored message costs beside its attributes and data: id, time and framing (contract 12.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Stores what publishers send."""
+
+    registry: Registry
+    log: Log
+    max_message_bytes: int
+    validators: Validators
+    counts: Counts = field(default_factory=Counts)
+
+    async def topic(self, caller: Caller, name: TopicName) -> Topic:
+        """Return the topic if the caller may publish to it.
+
+        Raises `NotFound` for an unknown topic and `NotAllowed` for a publisher outside its access list, in this order.
+        """
+        topic = await find_topic(self.registry, caller, name)
+        caller.require_listed(topic.authorized, PUBLISHER)
+        return topic
+
+    async def publish(self, topic: Topic, messages: Sequence[Message], *, key: str | None = None) -> Appended:
+        """Store the messages; when it returns they are durable.
+
+        Raises `InvalidInput` for the first that the topic's schema does not allow, `Unusable` when that schema cannot
+        be used, `TooLarge` when a message is over the limit, `KeyReused` for a key known with other messages,
+        `LogUnavailable` when the log cannot store now; nothing is stored then, but for its `OutcomeUnknown`: that
+        leaves it open, and the same under the same key settles it. No messages are no error: they store nothing, and
+        take no key.
+        """
+        if not messages:
+            return await self._nothing(topic, key)
+        if topic.schema is not None:
+            await self._check(topic, topic.schema, messages, key)
+        if max([len(message.fragment) for message in messages]) + RECORD_OVERHEAD > self.max_message_bytes:
+            raise TooLarge
+        try:
+            appended = await self.log.append(topic.id, messages, key=key)
+        except BaseException:
+            self.counts.note_attempt(topic)
+            raise
+        self.counts.note_publish(topic, appended)
+        return appended
+
+    async def _nothing(self, topic: Topic, key: str | None) -> Appended:
+        """Answer a request without messages; under a known key it is another request than the first one."""
+        if key is not None:
+            await self.log.answered(topic.id, (), key)
+        return Appended(Offset(0), 0, topic.created_on)
+
+    async def _check(self, topic: Topic, schema: AttachedSchema, messages: Sequence[Message], key: str | None) -> None:
+        """Check messages against a schema, but for those that were stored under their key before it was there."""
+        try:
+            await self.validators.check(topic.project_id, schema, messages)
+        except InvalidInput:
+            if key is None or await self.log.answered(topic.id, messages, key) is None:
+                raise

@@ -1,0 +1,1 @@
+"""The use cases of push delivery: configurations, who delivers what, its state, and dead letters."""

@@ -1,0 +1,164 @@
+"""Dead letters: messages that endpoints refuse are put aside into a topic, so that the others go on.
+
+Nothing spans log and cursors, so the message is put aside first and acknowledged then. In between everything can
+happen: it is put aside under an idempotency key made of subscription, topic and offset, and whoever comes after a crash
+finds it there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from ams.access.admission import Caller
+from ams.access.roles import CONSUMER
+from ams.core.clock import publish_time
+from ams.core.errors import Conflict, InvalidInput, KeyReused, TooLarge, TopicGone
+from ams.core.messages import Message, Stored, message, parse
+from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
+from ams.push.upstream import Verdict
+from ams.service.counts import Counts
+from ams.service.finding import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
+from ams.storage.cursors.base import NO_DEADLINE, Cursors
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.registry import Registry
+
+PREFIX = "deadLetter"
+"""What the names of the attributes begin with that a message is given here."""
+REASON = PREFIX + "Reason"
+MAX_REASON = 1024
+"""Characters of a reason that are kept."""
+
+NO_DEAD_LETTERS = "Subscription has no dead letter topic"
+NO_TOPIC = "Dead letter topic doesn't exist"
+NOT_NEXT = "Message is not the next one of the subscription"
+TOO_LARGE = "Message is too large for the dead letter topic"
+
+logger = structlog.get_logger("ams.dead_letters")
+
+
+class NotNext(Conflict):
+    """The message is not the next one: the subscription was moved, and whoever pulled it must pull again."""
+
+    def __init__(self) -> None:
+        super().__init__(NOT_NEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """Puts messages aside."""
+
+    registry: Registry
+    log: Log
+    cursors: Cursors
+    counts: Counts
+
+    async def bury_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
+        """Put aside what a worker elsewhere could not deliver; the access list binds as for a pull.
+
+        Raises, in this order: `NotFound`, `NotAllowed`, what `bury` does.
+        """
+        subscription = await find_subscription(self.registry, caller, name)
+        caller.require_listed(subscription.authorized, CONSUMER)
+        await self.bury(subscription, caller.here.name, offset, verdict)
+
+    async def bury(self, subscription: Subscription, project: str, offset: Offset, verdict: Verdict) -> None:
+        """Put the next message of a subscription of `project` aside, once however often asked, and acknowledge it.
+
+        One that is acknowledged already is left alone. Raises `Conflict` when there is nowhere to put it;
+        `NotNext` when it is not the next one, or the subscription is moved meanwhile; `TooLarge` when it does not fit
+        with what has to be said of it; `Unavailable` when log or cursors cannot store now. It is not acknowledged then.
+        """
+        target = await self._target(subscription)
+        source = await topic_of(self.registry, subscription)
+        with no_topic_is_a_conflict():
+            found = await self._hand_out(subscription, source.id, offset)
+        if found is None:
+            return
+        letter = parse(found.fragment)
+        added = _attributes(project, subscription, found, verdict)
+        await self._append(target, letter, added, _key(subscription, source.id, offset))
+        try:
+            await self.cursors.acknowledge(subscription.id, offset, NO_DEADLINE)
+        except InvalidInput:  # a seek took the hand-out away
+            raise NotNext from None
+        self.counts.note_acknowledgement(subscription.id)
+        logger.info("message.buried", subscription=added[PREFIX + "Subscription"], offset=offset, status=verdict.status)
+
+    async def _target(self, subscription: Subscription) -> Topic:
+        name = TopicName(subscription.push.dead_letter_topic if subscription.push else "")
+        if not name:
+            raise Conflict(NO_DEAD_LETTERS)
+        if name == subscription.topic:
+            raise Conflict(OWN_TOPIC)
+        topic = await self.registry.topics.find(subscription.project_id, name)
+        if topic is None:
+            raise Conflict(NO_TOPIC)
+        return topic
+
+    async def _hand_out(self, subscription: Subscription, topic: TopicId, offset: Offset) -> Stored | None:
+        """Return the message, handed out so that it can be acknowledged; None when it is acknowledged already.
+
+        It may have been pulled from another process, or before a restart.
+        """
+        position = await self.cursors.position(subscription.id, topic)
+        if offset < position.offset:
+            return None
+        read = await self.log.read(topic, position.offset, max_messages=1, max_bytes=1)
+        if not read or not read[0].offset == offset == position.offset:
+            raise NotNext
+        if not await self.cursors.hand_out(subscription.id, position.generation, Offset(offset + 1)):
+            raise NotNext
+        return read[0]
+
+    async def _append(self, topic: Topic, letter: Message, added: Mapping[str, str], key: str) -> None:
+        """Store a letter, without the reason if it does not fit otherwise; what is there under the key is enough."""
+        try:
+            try:
+                await self._store(topic, _with(letter, added), key)
+            except TooLarge:
+                without = {name: value for name, value in added.items() if name != REASON}
+                await self._store(topic, _with(letter, without), key)
+        except KeyReused:
+            # It was put there before, with another verdict: a crash came before the acknowledgement, or a seek after.
+            return
+        except TooLarge:
+            raise TooLarge(TOO_LARGE) from None
+        except TopicGone:
+            raise Conflict(NO_TOPIC) from None
+
+    async def _store(self, topic: Topic, letter: Message, key: str) -> None:
+        try:
+            appended = await self.log.append(topic.id, [letter], key=key)
+        except BaseException:
+            self.counts.note_attempt(topic)
+            raise
+        self.counts.note_publish(topic, appended)
+
+
+def _attributes(project: str, subscription: Subscription, stored: Stored, verdict: Verdict) -> Mapping[str, str]:
+    said = {
+        "Subscription": f"projects/{project}/subscriptions/{subscription.name}",
+        "SourceTopic": f"projects/{project}/topics/{subscription.topic}",
+        "MessageId": str(stored.offset),
+        "PublishTime": publish_time(stored.time),
+        "Reason": _one_line(verdict.reason),
+        "Attempts": str(verdict.attempts),
+        "Status": str(verdict.status),
+    }
+    return {PREFIX + name: value for name, value in said.items()}
+
+
+def _one_line(reason: str) -> str:
+    """Return what can be stored of a reason: some of them are an endpoint's own words."""
+    return " ".join(reason[: 4 * MAX_REASON].split())[:MAX_REASON].encode("utf-8", "replace").decode()
+
+
+def _with(letter: Message, added: Mapping[str, str]) -> Message:
+    return message(letter.data, {**letter.attributes, **added})
+
+
+def _key(subscription: Subscription, topic: TopicId, offset: Offset) -> str:
+    """Return a key no publisher can take before us: theirs are visible ASCII."""
+    return f"\0dead letter {subscription.id} {topic_id_text(topic)} {offset}"

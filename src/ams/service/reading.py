@@ -1,0 +1,110 @@
+"""Reading ranges of a topic, for tools that keep their own place; nothing is handed out and no cursor moves.
+
+This is no part of the HTTP contract: `docs/reference/reading.md` says what is promised.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ams.access.admission import Caller
+from ams.access.roles import CONSUMER, PROJECT_ADMIN, SERVICE_ADMIN
+from ams.core.errors import InvalidInput, NotAllowed
+from ams.core.messages import Stored
+from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, is_name
+from ams.service.finding import find_topic
+from ams.storage.log.base import Bounds, Log
+from ams.storage.registry.records import Topic
+from ams.storage.registry.registry import Registry
+
+PIECE_MESSAGES = 1_000
+PIECE_BYTES = 512 * 1024
+"""What is read of the log at once; as much as it gives without a thread."""
+
+_ADMINS = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
+
+
+class Wanted(NamedTuple):
+    """Which range is asked for."""
+
+    start: int | None
+    """None: from the oldest kept message on."""
+    stop: int | None
+    """The first offset not wanted; None: up to the end as it is now."""
+    most: int
+    """At most so many offsets."""
+
+
+class Range(NamedTuple):
+    """What is read: the offsets `first` up to, and without, `next`."""
+
+    topic: TopicId
+    first: Offset
+    next: Offset
+    """Where the next read begins."""
+    end: Offset
+    """The topic's end as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeReader:
+    """Reads ranges of topics, for administrators and for consumers of a subscription to the topic."""
+
+    registry: Registry
+    log: Log
+    max_messages: int
+
+    async def bounds(self, caller: Caller, name: TopicName, subscription: str | None = None) -> Bounds:
+        """Return the oldest kept offset of a topic and its end. Raises as `plan` does."""
+        topic = await self._topic(caller, name, subscription)
+        return await self.log.bounds(topic.id)
+
+    async def plan(self, caller: Caller, name: TopicName, wanted: Wanted, subscription: str | None = None) -> Range:
+        """Return what of the wanted range is there: from the oldest kept offset on, up to the end.
+
+        Raises `NotFound` for the topic, `NotAllowed` for a consumer without a subscription to it, `InvalidInput` for a
+        start beyond the end.
+        """
+        topic = await self._topic(caller, name, subscription)
+        return _range(topic.id, wanted, await self.log.bounds(topic.id), self.max_messages)
+
+    async def messages(self, planned: Range) -> AsyncIterator[Sequence[Stored]]:
+        """Yield the messages of a range, in order and piece by piece, each read when it is asked for.
+
+        What is damaged, or what retention took meanwhile, is missing.
+        """
+        offset = planned.first
+        while offset < planned.next:
+            most = min(PIECE_MESSAGES, planned.next - offset)
+            found = await self.log.read(planned.topic, offset, max_messages=most, max_bytes=PIECE_BYTES)
+            if found and found[-1].offset >= planned.next:  # it began after a gap
+                found = [each for each in found if each.offset < planned.next]
+            if not found:
+                return
+            yield found
+            offset = Offset(found[-1].offset + 1)
+
+    async def _topic(self, caller: Caller, name: TopicName, subscription: str | None) -> Topic:
+        topic = await find_topic(self.registry, caller, name)
+        if not caller.roles & _ADMINS:
+            await self._require_consumer(caller, topic, subscription)
+        return topic
+
+    async def _require_consumer(self, caller: Caller, topic: Topic, name: str | None) -> None:
+        """Raise `NotAllowed` unless this is a subscription to the topic that the caller may consume."""
+        if name is None or not is_name(name):
+            raise NotAllowed
+        subscription = await self.registry.subscriptions.find(caller.here.id, SubscriptionName(name))
+        if subscription is None or subscription.topic != topic.name:
+            raise NotAllowed
+        caller.require_listed(subscription.authorized, CONSUMER)
+
+
+def _range(topic: TopicId, wanted: Wanted, bounds: Bounds, most: int) -> Range:
+    oldest, end = bounds
+    start = oldest if wanted.start is None else wanted.start
+    if start > end:
+        raise InvalidInput("Offset out of bounds")
+    first = max(start, oldest)
+    stop = min(end if wanted.stop is None else wanted.stop, end, first + min(wanted.most, most))
+    return Range(topic, Offset(first), Offset(max(stop, first)), end)

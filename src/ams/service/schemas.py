@@ -1,0 +1,211 @@
+"""Administration of schemas, and asking them about messages without publishing (HTTP contract 15)."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ams.access.admission import Caller
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound
+from ams.core.messages import Stored
+from ams.core.names import Offset, SchemaName, TopicId, checked_name, schema_reference, topic_reference
+from ams.service.finding import find_topic
+from ams.service.trials import Trials
+from ams.service.validators import Candidate, Validators, compiled
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Schema, SchemaContent
+from ams.storage.registry.registry import Registry
+from ams.validation.worker import MESSAGE, Piece
+
+TYPES = ("json", "avro")
+MAX_DRY_RUN = 10_000
+"""Messages a dry run looks at; larger wishes are cut."""
+MAX_REASONS = 20
+"""Refused messages a dry run tells about."""
+_PART = 500
+_PART_BYTES = 2**20
+"""Messages, and bytes of them, that a dry run checks at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDetails:
+    """What a body says about a schema; empty text and None mean: not said."""
+
+    name: str = ""
+    """A new name as a reference; ignored at creation, where the path decides."""
+    type: str = ""
+    schema: Mapping[str, Any] | None = None
+    attributes: Mapping[str, Any] | None = None
+    """What attributes must be; empty: anything."""
+
+
+class Refused(NamedTuple):
+    """A stored message that the schema would not allow."""
+
+    offset: Offset
+    reason: str
+
+
+class DryRun(NamedTuple):
+    """What a schema says of messages that are already there."""
+
+    checked: int
+    refused: int
+    reasons: Sequence[Refused]
+    """The oldest of the refused ones."""
+
+
+class Schemas:
+    """What can be done with the schemas of the caller's project."""
+
+    def __init__(self, registry: Registry, log: Log, validators: Validators) -> None:
+        self._registry = registry
+        self._log = log
+        self._validators = validators
+        self._trials = Trials()
+
+    async def list(self, caller: Caller) -> Sequence[Schema]:
+        """Return all schemas, oldest first."""
+        return await self._registry.schemas.all(caller.here.id)
+
+    async def show(self, caller: Caller, name: SchemaName) -> Schema:
+        """Return a schema at its newest revision; raise `NotFound` when there is none."""
+        schema = await self._registry.schemas.find(caller.here.id, name)
+        if schema is None:
+            raise NotFound("Schema doesn't exist")
+        return schema
+
+    async def create(self, caller: Caller, name: SchemaName, details: SchemaDetails) -> Schema:
+        """Make a schema of a payload part, an attributes part, or both.
+
+        Raises, in this order: `InvalidInput` without any part; `AlreadyExists`; `InvalidInput` for the type, and for
+        what does not compile.
+        """
+        if details.schema is None and not details.attributes:
+            raise InvalidInput("Invalid Schema Arguments")
+        if await self._registry.schemas.find(caller.here.id, name) is not None:
+            raise AlreadyExists("Schema already exists")
+        content = SchemaContent(_type(details.type), _text(details.schema), _text(details.attributes or None))
+        await _check(content)
+        return await self._registry.schemas.create(caller.here.id, name, content)
+
+    async def update(self, caller: Caller, name: SchemaName, read: Callable[[], SchemaDetails]) -> Schema:
+        """Rename a schema or add a revision to it; what is not said stays, empty attributes take that part away.
+
+        The details are asked for after the schema was found, as contract 15.1 orders. Raises, in this order:
+        `NotFound`; what reading raises; `InvalidInput` for the new name; `AlreadyExists`; `InvalidInput` for the type,
+        and for what does not compile. In force for every publish that begins after this returned.
+        """
+        await self.show(caller, name)
+        details = read()
+        while True:
+            schema = await self.show(caller, name)
+            new_name = await self._new_name(caller, schema, details.name)
+            content = _changed(schema.content, details)
+            if content:
+                await _check(content)
+            updated = await self._registry.schemas.update(schema, name=new_name, content=content)
+            if updated is not None:
+                return updated
+
+    async def delete(self, caller: Caller, name: SchemaName) -> None:
+        """Remove a schema with all its revisions; its topics take any message from then on. Raises `NotFound`."""
+        schema = await self.show(caller, name)
+        if not await self._registry.schemas.delete(schema.id):
+            raise NotFound("Schema doesn't exist")
+
+    async def validate(self, caller: Caller, name: SchemaName, read: Callable[[Schema], Candidate]) -> None:
+        """Ask a schema about one message, as number 0.
+
+        The candidate is asked for after the schema was found. Raises `NotFound`, what reading raises, `Unusable` when
+        what is stored cannot be compiled, `InvalidInput` with the texts of contract 15.3, and `Overloaded` when the
+        project has too many messages that take long to check.
+        """
+        schema = await self.show(caller, name)
+        candidate = read(schema)
+        await self._validators.ask(schema.project_id, schema.id, schema.revision, [candidate])
+
+    async def dry_run(
+        self, caller: Caller, name: SchemaName, topic: str, messages: int, *, gone: "asyncio.Future[None] | None" = None
+    ) -> DryRun:
+        """Check the newest messages of a topic, up to `messages` and `MAX_DRY_RUN`; nothing changes.
+
+        `topic` is a reference `projects/P/topics/T`; `gone` is done when nobody waits for the answer any more. One dry
+        run of a project at a time. Raises `NotFound` for the schema, `InvalidInput` for the reference, `NotFound` for
+        the topic, `Conflict` while another runs, `Unusable` and `Overloaded` as `validate` does, `Overloaded` at a stop
+        too, and `InvalidInput` when messages take too long to check.
+        """
+        schema = await self.show(caller, name)
+        target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
+        await self._validators.of(schema.id, schema.revision)
+        return await self._trials.run(caller.here.id, self._try(schema, target.id, min(messages, MAX_DRY_RUN)), gone)
+
+    @property
+    def trials(self) -> int:
+        """How many dry runs are under way."""
+        return len(self._trials)
+
+    def stop(self) -> None:
+        """End dry runs under way; from now on none begins. For an orderly stop."""
+        self._trials.stop()
+
+    async def _try(self, schema: Schema, topic: TopicId, messages: int) -> DryRun:
+        oldest, end = await self._log.bounds(topic)
+        place, checked = max(oldest, end - messages), 0
+        refused: list[Refused] = []
+        while place < end:
+            part = await self._log.read(
+                topic, Offset(place), max_messages=min(_PART, end - place), max_bytes=_PART_BYTES
+            )
+            if not part:
+                break  # retention took what was left
+            refused += await self._refusals(schema, part)
+            checked += len(part)
+            place = part[-1].offset + 1
+        return DryRun(checked, len(refused), refused[:MAX_REASONS])
+
+    async def _refusals(self, schema: Schema, part: Sequence[Stored]) -> Sequence[Refused]:
+        pieces = [Piece(each.offset, MESSAGE, each.fragment) for each in part]
+        refused = await self._validators.apart(schema.project_id, schema.id, schema.revision, pieces, every=True)
+        return [Refused(Offset(each.number), each.text) for each in refused]
+
+    async def _new_name(self, caller: Caller, schema: Schema, reference: str) -> SchemaName | None:
+        if not reference:
+            return None
+        name = SchemaName(checked_name("schema", schema_reference(reference)))
+        other = await self._registry.schemas.find(caller.here.id, name)
+        if other is not None and other.id != schema.id:
+            raise AlreadyExists("Schema already exists")
+        return name
+
+
+def _type(said: str) -> str:
+    if said.lower() not in TYPES:
+        raise InvalidInput("Schema type can only be 'json' or 'avro'")
+    return said.lower()
+
+
+def _text(part: Mapping[str, Any] | None) -> str | None:
+    return None if part is None else msgspec.json.encode(part).decode()
+
+
+def _changed(old: SchemaContent, details: SchemaDetails) -> SchemaContent | None:
+    """Return the content of the next revision, None when nothing of it is said."""
+    if not details.type and not details.schema and details.attributes is None:
+        return None
+    return SchemaContent(
+        _type(details.type) if details.type else old.type,
+        _text(details.schema) if details.schema else old.payload,
+        old.attributes if details.attributes is None else _text(details.attributes or None),
+    )
+
+
+async def _check(content: SchemaContent) -> None:
+    """Raise `InvalidInput` for what could not be used."""
+    if content.payload is None and content.attributes is None:
+        raise InvalidInput("A schema without a payload schema needs attributes")
+    if content.payload is None and content.type != "json":
+        raise InvalidInput("A schema of attributes alone has the type json")
+    await compiled(content)

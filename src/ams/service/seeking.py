@@ -1,0 +1,112 @@
+"""Seeking: where a subscription stands, and moving it (contract 11.3 to 11.5)."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ams.access.admission import Caller
+from ams.access.roles import CONSUMER
+from ams.core.clock import Milliseconds
+from ams.core.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
+from ams.service.finding import find_subscription, no_topic_is_a_conflict, topic_of
+from ams.service.losses import follow
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Bounds, Log
+from ams.storage.registry.records import Subscription
+from ams.storage.registry.registry import Registry
+
+
+class Offsets(NamedTuple):
+    """`min` is the oldest kept message, `max` the end of the topic, `current` the cursor; all ids."""
+
+    min: Offset
+    max: Offset
+    current: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Seeker:
+    """Shows and moves cursors. The access list binds as for a pull (contract 17.2, A5)."""
+
+    registry: Registry
+    log: Log
+    cursors: Cursors
+    moved: Callable[[SubscriptionId], None] = lambda _: None
+    """Is told of each subscription that was moved: whoever waits for its messages looks again."""
+
+    async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
+        """Return where the subscription stands; a cursor that retention has passed is moved up first."""
+        subscription = await self._subscription(caller, name)
+        topic = await topic_of(self.registry, subscription)
+        with no_topic_is_a_conflict():
+            return await self._offsets(subscription, topic.id)
+
+    async def require(self, caller: Caller, name: SubscriptionName) -> None:
+        """Raise `NotFound` for an unknown subscription, `NotAllowed` for a consumer outside its access list."""
+        await self._subscription(caller, name)
+
+    async def offset_at(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offset:
+        """Return the first message published at `time` or later; raise `Conflict` when there is none."""
+        subscription = await self._subscription(caller, name)
+        try:
+            topic = await topic_of(self.registry, subscription)
+            offset = await self.log.offset_at(topic.id, time)
+        except (Conflict, TopicGone):  # contract 11.4: without the topic's log, a 500
+            raise LogUnavailable from None
+        if offset is None:
+            raise Conflict("Timestamp is out of bounds for the subscription's topic/partition")
+        return offset
+
+    async def seek(self, caller: Caller, name: SubscriptionName, offset: int) -> Offsets:
+        """Move the cursor to `offset`, backwards to replay or forwards to skip; return where everything stands then.
+
+        Raises `InvalidInput` outside the topic's bounds, both ends allowed; nothing has changed then (A6).
+        """
+
+        async def there(topic: TopicId, bounds: Bounds) -> Offset:
+            if not bounds.oldest <= offset <= bounds.end:
+                raise InvalidInput("Offset out of bounds")
+            return Offset(offset)
+
+        return await self._move(caller, name, there)
+
+    async def seek_time(self, caller: Caller, name: SubscriptionName, time: Milliseconds) -> Offsets:
+        """Move the cursor to the first message published at `time` or later; return where everything stands then.
+
+        A time before the oldest kept message leads to that one, a time after the last to the end as it was when this
+        began, so that no message published meanwhile is passed.
+        """
+
+        async def there(topic: TopicId, bounds: Bounds) -> Offset:
+            found = await self.log.offset_at(topic, time)
+            return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
+
+        return await self._move(caller, name, there)
+
+    async def _move(
+        self, caller: Caller, name: SubscriptionName, where: Callable[[TopicId, Bounds], Awaitable[Offset]]
+    ) -> Offsets:
+        """Move the cursor to `where`; again when the topic was made anew meanwhile: that offset is of the old one."""
+        subscription = await self._subscription(caller, name)
+        while True:
+            topic = await topic_of(self.registry, subscription)
+            with no_topic_is_a_conflict():
+                position = await self.cursors.position(subscription.id, topic.id)
+                bounds = await self.log.bounds(topic.id)
+                offset = await where(topic.id, bounds)
+            await follow(self.cursors, subscription, position, bounds.oldest)
+            if await self.cursors.seek(subscription.id, topic.id, offset):
+                self.moved(subscription.id)
+                return Offsets(bounds.oldest, bounds.end, offset)
+
+    async def _offsets(self, subscription: Subscription, topic: TopicId) -> Offsets:
+        position = await self.cursors.position(subscription.id, topic)
+        bounds = await self.log.bounds(topic)
+        position = await follow(self.cursors, subscription, position, bounds.oldest)
+        return Offsets(bounds.oldest, bounds.end, position.offset)
+
+    async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
+        subscription = await find_subscription(self.registry, caller, name)
+        caller.require_listed(subscription.authorized, CONSUMER)
+        return subscription

@@ -1,0 +1,234 @@
+"""What is wrong with the service itself, and what to do about it, in plain English.
+
+What cannot be reached, what is kept less safely than promised, what does not fit together (`ams.service.misfits`),
+issuers of tokens that are away, and what was lost. Nothing is repaired: who reads this decides.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from ams.core.clock import Milliseconds, span_text
+from ams.core.errors import TopicGone, Unavailable
+from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
+from ams.service.doctor import Finding
+from ams.service.issuers import Issuers, Listed
+from ams.service.losses import LossTotal
+from ams.service.misfits import Held, Misfits, misfits
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Log
+from ams.storage.registry.registry import Registry
+
+T = TypeVar("T")
+K = TypeVar("K", TopicId, SubscriptionId)
+
+AGAIN_AFTER = 1.5
+"""Seconds between two looks: what is being made or deleted is done by then, as a rule."""
+LONG_COPY = Milliseconds(3_600_000)
+"""A backup that has been taken for longer is something to look after."""
+PATIENCE = 6.0
+"""Seconds an engine may take for an answer: who asks a sick service must hear of it before giving up."""
+NAMED = 20
+"""At most so many of a kind are named; the rest is counted."""
+
+
+class Remedies(NamedTuple):
+    """What to do about what does not fit together."""
+
+    topic_without_log: str
+    log_without_topic: Callable[[str], str]
+    """Given what the log is called where it is kept; ends its sentence itself, as a command is copied without a dot."""
+    subscription_without_cursor: str
+
+
+ALONE = Remedies(
+    "the next start of the service makes an empty one",
+    lambda _: "the next start of the service removes it.",
+    "the next start of the service puts it at the oldest message kept",
+)
+"""Where one process owns everything, its start puts in order what is left over."""
+
+
+def shared(removal: Callable[[str], str]) -> Remedies:
+    """Return what to do where several nodes share the engines: none of them knows what another one is making.
+
+    `removal` writes the command that removes a log by its name.
+    """
+    return Remedies(
+        "delete the topic and make it again",
+        lambda log: f"unless a topic is being made or a project deleted right now, remove it: {removal(log)}",
+        "delete it and make it again",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceDoctor:
+    """Looks at the whole service, all projects of it."""
+
+    registry: Registry
+    log: Log
+    cursors: Cursors
+    losses: LossTotal
+    remedies: Remedies = ALONE
+    away: Mapping[str, Callable[[], str | None]] = field(default_factory=dict)
+    """Why the `registry` or the `cursors` cannot be asked now, as `Log.away` says it of the log."""
+    again_after: float = AGAIN_AFTER
+    issuers: Issuers | None = None
+    copied_for: Callable[[], Milliseconds | None] = lambda: None
+    """For how long a backup that is being taken has kept retention waiting; None without one."""
+
+    async def look(self) -> Sequence[Finding]:
+        """Return what is known, what is wrong first; an engine that does not answer is told, and the rest besides.
+
+        All is well: the answer comes at once. What does not fit together is looked at twice.
+        """
+        asking = _Asking(self.registry, self.log)
+        found = misfits(await self._held(asking))
+        if any(found):
+            await asyncio.sleep(self.again_after)
+            found = found.both(misfits(await self._held(asking)))
+        findings = [
+            *await self._of_weak_topics(asking),
+            *await self._of_logs(asking, found),
+            *await self._of_cursors(asking, found),
+            *await self._of_issuers(asking),
+            *_of_backup(self.copied_for()),
+            *_of_losses(self.losses.messages),
+        ]
+        return sorted([*self._of_engines(asking.silent), *findings], key=lambda finding: not finding.wrong)
+
+    async def _held(self, asking: "_Asking") -> Held:
+        topics, subscriptions, cursors = await asyncio.gather(
+            asking.ask("registry", self.registry.topics.ids()),
+            asking.ask("registry", self.registry.subscriptions.ids()),
+            asking.ask("cursors", self.cursors.places()),
+        )
+        logs, bounds = await asyncio.gather(
+            asking.ask("log", self.log.topics()),
+            asking.ask("log", self.log.all_bounds()),
+        )
+        return Held(topics, subscriptions, cursors, logs, bounds)
+
+    def _of_engines(self, silent: Collection[str]) -> Iterator[Finding]:
+        reasons = {engine: why() for engine, why in self.away.items()} | {"log": self.log.away}
+        for engine in ("registry", "log", "cursors"):
+            if reasons.get(engine):
+                yield Finding(True, f"The {engine} cannot be reached: {reasons[engine]}.")
+            elif engine in silent:
+                yield Finding(True, f"The {engine} did not answer: what depends on it was not looked at.")
+        if self.log.refusal and not reasons["log"]:
+            yield Finding(True, f"Publishing is refused: {self.log.refusal}.")
+
+    async def _of_weak_topics(self, asking: "_Asking") -> Iterator[Finding]:
+        weak = await asking.ask("log", self.log.weak()) or {}
+        names = await asking.topics(weak)
+        told = [f"{name} is kept less safely than promised, so it is closed to publishers: {weak[topic]}."
+                for topic, name in names.items()]  # fmt: skip
+        return _listed(told, len(weak), "topics kept less safely than promised")
+
+    async def _of_issuers(self, asking: "_Asking") -> Iterator[Finding]:
+        away = (await asking.ask("registry", self.issuers.away()) if self.issuers else None) or ()
+        return _listed([_of_issuer(each) for each in away[:NAMED]], len(away), "issuers that do not give their keys")
+
+    async def _of_logs(self, asking: "_Asking", found: Misfits) -> Sequence[Finding]:
+        gone, orphans = found.topics_without_log, found.logs_without_topic
+        names = (await asking.topics(gone)).values()
+        remedy = self.remedies.topic_without_log
+        told = [f"The log of {name} is gone with all its messages: {remedy}." for name in names]
+        return [*_listed(told, len(gone), "topics whose logs are gone"), *await self._of_orphans(asking, orphans)]
+
+    async def _of_orphans(self, asking: "_Asking", orphans: Collection[TopicId]) -> Iterator[Finding]:
+        if orphans and await asking.ask("registry", self.registry.topics.ids()) == frozenset():
+            # Nobody shall be told to remove every message there is.
+            text = f"No topic is registered, but the log holds {len(orphans)}: if the registry was lost, restore it."
+            return iter([Finding(True, text)])
+        remedy = self.remedies.log_without_topic
+        told = [f"The log {name} belongs to no topic: {remedy(name)}" for name in await asking.logs(orphans)]
+        return _listed(told, len(orphans), "logs that belong to no topic")
+
+    async def _of_cursors(self, asking: "_Asking", found: Misfits) -> Sequence[Finding]:
+        bare, strays, past = found.subscriptions_without_cursor, found.cursors_without_subscription, found.past_the_end
+        remedy = self.remedies.subscription_without_cursor
+        lost = [f"The position of {name} is gone, so nothing can be pulled from it: {remedy}."
+                for name in await asking.subscriptions(bare)]  # fmt: skip
+        ahead = [f"{name} stands past the end of its topic and will miss what is published next: move it to the end."
+                 for name in await asking.subscriptions(past)]  # fmt: skip
+        kept = [f"The cursor {each} belongs to no subscription; it does no harm." for each in _few(strays)]
+        return [
+            *_listed(lost, len(bare), "subscriptions whose positions are gone"),
+            *_listed(ahead, len(past), "subscriptions past the end of their topics"),
+            *_listed(kept, len(strays), "cursors that belong to no subscription", wrong=False),
+        ]
+
+
+class _Asking:
+    """Asks engines, also for names, and keeps in mind which did not answer."""
+
+    def __init__(self, registry: Registry, log: Log) -> None:
+        self._registry = registry
+        self._log = log
+        self.silent: set[str] = set()
+
+    async def ask(self, engine: str, answer: Awaitable[T]) -> T | None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await answer
+        except (Unavailable, TimeoutError):
+            self.silent.add(engine)
+            return None
+
+    async def topics(self, topics: Collection[TopicId]) -> Mapping[TopicId, str]:
+        """Return the names of a few of these topics that are registered."""
+        found = await self.ask("registry", self._registry.tallies.of(_few(topics))) if topics else None
+        return {each.id: topic_path(each.project, each.name).removeprefix("/") for each in found or ()}
+
+    async def subscriptions(self, subscriptions: Collection[SubscriptionId]) -> Sequence[str]:
+        """Return the names of a few of these subscriptions that are registered."""
+        found = (
+            await self.ask("registry", self._registry.subscriptions.titles(_few(subscriptions)))
+            if subscriptions
+            else None
+        )
+        return [subscription_path(title.project, title.name).removeprefix("/") for title in (found or {}).values()]
+
+    async def logs(self, topics: Collection[TopicId]) -> Sequence[str]:
+        """Return what a few of these topics are called where the log keeps them."""
+        names = []
+        for topic in _few(topics):
+            with contextlib.suppress(TopicGone):
+                names.append(await self.ask("log", self._log.name_of(topic)))
+        return [name for name in names if name]
+
+
+def _of_issuer(found: Listed) -> str:
+    name, keys = found.issuer.name, found.keys
+    text = f"Issuer {name} did not give its keys the last time it was asked ({keys.failure}): "
+    if keys.fetched_on is None:
+        return f"{text}its signed tokens are refused."
+    return f"{text}those that are used are good for 24 hours since it last gave them."
+
+
+def _few(found: Collection[K]) -> list[K]:
+    return sorted(found)[:NAMED]
+
+
+def _listed(told: Sequence[str], found: int, kind: str, *, wrong: bool = True) -> Iterator[Finding]:
+    for text in told:
+        yield Finding(wrong, text)
+    if found > NAMED:
+        yield Finding(wrong, f"And {found - NAMED} more {kind}.")
+
+
+def _of_backup(since: Milliseconds | None) -> Iterator[Finding]:
+    if since is not None:
+        yield Finding(
+            since >= LONG_COPY,
+            f"A backup has been taken for {span_text(since)}: until it is done or ended, retention removes nothing.",
+        )
+
+
+def _of_losses(messages: int) -> Iterator[Finding]:
+    if messages:
+        yield Finding(False, f"Messages that retention took before they were acknowledged, ever: {messages}.")

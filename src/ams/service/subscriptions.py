@@ -1,0 +1,159 @@
+"""Administration of subscriptions (HTTP contract 9)."""
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from ams.access.admission import Caller
+from ams.access.roles import CONSUMER
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound, SubscriptionGone
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
+from ams.core.push_config import AskedPush
+from ams.service.finding import find_subscription, find_topic
+from ams.service.losses import Losses
+from ams.service.push.pushing import Pushing
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Log
+from ams.storage.registry.paging import Page, PageRequest
+from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.registry import Registry
+
+DEFAULT_ACK_DEADLINE = 10
+"""Seconds."""
+MAX_ACK_DEADLINE = 600
+"""Seconds."""
+BAD_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments"
+
+
+NO_TOPIC = TopicId(bytes(16))
+"""Stands for the topic of a subscription whose topic is gone."""
+
+logger = structlog.get_logger("ams.subscriptions")
+
+
+class Subscriptions:
+    """What can be done with the subscriptions of the caller's project."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        log: Log,
+        cursors: Cursors,
+        pushing: Pushing | None = None,
+        *,
+        deleted: Callable[[SubscriptionId], None] = lambda _: None,
+    ) -> None:
+        """`deleted` is told of each subscription that was deleted."""
+        self._registry = registry
+        self._log = log
+        self._cursors = cursors
+        self._pushing = pushing or Pushing(registry)
+        self._deleted = deleted
+
+    async def list(self, caller: Caller, page: PageRequest) -> Page[Subscription]:
+        """Return a page of subscriptions, newest first; a consumer sees those whose access list holds it (3.5).
+
+        Raises `InvalidInput` "Invalid page token".
+        """
+        found = await self._registry.subscriptions.page(caller.here.id, page, listed=caller.filters_by(CONSUMER))
+        return found.map(caller.view_push)
+
+    async def show(self, caller: Caller, name: SubscriptionName) -> Subscription:
+        """Return a subscription, also one whose topic is gone; raise `NotFound` when there is none."""
+        return caller.view_push(await find_subscription(self._registry, caller, name))
+
+    async def create(
+        self,
+        caller: Caller,
+        name: SubscriptionName,
+        topic: str,
+        ack_deadline_seconds: int = 0,
+        *,
+        push: AskedPush | None = None,
+    ) -> Subscription:
+        """Make a subscription at the present end of a topic.
+
+        `topic` is a reference `projects/P/topics/T`; `ack_deadline_seconds` in seconds, 0 for the default; `push` the
+        configuration asked for, None for a pull subscription. Raises, in this order: `InvalidInput` for the deadline,
+        then for the reference; `TopicGone`; what `Pushing.for_creation` does; `AlreadyExists`.
+        """
+        _check_deadline(ack_deadline_seconds)
+        target = await self._topic(caller, topic)
+        config, worker = await self._pushing.for_creation(caller, target.name, push) if push else (None, None)
+        if await self._registry.subscriptions.find(caller.here.id, name) is not None:
+            raise AlreadyExists("Subscription already exists")
+        identity = SubscriptionId(new_uuid())
+        # The cursor first: a registered subscription can always be pulled from.
+        await self._cursors.create(identity, target.id, (await self._log.bounds(target.id)).end)
+        try:
+            made = await self._registry.subscriptions.create(
+                identity,
+                caller.here.id,
+                name,
+                target.name,
+                ack_deadline_seconds or DEFAULT_ACK_DEADLINE,
+                config,
+                worker,
+            )
+        except (AlreadyExists, NotFound):
+            # Surely not registered. After any other failure the cursor is left to the sweep at the next start.
+            await self._cursors.drop(identity)
+            raise
+        await self._pushing.created(made)
+        return made
+
+    async def delete(self, caller: Caller, name: SubscriptionName) -> str:
+        """Remove a subscription, its place in the topic and its access list; raise `NotFound`.
+
+        Returns what becomes of its delivery, empty for one that was not delivered (contract 9.2).
+        """
+        removed = await self._registry.subscriptions.delete(caller.here.id, name)
+        if removed is None:
+            raise SubscriptionGone
+        await Losses(self._registry, self._log, self._cursors).settle(removed)
+        await self._cursors.drop(removed.id)
+        self._deleted(removed.id)
+        return await self._pushing.deleted(caller.here.name, removed)
+
+    async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> None:
+        """Change the deadline, also of what is handed out now.
+
+        Raises `InvalidInput` outside 0 to 600, `NotFound`, or `NotAllowed` for a consumer not on the access list (A5).
+        """
+        _check_deadline(seconds)
+        subscription = await self.show(caller, name)
+        caller.require_listed(subscription.authorized, CONSUMER)
+        if not await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds):
+            raise SubscriptionGone
+
+    async def access_list(self, caller: Caller, name: SubscriptionName) -> Sequence[UserName]:
+        """Return who is on the subscription's access list, in stored order; raise `NotFound`."""
+        await self.show(caller, name)
+        return await self._registry.subscriptions.access_list(caller.here.id, name)
+
+    async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> None:
+        """Replace the access list; raise `NotFound` for users who are no members, then for the subscription."""
+        await self._registry.subscriptions.set_access_list(caller.here.id, name, users)
+
+    async def give_cursors(self) -> int:
+        """Give subscriptions that have no cursor one at the oldest kept message; return how many. For the start.
+
+        Only a cursor database that was lost or set aside leaves them behind: what they had acknowledged is not known
+        any more, so it is delivered again rather than skipped.
+        """
+        have = await self._cursors.subscriptions()
+        missing = [each for each in await self._registry.subscriptions.all() if each.id not in have]
+        for each in missing:
+            topic = await self._registry.topics.find(each.project_id, each.topic)
+            oldest = (await self._log.bounds(topic.id)).oldest if topic else Offset(0)
+            await self._cursors.create(each.id, topic.id if topic else NO_TOPIC, oldest)
+            logger.warning("subscription.cursor_lost", subscription=each.name, offset=oldest)
+        return len(missing)
+
+    async def _topic(self, caller: Caller, reference: str) -> Topic:
+        return await find_topic(self._registry, caller, topic_reference(caller.here.name, reference))
+
+
+def _check_deadline(seconds: int) -> None:
+    if not 0 <= seconds <= MAX_ACK_DEADLINE:
+        raise InvalidInput(BAD_DEADLINE)

@@ -1,0 +1,114 @@
+"""Administration of topics (HTTP contract 8)."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from ams.access.admission import Caller
+from ams.access.roles import PUBLISHER
+from ams.core.errors import AlreadyExists, NotFound, TopicGone
+from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
+from ams.service.counting import Counting
+from ams.service.finding import find_topic
+from ams.service.retention import Retention
+from ams.storage.log.base import Log
+from ams.storage.registry.paging import Page, PageRequest
+from ams.storage.registry.records import Topic
+from ams.storage.registry.registry import Registry
+
+
+class Topics:
+    """What can be done with the topics of the caller's project."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        log: Log,
+        counting: Counting,
+        retention: Retention,
+        *,
+        changed: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`changed` lets a push server follow when a topic with subscriptions comes or goes; None: there is none."""
+        self._changed = changed
+        self._registry = registry
+        self._log = log
+        self._counting = counting
+        self._retention = retention
+
+    async def list(self, caller: Caller, page: PageRequest) -> Page[Topic]:
+        """Return a page of topics, newest first; a publisher sees those whose access list holds it (contract 3.5).
+
+        Raises `InvalidInput` "Invalid page token".
+        """
+        return await self._registry.topics.page(caller.here.id, page, listed=caller.filters_by(PUBLISHER))
+
+    async def show(self, caller: Caller, name: TopicName) -> Topic:
+        """Return a topic; raise `NotFound` when there is none."""
+        return await find_topic(self._registry, caller, name)
+
+    async def create(self, caller: Caller, name: TopicName, schema: str = "") -> Topic:
+        """Make a topic, its log first, so that a registered topic can always be published to.
+
+        `schema` is a reference, empty for none. Raises `InvalidInput` or `NotFound` for a bad one, `AlreadyExists`.
+        """
+        attached = await self._schema(caller, schema) if schema else None
+        if await self._registry.topics.find(caller.here.id, name) is not None:
+            raise AlreadyExists("Topic already exists")
+        identity = new_topic_id()
+        await self._log.create(identity, caller.here.retention, label=f"{caller.here.name}.{name}")
+        try:
+            topic = await self._registry.topics.create(identity, caller.here.id, name, attached)
+            await self._retention.of_new_topic(caller, identity)
+        except (AlreadyExists, NotFound):
+            # Surely not registered. After any other failure the log is left to the sweep at the next start.
+            await self._log.drop(identity)
+            raise
+        await self._tell(caller, name)
+        return topic
+
+    async def delete(self, caller: Caller, name: TopicName) -> None:
+        """Remove a topic and its messages; its subscriptions stay, and what its project counted. Raises `NotFound`."""
+        topic = await self.show(caller, name)
+        await self._registry.books.lighten([topic.id])
+        async with self._counting.last_days(topic) as days:
+            if not await self._registry.topics.delete(topic, days):
+                raise TopicGone
+            # In the block: a publish that waits for its end must not find the log of a topic that is gone.
+            await self._log.drop(topic.id)
+        await self._tell(caller, name)
+
+    async def subscriptions_of(self, caller: Caller, name: TopicName) -> Sequence[SubscriptionName]:
+        """Return the subscriptions of a topic, oldest first; raise `NotFound`."""
+        await self.show(caller, name)
+        return await self._registry.subscriptions.of_topic(caller.here.id, name)
+
+    async def access_list(self, caller: Caller, name: TopicName) -> Sequence[UserName]:
+        """Return who is on the topic's access list, in stored order; raise `NotFound`."""
+        await self.show(caller, name)
+        return await self._registry.topics.access_list(caller.here.id, name)
+
+    async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> None:
+        """Replace the access list; raise `NotFound` for users who are no members, then for the topic."""
+        await self._registry.topics.set_access_list(caller.here.id, name, users)
+
+    async def attach_schema(self, caller: Caller, name: TopicName, schema: str) -> None:
+        """Let messages be checked by a schema from the next publish on; an empty reference detaches.
+
+        Raises, in this order: `NotFound` for the topic, `InvalidInput` for the reference, `NotFound` for the schema.
+        """
+        await self.show(caller, name)
+        attached = await self._schema(caller, schema) if schema else None
+        await self._registry.topics.set_schema(caller.here.id, name, attached)
+
+    async def detach_schema(self, caller: Caller, name: TopicName) -> None:
+        """Take any message from the next publish on, also when no schema was attached; raise `NotFound`."""
+        await self._registry.topics.set_schema(caller.here.id, name, None)
+
+    async def _tell(self, caller: Caller, name: TopicName) -> None:
+        if self._changed is not None and await self._registry.subscriptions.of_topic(caller.here.id, name):
+            await self._changed()
+
+    async def _schema(self, caller: Caller, reference: str) -> SchemaName:
+        name = schema_reference(reference)
+        if await self._registry.schemas.find(caller.here.id, name) is None:
+            raise NotFound("Schema doesn't exist")
+        return name

@@ -1,0 +1,277 @@
+"""What the doctor of the whole service finds on the real engines, when they were changed behind each other's backs."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ams.core.clock import ManualClock
+from ams.core.errors import LogUnavailable, TokenRefused
+from ams.core.issuer import Issuer
+from ams.core.names import IssuerName, Offset, SubscriptionId, TopicId, TopicName, new_topic_id, new_uuid, topic_id_text
+from ams.identity.keys import Keys
+from ams.outgoing.fetching import Fetcher
+from ams.outgoing.guard import Guard
+from ams.service.doctor import Finding
+from ams.service.issuers import Issuers
+from ams.service.losses import LossTotal
+from ams.service.service_doctor import ALONE, NAMED, Remedies, ServiceDoctor, shared
+from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from tests.support.house import SUB, TOPIC, House, open_house
+
+WEEK = 7 * 86_400_000
+TOPIC_PATH, SUB_PATH = "projects/P/topics/t", "projects/P/subscriptions/s"
+CLUSTER = shared(lambda log: f"the-tool --delete {log}")
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(tmp_path) as house:
+        yield house
+
+
+def doctor_of(house: House, remedies: Remedies = ALONE, again_after: float = 0.0) -> ServiceDoctor:
+    engines = house.engines
+    losses = LossTotal(engines.log, engines.cursors)
+    return ServiceDoctor(
+        engines.registry, engines.log, engines.cursors, losses, remedies=remedies, again_after=again_after
+    )
+
+
+async def look(house: House, remedies: Remedies = ALONE) -> Sequence[Finding]:
+    return await doctor_of(house, remedies).look()
+
+
+async def topic_of(house: House) -> TopicId:
+    return (await house.publisher.topic(house.caller, TOPIC)).id
+
+
+async def subscription_of(house: House) -> SubscriptionId:
+    return (await house.deliverer().subscription(house.caller, SUB)).id
+
+
+async def test_of_a_service_that_is_well_there_is_nothing_to_tell(house: House) -> None:
+    await house.publish(3)
+
+    assert await look(house) == []
+
+
+@pytest.mark.parametrize(
+    ("remedies", "remedy"),
+    [(ALONE, "the next start of the service makes an empty one"), (CLUSTER, "delete the topic and make it again")],
+    ids=["alone", "shared"],
+)
+async def test_a_topic_whose_log_is_gone_is_told(house: House, remedies: Remedies, remedy: str) -> None:
+    await house.engines.log.drop(await topic_of(house))
+
+    found = await look(house, remedies)
+
+    assert found == [(True, f"The log of {TOPIC_PATH} is gone with all its messages: {remedy}.")]
+
+
+async def test_a_topic_whose_log_is_gone_can_be_deleted_and_made_again(house: House) -> None:
+    await house.engines.log.drop(await topic_of(house))
+
+    await house.engines.topics.delete(house.caller, TOPIC)
+    await house.engines.topics.create(house.caller, TOPIC)
+
+    assert await look(house) == []
+    assert await house.publish(1) == 0
+
+
+async def test_a_log_that_belongs_to_no_topic_is_told_by_its_name_there(house: House) -> None:
+    orphan = new_topic_id()
+    await house.engines.log.create(orphan)
+    name = topic_id_text(orphan)
+
+    alone, shared_by_nodes = await look(house), await look(house, CLUSTER)
+
+    assert alone == [(True, f"The log {name} belongs to no topic: the next start of the service removes it.")]
+    assert shared_by_nodes == [
+        (True, f"The log {name} belongs to no topic: unless a topic is being made or a project deleted right now,"
+         f" remove it: the-tool --delete {name}")
+    ]  # fmt: skip
+
+
+async def test_nobody_is_told_to_remove_the_logs_of_a_registry_that_was_lost(house: House, tmp_path: Path) -> None:
+    await house.publish(3)
+    with sqlite3.connect(tmp_path / "registry.db") as registry:
+        registry.execute("DELETE FROM topics")
+
+    found = await look(house, CLUSTER)
+
+    assert found == [
+        (True, "No topic is registered, but the log holds 1: if the registry was lost, restore it.")
+    ]  # fmt: skip
+
+
+async def test_a_change_that_was_under_way_is_not_told(house: House) -> None:
+    """Made behind the registry's back, and put in order before the second look."""
+    orphan = new_topic_id()
+    await house.engines.log.create(orphan)
+    looking = asyncio.create_task(doctor_of(house, again_after=0.3).look())
+    await asyncio.sleep(0.1)
+    await house.engines.log.drop(orphan)
+
+    assert await looking == []
+
+
+async def test_a_subscription_without_its_position_is_told(house: House) -> None:
+    await house.engines.cursors.drop(await subscription_of(house))
+
+    alone, shared_by_nodes = await look(house), await look(house, CLUSTER)
+
+    told = f"The position of {SUB_PATH} is gone, so nothing can be pulled from it: "
+    assert alone == [(True, told + "the next start of the service puts it at the oldest message kept.")]
+    assert shared_by_nodes == [(True, told + "delete it and make it again.")]
+
+
+async def test_a_cursor_that_belongs_to_no_subscription_does_no_harm(house: House) -> None:
+    stray = SubscriptionId(new_uuid())
+    await house.engines.cursors.create(stray, await topic_of(house), Offset(99))
+
+    assert await look(house) == [(False, f"The cursor {stray} belongs to no subscription; it does no harm.")]
+
+
+async def test_a_position_past_the_end_of_its_topic_is_told(house: House) -> None:
+    await house.publish(3)
+    await house.engines.cursors.create(await subscription_of(house), await topic_of(house), Offset(4))
+
+    found = await look(house)
+
+    assert found == [
+        (True, f"{SUB_PATH} stands past the end of its topic and will miss what is published next: move it to the end.")
+    ]  # fmt: skip
+    await house.seeker.seek(house.caller, SUB, 3)
+    assert await look(house) == []
+
+
+async def test_a_position_on_a_topic_that_was_made_again_is_none_past_its_end(house: House) -> None:
+    await house.publish(3)
+    await house.seeker.seek(house.caller, SUB, 3)
+    await house.engines.topics.delete(house.caller, TOPIC)
+    await house.engines.topics.create(house.caller, TOPIC)
+
+    assert await look(house) == []
+
+
+async def test_topics_kept_less_safely_than_promised_are_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded log keeps all alike; another one may not."""
+    topic = await topic_of(house)
+
+    async def weak(_: EmbeddedLog) -> Mapping[TopicId, str]:
+        return {topic: "on 1 broker instead of 3", new_topic_id(): "whatever"}
+
+    monkeypatch.setattr(EmbeddedLog, "weak", weak)
+
+    assert await look(house) == [
+        (True, f"{TOPIC_PATH} is kept less safely than promised, so it is closed to publishers:"
+         " on 1 broker instead of 3.")
+    ]  # fmt: skip
+
+
+async def test_losses_are_told_and_nobody_can_do_anything_about_them(house: House) -> None:
+    await house.publish(3)
+    house.engines.clock.advance(WEEK + 2_000)
+    doctor = doctor_of(house)
+    await doctor.losses.look()
+
+    assert await doctor.look() == [(False, "Messages that retention took before they were acknowledged, ever: 3.")]
+
+
+async def test_many_of_a_kind_are_counted(house: House) -> None:
+    for number in range(NAMED + 7):
+        topic = TopicName(f"t{number}")
+        await house.engines.topics.create(house.caller, topic)
+        await house.engines.log.drop((await house.publisher.topic(house.caller, topic)).id)
+
+    found = await look(house)
+
+    assert len(found) == NAMED + 1
+    assert found[-1] == (True, "And 7 more topics whose logs are gone.")
+
+
+async def test_what_is_wrong_comes_first(house: House) -> None:
+    await house.engines.cursors.create(SubscriptionId(new_uuid()), await topic_of(house), Offset(0))
+    await house.engines.log.drop(await topic_of(house))
+
+    assert [finding.wrong for finding in await look(house)] == [True, False]
+
+
+async def test_a_log_that_does_not_answer_is_told_and_the_rest_besides(house: House) -> None:
+    await house.engines.cursors.drop(await subscription_of(house))
+    await house.engines.log.close()
+
+    found = await look(house)
+
+    assert [finding.text.partition(":")[0] for finding in found] == [
+        "The log did not answer",
+        f"The position of {SUB_PATH} is gone, so nothing can be pulled from it",
+    ]
+
+
+async def test_a_registry_that_does_not_answer_leaves_no_logs_to_remove(house: House, tmp_path: Path) -> None:
+    await house.engines.log.create(new_topic_id())
+    with sqlite3.connect(tmp_path / "registry.db") as registry:
+        registry.execute("ALTER TABLE topics RENAME TO elsewhere")
+
+    assert await look(house) == [(True, "The registry did not answer: what depends on it was not looked at.")]
+
+
+async def test_why_an_engine_cannot_be_reached_is_told_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded engines are always within reach; others say why they are not."""
+    await house.engines.log.close()
+    monkeypatch.setattr(EmbeddedLog, "away", "no broker answers")
+    engines = house.engines
+    doctor = ServiceDoctor(
+        engines.registry, engines.log, engines.cursors, LossTotal(engines.log, engines.cursors),
+        away={"registry": lambda: "no server answers", "cursors": lambda: None},
+    )  # fmt: skip
+
+    assert await doctor.look() == [
+        (True, "The registry cannot be reached: no server answers."),
+        (True, "The log cannot be reached: no broker answers."),
+    ]
+
+
+async def test_refused_publishing_is_told_with_its_reason(tmp_path: Path) -> None:
+    async with open_house(tmp_path, LogOptions(min_free_bytes=2**60, reserve_bytes=0)) as house:
+        with pytest.raises(LogUnavailable):
+            await house.publish(1)
+
+        found = await look(house)
+
+    assert found == [(True, f"Publishing is refused: free space is below min_free_bytes ({2**60}).")]
+
+
+async def test_an_issuer_that_does_not_give_its_keys_is_told(house: House, tmp_path: Path) -> None:
+    there = Issuer(IssuerName("there"), "http://127.0.0.1:9", audiences=("ams",))
+    away = replace(there, name=IssuerName("away"))
+    keys = Keys(Fetcher(Guard()), str(tmp_path / "issuers"), ManualClock())  # whose guard lets nobody onto the loopback
+    with pytest.raises(TokenRefused):
+        await keys.key(away, None, "RS256")
+
+    found = await replace(doctor_of(house), issuers=Issuers(house.engines.registry, [there, away], keys)).look()
+
+    await keys.close()
+    ((wrong, text),) = found
+    assert wrong
+    assert text.startswith("Issuer away did not give its keys the last time it was asked (")
+    assert text.endswith("): its signed tokens are refused.")
+
+
+@pytest.mark.parametrize(("minutes", "wrong"), [(2, False), (90, True)])
+async def test_a_backup_that_keeps_retention_waiting_is_told(house: House, minutes: int, wrong: bool) -> None:
+    doctor = replace(doctor_of(house), copied_for=house.engines.log.kept_for)
+    async with house.engines.log.kept():
+        house.engines.clock.advance(minutes * 60_000)
+        [found] = await doctor.look()
+
+    time = "1.5h" if wrong else "2m"
+    assert found == Finding(
+        wrong, f"A backup has been taken for {time}: until it is done or ended, retention removes nothing."
+    )
+    assert await doctor.look() == []

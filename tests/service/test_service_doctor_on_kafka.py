@@ -1,0 +1,57 @@
+"""What the doctor of the service finds on real brokers whose topics somebody changed behind the service's back."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ams.core.names import TopicId, TopicName, new_topic_id
+from ams.service.losses import LossTotal
+from ams.service.service_doctor import ServiceDoctor, shared
+from ams.storage.log.kafka.place import place_in
+from tests.storage.log.engines import Kafka
+from tests.storage.log.kafka.stored import change_topic
+from tests.support.house import TOPIC, House, open_house
+
+OTHER = TopicName("other")
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    """A registry with two topics and a subscription; their logs are on Kafka once a test makes them there."""
+    async with open_house(tmp_path) as house:
+        await house.engines.topics.create(house.caller, OTHER)
+        yield house
+
+
+async def identity(house: House, name: TopicName) -> TopicId:
+    return (await house.publisher.topic(house.caller, name)).id
+
+
+async def test_what_was_done_behind_the_back_is_told_with_the_command_that_helps(
+    house: House, kafka_servers: str
+) -> None:
+    engine = Kafka(kafka_servers)
+    weak, orphan = await identity(house, TOPIC), new_topic_id()
+    registry, cursors = house.engines.registry, house.engines.cursors
+    async with engine.opened() as log:
+        await log.create(weak, label="P.t")
+        await log.create(orphan, label="P.old")
+        name = await log.name_of(orphan)
+        where = place_in(engine.prefix, await log.name_of(weak))
+        assert where
+        await change_topic(engine.servers, where, cleanup_policy="compact")
+        doctor = ServiceDoctor(
+            registry, log, cursors, LossTotal(log, cursors), shared(lambda log: f"remove {log}"), again_after=0.0
+        )
+
+        found = await doctor.look()
+
+    assert name.startswith(f"{engine.prefix}.P.old.")
+    assert found == [
+        (True, "projects/P/topics/t is kept less safely than promised, so it is closed to publishers:"
+         " cleanup.policy is compact, not delete."),
+        (True, "The log of projects/P/topics/other is gone with all its messages: delete the topic and make it again."),
+        (True, f"The log {name} belongs to no topic: unless a topic is being made or a project deleted right now,"
+         f" remove it: remove {name}"),
+    ]  # fmt: skip

@@ -5,10 +5,10 @@ import os
 import signal
 import sys
 
+from ams.app.serving import running
 from ams.core.clock import Milliseconds, SystemClock
 from ams.core.observing import configure_logs
 from ams.core.settings import load
-from ams.serving import running
 
 
 class OffClock:

@@ -19,7 +19,10 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from ams import serving
+from ams.app import serving
+from ams.app.push_server.condition import OK, Condition
+from ams.app.push_server.listening import listening
+from ams.app.push_server.settings import PushSettings
 from ams.authn import assembly
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
 from ams.authn.http.tls import AskingContext
@@ -37,15 +40,12 @@ from ams.pipeline.jobs.accounting import envelope
 from ams.provisioning.feed import _trust as feed_trust
 from ams.push.rpc.channel import Place
 from ams.push.rpc.client import AWAY, GrpcPushServer
-from ams.push_server.condition import OK, Condition
-from ams.push_server.listening import listening
-from ams.push_server.settings import PushSettings
 from ams.service.usage import Usage
 from ams.storage.cursors.postgresql.time import DatabaseTime
 from ams.storage.log.kafka.options import _trusting
+from tests.app.push_server.keepers import Table
+from tests.app.push_server.test_service import _Told
 from tests.push.rpc.test_client import secure
-from tests.push_server.keepers import Table
-from tests.push_server.test_service import _Told
 from tests.support import certificates
 from tests.support.authorities import DAY, HOUR, NOW, YEARS, Authority
 from tests.support.publishing import Publishing

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from ams.app.wiring import service
 from ams.core.settings import Bytes, Settings
-from ams.wiring import service
 from tests.cli.conftest import Ams
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from ams.storage.folder import Folder
+from tests.app.moving.lines import line, whole, written
 from tests.cli.conftest import Ams
-from tests.moving.lines import line, whole, written
 
 TOKEN = "a-token-nobody-may-see"
 LINES = whole(

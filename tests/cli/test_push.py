@@ -4,15 +4,15 @@ import sys
 
 import pytest
 
+from ams.app.push_server.settings import PushSettings
 from ams.cli.push import run
 from ams.core.errors import Unusable
-from ams.push_server.settings import PushSettings
 
 
 def test_what_is_missing_is_told_by_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the name of a package that nobody knows: that of protobuf is `google`."""
-    monkeypatch.delitem(sys.modules, "ams.push_server.program", raising=False)
-    monkeypatch.setitem(sys.modules, "ams.push_server.listening", None)
+    monkeypatch.delitem(sys.modules, "ams.app.push_server.program", raising=False)
+    monkeypatch.setitem(sys.modules, "ams.app.push_server.listening", None)
 
     with pytest.raises(Unusable, match=r"^ams push needs libraries that are missing: install argo-messaging\[push\]$"):
         run(PushSettings())

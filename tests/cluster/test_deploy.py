@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ams.app.push_server.program import DRAIN_SECONDS as PUSH_DRAIN_SECONDS
+from ams.app.push_server.settings import FIELDS as PUSH_FIELDS
+from ams.app.push_server.settings import load as load_push
 from ams.core.settings import FIELDS, Settings, checked, load, variable
 from ams.outgoing.guard import networks
-from ams.push_server.program import DRAIN_SECONDS as PUSH_DRAIN_SECONDS
-from ams.push_server.settings import FIELDS as PUSH_FIELDS
-from ams.push_server.settings import load as load_push
 from cluster.certificates import Authority
 from cluster.deployed import DEPLOY, kafka_properties, postgres_settings
 from cluster.haproxy import Backend, Haproxy

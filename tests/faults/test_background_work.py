@@ -9,12 +9,12 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from ams import serving
 from ams.access import token_uses
+from ams.app import serving
+from ams.app.serving import Running
 from ams.http.tls import Certificate
 from ams.push.holding import Holding
 from ams.service import counting, losses
-from ams.serving import Running
 from ams.storage.audit import logins, trail
 from ams.storage.audit.records import AuditRecords
 from ams.storage.log.embedded.upkeep import Upkeep

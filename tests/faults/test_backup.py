@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ams.backup import restore, take
-from ams.backup.keeping import keep
+from ams.app.backup import restore, take
+from ams.app.backup.keeping import keep
 from ams.core.errors import Unusable
 from tests.faults import scene
 from tests.faults.attempts import Attempt, Outcome, Publish, Pull

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ams.app.serving import Running, running
 from ams.core.clock import ManualClock
 from ams.core.settings import Settings
-from ams.serving import Running, running
 
 DAY = 86_400_000
 PAST_RETENTION = 8 * DAY

@@ -13,11 +13,11 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from ams import serving
+from ams.app import serving
+from ams.app.serving import Running
 from ams.core.errors import OUTCOME_UNKNOWN, LogUnavailable
 from ams.http.server import Server
 from ams.push.holding import Holding
-from ams.serving import Running
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.holdings import Holdings

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from ams.access.admission import Caller
-from ams.backup import take
+from ams.app.backup import take
 from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
 from ams.core.names import UserName

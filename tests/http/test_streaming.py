@@ -70,7 +70,7 @@ def test_without_pyarrow_json_lines_will_do_when_they_are_accepted(
 
 
 def test_the_service_does_not_load_pyarrow_before_it_is_asked_for() -> None:
-    program = "import ams.wiring, sys; print('pyarrow' in sys.modules)"
+    program = "import ams.app.wiring, sys; print('pyarrow' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
 

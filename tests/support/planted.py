@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ams import serving
+from ams.app import serving
 from ams.cli import main
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.log.embedded.committer import Committer

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import uvloop
 
+from ams.app.serving import Running, running
 from ams.core.clock import ManualClock, SystemClock
 from ams.core.settings import Settings
-from ams.serving import Running, running
 from tests.support import shape
 
 SERVICE_TOKEN = "the-service-token"

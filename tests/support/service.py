@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ams.app.serving import Running, running
 from ams.core.settings import Settings
-from ams.serving import Running, running
 from tests.support import shape
 
 READY_SECONDS = 20

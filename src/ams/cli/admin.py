@@ -39,7 +39,7 @@ def refresh(session: Session, user: UserName) -> None:
 def rotate_key(data: DataFolder = DATA_FOLDER, output: Output = Format.TABLE) -> None:
     """Encrypt the stored tokens with a new key; the service must be stopped, and all tokens stay valid."""
     # Here, not above: no other admin command needs the registry.
-    from ams import rotating
+    from ams.app import rotating
 
     given = environment()
     own, new = given.get("AMS_TOKEN_KEY", ""), given.get("AMS_NEW_TOKEN_KEY", "")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ams.backup import Manifest, restore, take
+from ams.app.backup import Manifest, restore, take
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output
 from ams.cli.output import Format, document, emit
 from ams.core.errors import Damaged

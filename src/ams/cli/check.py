@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ams.checking import FolderReport, check_folder
+from ams.app.checking import FolderReport, check_folder
 from ams.cli.arguments import Output
 from ams.cli.exits import Exit
 from ams.cli.output import Format, document, emit, printable

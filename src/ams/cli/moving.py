@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
+from ams.app.moving import check, export, import_
+from ams.app.moving.exporting import Installation
+from ams.app.moving.files import STANDARD
+from ams.app.wiring.engines import open_engines
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output
 from ams.cli.output import Format, document, emit, note, printable
 from ams.core.clock import SystemClock
 from ams.core.errors import Unusable
 from ams.core.observing import configure_logs
 from ams.core.settings import Settings, environment, load
-from ams.moving import check, export, import_
-from ams.moving.exporting import Installation
-from ams.moving.files import STANDARD
 from ams.storage.files import Disk
 from ams.storage.folder import is_ours
-from ams.wiring.engines import open_engines
 
 _EVERY_SECONDS = 5.0
 """How often progress is told."""

@@ -2,9 +2,9 @@
 
 import click
 
+from ams.app.push_server.settings import FIELDS, PushSettings, load
 from ams.cli.setting_options import option
 from ams.core.settings import environment
-from ams.push_server.settings import FIELDS, PushSettings, load
 
 
 def push_command() -> click.Command:
@@ -38,7 +38,7 @@ def run(settings: PushSettings) -> None:
     from ams.core.observing import configure_logs
 
     try:
-        from ams.push_server.program import serve
+        from ams.app.push_server.program import serve
     except ImportError:
         raise Unusable("ams push needs libraries that are missing: install argo-messaging[push]") from None
     configure_logs(settings.log_level, settings.log_format, settings.log_facilities)

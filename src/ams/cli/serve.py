@@ -32,8 +32,8 @@ def run(settings: Settings) -> None:
     # Here, not above: `ams serve --help` needs none of it.
     import uvloop
 
+    from ams.app.serving import serve
     from ams.core.observing import configure_logs
-    from ams.serving import serve
 
     configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
     uvloop.run(serve(settings))

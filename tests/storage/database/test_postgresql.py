@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, text
 
+from ams.app.rotating import rotate_shared_key
 from ams.core.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
 from ams.core.issuer import Issuer
 from ams.core.names import (
@@ -23,7 +24,6 @@ from ams.core.names import (
     UserName,
     new_topic_id,
 )
-from ams.rotating import rotate_shared_key
 from ams.storage.database import preparing
 from ams.storage.database.database import Database
 from ams.storage.database.postgresql.listening import Listener

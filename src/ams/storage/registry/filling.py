@@ -1,7 +1,7 @@
 """Filling an empty registry with the lines of an export (`ams.storage.export_format`), in one transaction.
 
-The lines are good: names and references were judged before (`ams.moving.rules`). What an identity or a time is missing
-for gets one.
+The lines are good: names and references were judged before (`ams.app.moving.rules`). What an identity or a time is
+missing for gets one.
 """
 
 import json

@@ -1,0 +1,215 @@
+"""Taking a backup: a copy of a data folder as it was at one moment, while the service goes on.
+
+The moment is made of three looks, a few milliseconds apart, while nobody can change the registry:
+
+1. the registry is locked, so nothing is made or removed until the third look;
+2. the cursors' database is looked at: every acknowledgement answered before is in it;
+3. the log says what it is made of: every publish answered before is in it, and so is every message a cursor of the
+   second look has passed.
+
+The third look waits for no index that is being written: the service begins none from when it is asked to keep its files
+until it has told them, so what needs the registry waits for milliseconds.
+
+So in the copy no cursor is beyond the end of its topic, every topic and subscription has its log and its cursor, and
+nothing that was answered before the backup began is missing. The copying follows, from states that are held.
+"""
+
+import contextlib
+import errno
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Protocol
+
+from ams import __version__
+from ams.app.backup import manifest
+from ams.app.backup.copying import Snapshot, copy_file, entry_of, nothing_changes, sync_folders
+from ams.app.backup.drafts import draft
+from ams.app.backup.keeping import SOCKET, keep
+from ams.app.backup.manifest import Entry, Manifest
+from ams.core.clock import Clock, Milliseconds, SystemClock, publish_time
+from ams.core.errors import Unusable
+from ams.storage.files import NEW, Disk, write_whole
+from ams.storage.folder import MARKER, VERSION, Folder, is_in_use, is_ours
+from ams.storage.log.embedded import Part, parts_in
+
+SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key")
+"""Files that open something by themselves; left out on demand."""
+_TOKEN_KEY = SECRETS[0]
+_LEFT_OUT = ("lock", "authn.lock", SOCKET, MARKER, manifest.NAME)
+_DATABASES = ("registry.db", "cursors.db")
+_AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"
+"""Of the certificate service, when it has the folder too; the lists it fetched can be fetched again."""
+
+
+class _Source(Protocol):
+    """A folder whose files stay while they are copied."""
+
+    def parts(self) -> Sequence[Part]: ...
+
+    def confirm(self) -> None: ...
+
+    def get_on(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What a backup shows."""
+
+    time: Milliseconds
+    registry: Snapshot
+    cursors: Snapshot
+    authn: Snapshot | None
+    """The certificate service's: a moment of its own, as the two know each other by their API only."""
+    parts: Sequence[Part]
+
+
+def take(data: str, target: str, *, with_key: bool = True, clock: Clock | None = None) -> Manifest:
+    """Copy the data folder `data` to the new folder `target`; blocking. Works while its service runs or does not.
+
+    Without `with_key` the files that open something by themselves are left out: the key of the tokens, the first
+    administrator's token, the private key of a self-made certificate, and those of the certificate service. Raises
+    `Unusable` with one line; then nothing is left at `target`.
+    """
+    folder, target = Folder.look(data), os.path.abspath(target)
+    if not is_ours(folder.path):
+        raise Unusable(f"{folder.path} is not a data folder")
+    if not os.path.isdir(folder.log):
+        raise Unusable(f"{folder.path} holds no messages: its service keeps them on Kafka; back them up there")
+    if os.path.commonpath([folder.path, target]) == folder.path:
+        raise Unusable(f"{target} is within the data folder; choose a folder elsewhere")
+    try:
+        with (
+            _source(folder) as source,
+            draft(target) as path,
+            _moment(folder, source, clock or SystemClock()) as moment,
+        ):
+            _check_room(folder, moment, path)
+            return _copy(folder, source, moment, path, with_key=with_key)
+    except OSError as error:
+        raise Unusable(f"the backup could not be written: {_reason(error)}; nothing is left of it") from error
+    except sqlite3.Error as error:
+        raise Unusable(f"the backup could not be made: {error}; nothing is left of it") from error
+
+
+@contextlib.contextmanager
+def _source(folder: Folder) -> Iterator[_Source]:
+    """Ask the service to keep the files, or take the folder when none runs."""
+    if is_in_use(folder.path):
+        with closing(keep(folder.path)) as kept:
+            yield kept
+        return
+    taken = Folder.take(folder.path)
+    try:
+        yield _Resting(taken)
+    finally:
+        taken.release()
+
+
+@dataclass(frozen=True, slots=True)
+class _Resting:
+    """A folder without a service, taken so that none starts meanwhile."""
+
+    folder: Folder
+
+    def parts(self) -> Sequence[Part]:
+        return parts_in(self.folder.log)
+
+    def confirm(self) -> None:
+        """Nobody else has it."""
+
+    def get_on(self) -> None:
+        """Nobody waits for it."""
+
+
+@contextlib.contextmanager
+def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
+    """Look at everything at one moment, and hold it until the block ends."""
+    for path in (folder.registry, folder.cursors):
+        if not os.path.exists(path):
+            raise Unusable(f"{path} is missing: there is nothing to back up")
+    with contextlib.ExitStack() as held:
+        with nothing_changes(folder.registry):
+            cursors = held.enter_context(closing(Snapshot(folder.cursors)))
+            parts = source.parts()
+            registry = held.enter_context(closing(Snapshot(folder.registry)))
+        authn = folder.place(_AUTHN_DATABASE)
+        beside = held.enter_context(closing(Snapshot(authn))) if os.path.exists(authn) else None
+        yield _Moment(clock.wall(), registry, cursors, beside, parts)
+
+
+def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
+    needed = sum(_size(folder, part) for part in moment.parts)
+    databases = (*_DATABASES, _AUTHN_DATABASE) if moment.authn else _DATABASES
+    needed += sum(os.path.getsize(folder.place(name)) for name in databases)
+    free = Disk().free_bytes(path)
+    if needed > free:
+        raise OSError(errno.ENOSPC, f"{needed:,} bytes are needed and {free:,} are free", path)
+
+
+def _size(folder: Folder, part: Part) -> int:
+    return os.path.getsize(os.path.join(folder.log, part.name)) if part.length is None else part.length
+
+
+def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_key: bool) -> Manifest:
+    """Copy everything; the marker, without which nobody takes it for a data folder, is written last."""
+    files = [
+        *_copy_databases(source, moment, path),
+        *_copy_log(folder, source, moment, path),
+        *_copy_others(folder, source, path, with_key),
+    ]
+    source.confirm()
+    made = Manifest(
+        format=manifest.FORMAT,
+        ams=__version__,
+        layout=VERSION,
+        registry=str(moment.registry.scalar("SELECT version_num FROM alembic_version")),
+        taken=publish_time(moment.time),
+        taken_ms=moment.time,
+        token_key=any(each.name == _TOKEN_KEY for each in files),
+        files=files,
+    )
+    manifest.write(path, made)
+    sync_folders(path)
+    write_whole(Disk(), os.path.join(path, MARKER), f"{VERSION}\n".encode())
+    return made
+
+
+def _copy_databases(source: _Source, moment: _Moment, path: str) -> Iterator[Entry]:
+    snapshots = zip((*_DATABASES, _AUTHN_DATABASE), (moment.registry, moment.cursors, moment.authn), strict=True)
+    for name, snapshot in snapshots:
+        if snapshot is not None:
+            snapshot.write_to(os.path.join(path, name), source.get_on)
+            yield entry_of(path, name)
+
+
+def _copy_log(folder: Folder, source: _Source, moment: _Moment, path: str) -> Iterator[Entry]:
+    for part in moment.parts:
+        name = os.path.join("log", part.name)
+        yield copy_file(os.path.join(folder.log, part.name), path, name, part.length, source.get_on)
+
+
+def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> Iterator[Entry]:
+    """Copy the small files beside log and databases: keys, tokens, certificates."""
+    for name in (*sorted(os.listdir(folder.path)), *_names_in(folder, _AUTHN_TLS)):
+        is_database = name.startswith((*_DATABASES, _AUTHN_DATABASE))
+        is_secret = name.startswith(SECRETS) and not with_key
+        if is_database or is_secret or name in _LEFT_OUT or name.endswith(NEW):
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISREG(os.lstat(folder.place(name)).st_mode):
+                yield copy_file(folder.place(name), path, name, get_on=source.get_on)
+
+
+def _names_in(folder: Folder, below: str) -> list[str]:
+    """Return the names of a folder's files, seen from the data folder; none when it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        return [os.path.join(below, name) for name in sorted(os.listdir(folder.place(below)))]
+    return []
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

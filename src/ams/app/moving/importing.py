@@ -1,0 +1,178 @@
+"""Importing: the lines of an export into an empty installation.
+
+Messages go to the log as they come; what exists goes to the registry in one transaction at the very end, after all
+cursors. So what is half imported is nobody's, and no node serves it: one that starts finds messages and an empty
+registry, and refuses. Importing the file again goes on where it was broken off, by the identities of the topics.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import IO, TypeVar
+
+from ams.app.moving.exporting import Installation, Progress
+from ams.app.moving.files import lines, reading
+from ams.app.moving.rules import Rules, judged
+from ams.core.clock import Milliseconds
+from ams.core.errors import Unusable
+from ams.core.messages import Stored
+from ams.core.messages import message as made_message
+from ams.core.names import Offset, TopicId, new_topic_id, topic_id
+from ams.service.subscriptions import NO_TOPIC
+from ams.storage.export_format import AnyLine, End, Header, Line, Log, Lost, Message
+from ams.storage.log.base import Origin
+from ams.storage.registry.filling import Filling, Loaded, Name, Placed
+
+T = TypeVar("T")
+_MESSAGES = 2000
+_BYTES = 1 << 20
+"""Loaded at once."""
+_AT_ONCE = 1000
+"""Logs and cursors made at the same time: they share commits."""
+
+
+def check(path: str, progress: Progress) -> Mapping[str, int]:
+    """Read a file to its end and judge every line; return how many of each kind are in it. Raises `Unusable`."""
+    rules, done, expected = Rules(), 0, None
+    with reading(path) as file:
+        for line in judged(lines(file, path), path, rules):
+            if isinstance(line, Header):
+                expected = line.messages
+            elif isinstance(line, Message):
+                done += 1
+                if done % _MESSAGES == 0:
+                    progress(done, expected)
+    return rules.counts
+
+
+async def import_(target: Installation, path: str, progress: Progress) -> Mapping[str, int]:
+    """Store what a file holds in an empty installation; return how many lines of each kind that were.
+
+    Lines are judged as they come: `check` does it before. Raises `Unusable` for a bad line, which leaves an import that
+    was broken off, and for an installation that holds something, which is left as it is.
+    """
+    if not await target.registry.is_empty():
+        raise Unusable("there are users or topics already: import into a new installation")
+    with reading(path) as file:
+        return await _Importing(target, file, path, progress).run()
+
+
+class _Importing:
+    def __init__(self, target: Installation, file: IO[bytes], path: str, progress: Progress) -> None:
+        self._registry, self._log, self._cursors = target
+        self._rules = Rules()
+        self._lines = _Lines(judged(lines(file, path), path, self._rules))
+        self._progress = progress
+        self._expected: int | None = None
+        self._done = 0
+        self._lost = 0
+
+    async def run(self) -> Mapping[str, int]:
+        logs = await self._load_all()
+        await self._refuse_others(logs)
+        loop = asyncio.get_running_loop()
+
+        def finish(filling: Filling) -> None:
+            asyncio.run_coroutine_threadsafe(self._finish(filling, logs), loop).result()
+
+        await self._registry.fill(self._registered(), logs, finish)
+        return self._rules.counts
+
+    async def _load_all(self) -> Mapping[Name, Loaded]:
+        """Take all lines that are about messages; return the topics they are of."""
+        logs = {}
+        while isinstance(self._lines.next, Header | Log | Lost):
+            line = self._lines.take()
+            if isinstance(line, Header):
+                self._expected = line.messages
+            elif isinstance(line, Log):
+                logs[line.project, line.topic] = await self._load(line)
+            elif isinstance(line, Lost):
+                self._lost = line.messages
+        return logs
+
+    async def _refuse_others(self, logs: Mapping[Name, Loaded]) -> None:
+        """Refuse to go on beside messages of others: with a registry that does not know them they would be dropped."""
+        others = await self._log.topics() - {each.topic for each in logs.values()}
+        if others:
+            raise Unusable(
+                f"the log holds topics that are not in the file ({len(others)}), of a registry that was lost or of"
+                " another import: import into a new installation"
+            )
+
+    async def _load(self, line: Log) -> Loaded:
+        topic = topic_id(line.id) if line.id else new_topic_id()
+        label, origin = f"{line.project}.{line.topic}", Origin(Offset(line.first), line.bytes)
+        await self._log.create(topic, _milliseconds(line.retention), label=label, origin=origin)
+        await self._log.load(topic, self._messages((await self._log.bounds(topic)).end))
+        return Loaded(topic, line.bytes)
+
+    async def _messages(self, start: Offset) -> AsyncIterator[Sequence[Stored]]:
+        """Yield the messages that come next, but for those below `start`: they were loaded before."""
+        batch: list[Stored] = []
+        size = 0
+        while isinstance(self._lines.next, Message):
+            each = _stored(self._lines.next)
+            self._lines.take()
+            self._done += 1
+            if each.offset < start:
+                continue
+            batch.append(each)
+            size += len(each.fragment)
+            if len(batch) == _MESSAGES or size >= _BYTES:
+                yield batch
+                batch, size = [], 0
+                self._progress(self._done, self._expected)
+        if batch:
+            yield batch
+
+    def _registered(self) -> Iterator[Line]:
+        """Yield the lines that are left and say something."""
+        while self._lines.next is not None:
+            line = self._lines.take()
+            if not isinstance(line, End):
+                yield line
+
+    async def _finish(self, filling: Filling, logs: Mapping[Name, Loaded]) -> None:
+        """Make all that has to be there before anybody knows of it."""
+        await _all(self._make_log, [each for each in filling.topics.items() if each[0] not in logs])
+        await _all(self._place, filling.cursors)
+        told = sum(each.lost for each in filling.cursors)
+        await self._cursors.lost_in_all({}, least=self._lost + told)
+
+    async def _make_log(self, named: tuple[Name, TopicId]) -> None:
+        name, topic = named
+        await self._log.create(topic, label=".".join(name))
+
+    async def _place(self, placed: Placed) -> None:
+        topic, offset = (NO_TOPIC, 0) if placed.topic is None else (placed.topic, placed.offset)
+        await self._cursors.create(placed.subscription, topic, Offset(offset), placed.lost)
+
+
+class _Lines:
+    """Lines one after the other, with a look at the next one."""
+
+    def __init__(self, lines: Iterator[AnyLine]) -> None:
+        self._lines = lines
+        self.next: AnyLine | None = next(lines, None)
+
+    def take(self) -> AnyLine:
+        """Return the next line."""
+        taken = self.next
+        assert taken is not None
+        self.next = next(self._lines, None)
+        return taken
+
+
+async def _all(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
+    remaining = iter(items)
+    while part := list(islice(remaining, _AT_ONCE)):
+        await asyncio.gather(*map(work, part))
+
+
+def _stored(line: Message) -> Stored:
+    return Stored(Offset(line.offset), Milliseconds(line.time), made_message(line.data, line.attributes).fragment)
+
+
+def _milliseconds(retention: int | None) -> Milliseconds | None:
+    return None if retention is None else Milliseconds(retention)

@@ -1,0 +1,301 @@
+"""What must be true of the lines of an export, one after the other: order, names, references, counts.
+
+Everything is checked before any of it is used, so that what cannot be imported is told with the number of its line.
+What is remembered grows with the names in a file, not with its messages.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
+from typing import Any, NamedTuple
+
+from ams.app.moving.files import Numbered, bad_line
+from ams.app.moving.identity_rules import IdentityRules
+from ams.app.moving.push_rules import check_push
+from ams.core.errors import InvalidInput, Unusable
+from ams.core.names import checked_name
+from ams.storage.export_format import (
+    FORMAT,
+    AnyLine,
+    Binding,
+    Day,
+    End,
+    Header,
+    Issuer,
+    Line,
+    Log,
+    Lost,
+    Membership,
+    Message,
+    NamedToken,
+    Project,
+    Registration,
+    Schema,
+    Subscription,
+    Topic,
+    User,
+    kind,
+)
+
+Name = tuple[str, str]
+"""Of something in a project: the project's and its own."""
+
+_ORDER: tuple[tuple[type[Line], ...], ...] = (
+    (Header,), (Log, Message), (Lost,), (User,), (Project,), (Membership,), (Schema,), (Topic,), (Subscription,),
+    (Registration,), (NamedToken,), (Binding,), (Issuer,), (End,),
+)  # fmt: skip
+_PLACE = {each: place for place, kinds in enumerate(_ORDER) for each in kinds}
+_ONCE = (Header, Lost, End)
+
+
+class _Log(NamedTuple):
+    """A log that was met."""
+
+    number: int
+    """Of its line."""
+    id: str | None
+
+
+class Rules:
+    """Judges lines one after the other; `see` raises `InvalidInput` for one that cannot be."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """Lines seen so far by kind, but for header and end."""
+        self.has_ended = False
+        self._place = -1
+        self._number = 0
+        self._logs: dict[Name, _Log] = {}
+        self._ends: dict[Name, int] = {}
+        self._log: Name | None = None
+        """The log that messages belong to now."""
+        self._end = self._time = 0
+        self._ids: set[tuple[str, str]] = set()
+        self._users: set[str] = set()
+        self._tokens: set[int] = set()
+        """Hashes of tokens, so that they are not kept twice."""
+        self._projects: set[str] = set()
+        self._members: set[Name] = set()
+        self._schemas: set[Name] = set()
+        self._topics: set[Name] = set()
+        self._subscriptions: set[Name] = set()
+        self._pending: set[str] = set()
+        self._identities = IdentityRules()
+        self._judge: Mapping[type[Line], Callable[[Any], None]] = {
+            Header: self._header, Log: self._begin_log, Message: self._message, Lost: self._nothing, User: self._user,
+            Project: self._project, Membership: self._membership, Schema: self._schema, Topic: self._topic,
+            Subscription: self._subscription, Registration: self._registration, NamedToken: self._named_token,
+            Binding: self._binding, Issuer: self._issuer, End: self._finish,
+        }  # fmt: skip
+
+    def see(self, line: AnyLine, number: int) -> None:
+        """Judge the next line."""
+        self._number = number
+        place = _PLACE[type(line)]
+        if place != self._place:
+            self._move_to(place, line)
+        elif isinstance(line, _ONCE):
+            raise InvalidInput(f"a second line of kind {kind(line)}")
+        self._judge[type(line)](line)
+        if not isinstance(line, Header | End):
+            self.counts[kind(line)] += 1
+
+    def _move_to(self, place: int, line: Line) -> None:
+        if self.has_ended:
+            raise InvalidInput("nothing may follow the end")
+        if self._place < 0 and place:
+            raise InvalidInput("an export begins with a line of kind header")
+        if place < self._place:
+            raise InvalidInput(f"a line of kind {kind(line)} may not stand here: kinds have an order")
+        self._place = place
+        self._leave_log()
+
+    def _nothing(self, line: Line) -> None:
+        """Whatever it says is good."""
+
+    def _header(self, line: Header) -> None:
+        if line.format != FORMAT:
+            raise InvalidInput(f"the file is in format {line.format}, this program reads {FORMAT}; upgrade it")
+        self._identities.with_secrets = line.secrets
+
+    def _begin_log(self, line: Log) -> None:
+        self._leave_log()
+        name = (checked_name("project", line.project), checked_name("topic", line.topic))
+        if name in self._logs:
+            raise InvalidInput(f"a second log of topic {line.topic} of project {line.project}")
+        self._identity("topic", line.id)
+        self._logs[name] = _Log(self._number, line.id)
+        self._log, self._end, self._time = name, line.first, 0
+
+    def _message(self, line: Message) -> None:
+        if self._log is None:
+            raise InvalidInput("a message before any log")
+        if line.offset < self._end:
+            raise InvalidInput(f"offset {line.offset} where {self._end} or a later one must be")
+        if line.time < self._time:
+            raise InvalidInput("a publish time before that of the message above")
+        self._end, self._time = line.offset + 1, line.time
+
+    def _leave_log(self) -> None:
+        if self._log is not None:
+            self._ends[self._log] = self._end
+            self._log = None
+
+    def _user(self, line: User) -> None:
+        self._fresh("user", self._users, line.name)
+        self._identity("user", line.id)
+        if line.token:
+            token = hash(line.token)
+            if token in self._tokens:
+                raise InvalidInput("a token that another user has")
+            self._tokens.add(token)
+        self._known_user(line.created_by)
+        self._users.add(line.name)
+
+    def _project(self, line: Project) -> None:
+        self._fresh("project", self._projects, line.name)
+        self._identity("project", line.id)
+        self._known_user(line.created_by)
+        _check_days(line.days)
+        self._projects.add(line.name)
+
+    def _membership(self, line: Membership) -> None:
+        self._known_user(line.user)
+        self._known_project(line.project)
+        if (line.project, line.user) in self._members:
+            raise InvalidInput(f"a second membership of user {line.user} in project {line.project}")
+        self._members.add((line.project, line.user))
+
+    def _schema(self, line: Schema) -> None:
+        self._known_project(line.project)
+        self._fresh_in("schema", self._schemas, line.project, line.name)
+        self._identity("schema", line.id)
+        numbers = [each.revision for each in line.revisions]
+        if numbers != sorted(set(numbers)):
+            raise InvalidInput("revisions that do not grow")
+
+    def _topic(self, line: Topic) -> None:
+        self._known_project(line.project)
+        self._fresh_in("topic", self._topics, line.project, line.name)
+        log = self._logs.pop((line.project, line.name), None)
+        if log is None:
+            self._identity("topic", line.id)
+        elif line.id is not None and line.id != log.id:
+            raise InvalidInput(f"another id than the log's on line {log.number}")
+        if line.schema is not None and (line.project, line.schema) not in self._schemas:
+            raise InvalidInput(f"schema {line.schema} is not on any line before")
+        self._listed(line.authorized)
+        _check_days(line.days)
+
+    def _subscription(self, line: Subscription) -> None:
+        self._known_project(line.project)
+        self._fresh_in("subscription", self._subscriptions, line.project, line.name)
+        self._identity("subscription", line.id)
+        checked_name("topic", line.topic)
+        topic = (line.project, line.topic)
+        if topic in self._topics and line.offset > self._ends.get(topic, 0):
+            raise InvalidInput(f"offset {line.offset} is beyond the end of the topic, {self._ends.get(topic, 0)}")
+        self._listed(line.authorized)
+        check_push(line)
+
+    def _registration(self, line: Registration) -> None:
+        self._identity("registration", line.id)
+        self._known_user(line.modified_by)
+        if line.status == "pending":
+            if line.name in self._pending:
+                raise InvalidInput(f"a second pending registration of {line.name}")
+            self._pending.add(line.name)
+
+    def _named_token(self, line: NamedToken) -> None:
+        self._known_user(line.user)
+        self._identity("named token", line.id)
+        self._known_user(line.created_by)
+        self._identities.see_named_token(line)
+
+    def _binding(self, line: Binding) -> None:
+        self._known_user(line.user)
+        self._known_user(line.created_by)
+        self._identities.see_binding(line)
+
+    def _issuer(self, line: Issuer) -> None:
+        self._identity("issuer", line.id)
+        self._known_user(line.created_by)
+        self._identities.see_issuer(line)
+
+    def _finish(self, line: End) -> None:
+        for (project, topic), log in self._logs.items():
+            raise InvalidInput(f"topic {topic} of project {project}, whose log is on line {log.number}, has no line")
+        if dict(line.counts) != dict(self.counts):
+            raise InvalidInput(f"the file has other lines than it says: {_difference(line.counts, self.counts)}")
+        self.has_ended = True
+
+    def _fresh(self, what: str, known: set[str], name: str) -> None:
+        if checked_name(what, name) in known:
+            raise InvalidInput(f"a second {what} {name}")
+
+    def _fresh_in(self, what: str, known: set[Name], project: str, name: str) -> None:
+        if (project, checked_name(what, name)) in known:
+            raise InvalidInput(f"a second {what} {name} of project {project}")
+        known.add((project, name))
+
+    def _identity(self, what: str, identity: str | None) -> None:
+        if identity is None:
+            return
+        if identity != _uuid(identity):
+            raise InvalidInput(f"id {identity!r} is no uuid in lower-case digits")
+        if (what, identity) in self._ids:
+            raise InvalidInput(f"a second {what} with id {identity}")
+        self._ids.add((what, identity))
+
+    def _known_user(self, name: str | None) -> None:
+        if name is not None and name not in self._users:
+            raise InvalidInput(f"user {name} is not on any line before")
+
+    def _known_project(self, name: str) -> None:
+        if name not in self._projects:
+            raise InvalidInput(f"project {name} is not on any line before")
+
+    def _listed(self, names: Iterable[str]) -> None:
+        seen: set[str] = set()
+        for name in names:
+            self._known_user(name)
+            if name in seen:
+                raise InvalidInput(f"user {name} twice on the access list")
+            seen.add(name)
+
+
+def judged(numbered: Iterable[Numbered], path: str, rules: Rules) -> Iterator[AnyLine]:
+    """Yield lines that are good; raise `Unusable` for the first that is not, and for a file without its end."""
+    for number, line in numbered:
+        try:
+            rules.see(line, number)
+        except InvalidInput as error:
+            raise bad_line(path, number, error) from None
+        yield line
+    if not rules.has_ended:
+        raise Unusable(f"{path}: the last line is missing: the file was cut")
+
+
+def _uuid(text: str) -> str | None:
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return None
+
+
+def _check_days(days: Iterable[Day]) -> None:
+    seen: set[str] = set()
+    for each in days:
+        try:
+            date.fromisoformat(each.day)
+        except ValueError:
+            raise InvalidInput(f"{each.day!r} is no day: YYYY-MM-DD") from None
+        if each.day in seen:
+            raise InvalidInput(f"day {each.day} twice")
+        seen.add(each.day)
+
+
+def _difference(told: Mapping[str, int], seen: Mapping[str, int]) -> str:
+    kinds = sorted(each for each in told.keys() | seen.keys() if told.get(each, 0) != seen.get(each, 0))
+    return ", ".join(f"{each} {told.get(each, 0)}, and there are {seen.get(each, 0)}" for each in kinds)

@@ -1,0 +1,113 @@
+"""`ams push` as a whole: from settings to a push server that works, and back in order when it is told to stop."""
+
+import asyncio
+import contextlib
+import random
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import structlog
+
+from ams.app.push_server.condition import OK, STARTING, Condition
+from ams.app.push_server.figures import PushFigures
+from ams.app.push_server.following import Follower
+from ams.app.push_server.listening import listening
+from ams.app.push_server.settings import PushSettings
+from ams.app.push_server.upstream import HttpUpstream
+from ams.app.push_server.waiting import Polling, Waking
+from ams.client import AsyncClient
+from ams.core.clock import SystemClock
+from ams.core.observing import metrics_of
+from ams.core.supervisor import Supervisor, end_within
+from ams.http.operations import Operations, answering_operations
+from ams.http.server import listen, url_of
+from ams.outgoing.guard import Guard, networks, trust
+from ams.push.sender import HttpSender
+from ams.push.workers import Workers
+
+DRAIN_SECONDS = 10.0
+"""For deliveries in flight, at a stop (push contract 15, P8)."""
+STOP_SECONDS = DRAIN_SECONDS + 4
+"""How long a stop may take; then the process is ended, whatever hangs."""
+
+logger = structlog.get_logger("ams.push_server")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A push server that answers."""
+
+    address: str
+    """Host and port of gRPC."""
+    operations: str
+    """URL of the operations port."""
+    workers: Workers
+    condition: Condition
+
+
+@contextlib.asynccontextmanager
+async def running(settings: PushSettings, supervisor: Supervisor | None = None) -> AsyncIterator[Running]:
+    """Deliver and answer until the block ends, then stop in order: no calls, deliveries in flight, connections.
+
+    The `supervisor` knows when the block should end by itself.
+    """
+    supervisor = supervisor or Supervisor()
+    chance = random.Random()  # noqa: S311  # for pauses
+    condition = Condition(OK if settings.skip_subs_load else STARTING)
+    figures = PushFigures(condition, supervisor)
+    guard, trusted = Guard(networks(settings.push_allow, "push_allow")), trust(settings.push_ca_file, "push_ca_file")
+    async with contextlib.AsyncExitStack() as stack:
+        operations = await stack.enter_async_context(_operations(settings, figures, supervisor))
+        client = await stack.enter_async_context(
+            AsyncClient(settings.endpoint, settings.token, ca=settings.ca or None, retry=None)
+        )
+        waiting = Waking(client, Polling(chance))
+        stack.push_async_callback(waiting.close)
+        sender = HttpSender(guard, trusted)
+        stack.push_async_callback(sender.close)
+        workers = Workers(HttpUpstream(client, waiting), sender, SystemClock(), random.random, observer=figures.tally)
+        figures.states = workers.states
+        follower = Follower(client, workers, condition, random=chance, loads=not settings.skip_subs_load)
+        address = await stack.enter_async_context(listening(settings, follower, condition))
+        await follower.start(supervisor)
+        try:
+            yield Running(address, operations, workers, condition)
+        finally:
+            figures.draining = True
+            await follower.stop(DRAIN_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _operations(settings: PushSettings, figures: PushFigures, supervisor: Supervisor) -> AsyncIterator[str]:
+    """Answer on the operations port until the block ends; gives its URL."""
+    with contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")) as sock:
+        async with answering_operations(sock, Operations(figures.why_not_ready, metrics_of(figures)), supervisor):
+            yield url_of("http", sock)
+
+
+async def serve(settings: PushSettings) -> None:
+    """Serve until SIGTERM or SIGINT; print `ready HOST:PORT` when calls can come.
+
+    Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
+    """
+    stop, supervisor = asyncio.Event(), Supervisor()
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        end_within(STOP_SECONDS)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    async with running(settings, supervisor) as run:
+        if not settings.tls_enabled:
+            logger.warning("no_tls", host=settings.host, remedy="without TLS nobody is asked who they are")
+        logger.info("operations", url=run.operations)
+        print(f"ready {run.address}", flush=True)
+        await supervisor.until(stop)
+        if supervisor.failure:
+            end_within(STOP_SECONDS)
+        logger.info("stopping")
+    logger.info("stopped")
+    supervisor.check()

@@ -1,0 +1,230 @@
+"""Serving: from settings to a running service, and back in order when it is told to stop."""
+
+import asyncio
+import contextlib
+import gc
+import resource
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from ams.app.backup.keeping import answering
+from ams.app.serving.state import State
+from ams.app.wiring import Service, service
+from ams.core.clock import Clock
+from ams.core.observing import metrics_of
+from ams.core.settings import Settings, is_plain_to_others
+from ams.core.supervisor import Supervisor, end_within
+from ams.http import tls
+from ams.http.operations import Operations, answering_operations
+from ams.http.protocol import limited
+from ams.http.server import listen, server, until_started, url_of
+from ams.storage.data_check import DataCheck
+
+logger = structlog.get_logger("ams")
+
+CERTIFICATE_CHECK_SECONDS = 60
+SWITCH_INTERVAL_SECONDS = 0.0001
+"""How long the event loop may keep the interpreter from a thread that waits for it. The log's committer needs it for
+microseconds at a time; with Python's default of 5 ms every publish could wait that long."""
+
+
+STOP_SECONDS = 9.5
+"""How long a stop may take, beside `drain_seconds`; then the process is ended, whatever hangs."""
+FAILED_SECONDS = 1.0
+"""How long a service of which a vital part failed goes on saying so, if `drain_seconds` is not longer."""
+OWN_FILES = 512
+"""Open files kept for segments, indexes, databases and sockets of our own."""
+GARBAGE_THRESHOLDS = (50_000, 20, 100)
+"""Requests leave no cycles behind: looking for them every 700 objects, Python's default, was a tenth of all work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A service that answers."""
+
+    service: Service
+    base_url: str
+    operations_url: str
+
+
+@contextlib.asynccontextmanager
+async def running(
+    settings: Settings, *, clock: Clock | None = None, supervisor: Supervisor | None = None
+) -> AsyncIterator[Running]:
+    """Serve until the block ends, then stop in order.
+
+    The operations port answers first and last: a start that waits for something says there what for. Order of the
+    stop: serve on for `drain_seconds` while `/readyz` fails, take no new connections, finish deliveries by push, end
+    waiting pulls and dry runs, finish requests in flight, then close the engines, each after those that use it. Under
+    ten seconds and the drain. The `supervisor` knows when the block should end by itself.
+    """
+    supervisor = supervisor or Supervisor()
+    state = State(supervisor)
+    async with contextlib.AsyncExitStack() as stack:
+        api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
+        aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
+        operations = Operations(state.why_not_ready, metrics_of(state))
+        await stack.enter_async_context(answering_operations(aside, operations, supervisor))
+        made = await stack.enter_async_context(service(settings, clock=clock, tell=state.tell, supervisor=supervisor))
+        await stack.enter_async_context(_backups(made))
+        base_url = await stack.enter_async_context(_served(settings, made, api, supervisor))
+        state.data = _check_of(made)
+        await stack.enter_async_context(state.data.running(supervisor))
+        state.service = made
+        try:
+            yield Running(made, base_url, url_of("http", aside))
+        finally:
+            state.draining = True
+            await asyncio.sleep(max(settings.drain_seconds, FAILED_SECONDS if supervisor.failure else 0))
+
+
+def _check_of(made: Service) -> DataCheck:
+    """Return what looks at the parts of the data folder that this service keeps something in."""
+    folder = made.folder
+    folders = [folder.path, folder.log] if made.embedded else [folder.path]
+    return DataCheck(folders, [folder.registry, folder.cursors] if made.settings.registry == "sqlite" else [])
+
+
+@contextlib.asynccontextmanager
+async def _backups(made: Service) -> AsyncIterator[None]:
+    """Answer those who copy the data folder, if there is more in it than keys."""
+    if made.embedded is None:
+        yield
+        return
+    async with answering(made.folder.path, made.embedded):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _served(settings: Settings, made: Service, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[str]:
+    """Serve the API until the block ends; gives its URL."""
+    certificate = _certificate(settings, made)
+    protocol = limited(settings.max_header_bytes, _connections(settings), settings.request_seconds)
+    context = certificate.context if certificate else None
+    main = server(made.app, http=protocol, context=context, keep_alive=settings.keep_alive_seconds)
+    task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
+    watch = supervisor.task("certificate", _follow(certificate, supervisor)) if certificate else None
+    try:
+        await until_started(main, task)
+        yield url_of("https" if certificate else "http", sock)
+    finally:
+        if watch:
+            watch.cancel()
+        main.should_exit = True
+        if made.push.pushers:  # before its pulls are told not to wait any more
+            await made.push.pushers.close()
+        made.deliverer.stop_waiting()
+        made.schemas.stop()
+        await task
+
+
+def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
+    if settings.tls_self_signed:
+        return tls.Certificate.local(made.folder.path)
+    return tls.Certificate.load(settings.cert, settings.key) if settings.cert else None
+
+
+async def _follow(certificate: tls.Certificate, supervisor: Supervisor) -> None:
+    """Read the certificate again when it changed, or at once on SIGHUP."""
+    told = asyncio.Event()
+    with contextlib.suppress(ValueError):  # not the main thread: then only changes are followed
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
+    while True:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(told.wait(), CERTIFICATE_CHECK_SECONDS)
+        try:
+            certificate.reload(always=told.is_set())
+        except Exception:  # the one before goes on
+            supervisor.survive("certificate")
+        told.clear()
+
+
+async def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come.
+
+    Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
+    """
+    _tune()
+    stop, supervisor = asyncio.Event(), Supervisor()
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        end_within(settings.drain_seconds + STOP_SECONDS)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    # Asks for the certificate to be read again; without one there is nothing to do, and no reason to end.
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)
+    logger.info("open_files", limit=_raise_open_files())
+    async with contextlib.AsyncExitStack() as stack:
+        run = await _unless(stop, stack.enter_async_context(running(settings, supervisor=supervisor)))
+        if run is None:
+            logger.info("stopped", reason="told to before it was ready")
+            return
+        _announce(settings, run)
+        await supervisor.until(stop)
+        if supervisor.failure:
+            end_within(max(settings.drain_seconds, FAILED_SECONDS) + STOP_SECONDS)
+        logger.info("stopping")
+    logger.info("stopped", data=run.service.folder.path)
+    supervisor.check()
+
+
+async def _unless(stop: asyncio.Event, start: Coroutine[Any, Any, Running]) -> Running | None:
+    """Return what `start` makes; None when the stop came first, and the start has been undone."""
+    starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting})
+        return None
+    return await starting
+
+
+def _tune() -> None:
+    """Make the interpreter fit a server: threads are let in early, and what lives for ever is not collected again."""
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
+
+
+def warn_of_plain_http(settings: Settings) -> None:
+    """Say in the log when tokens and messages cross a network as they are."""
+    if is_plain_to_others(settings):
+        remedy = "set cert and key, or leave TLS to a proxy on this machine and listen on 127.0.0.1"
+        logger.warning("no_tls", host=settings.host, remedy=remedy)
+
+
+def _announce(settings: Settings, run: Running) -> None:
+    folder = run.service.folder
+    warn_of_plain_http(settings)
+    if settings.tls_self_signed:
+        logger.info("tls", ca=folder.place("ca.pem"))
+    logger.info("operations", url=run.operations_url)
+    logger.info("data", folder=folder.path, admin_token_file=folder.admin_token)
+    print(f"ready {run.base_url}", flush=True)
+
+
+def _connections(settings: Settings) -> int:
+    """Return how many connections may be open: idle ones must not take the files that the log needs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections = max(min(settings.max_connections, soft - OWN_FILES), 1)
+    if connections < settings.max_connections:
+        logger.info("max_connections", lowered_to=connections, open_files=soft)
+    return connections
+
+
+def _raise_open_files() -> int:
+    """Allow as many connections as the system lets us; return the limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

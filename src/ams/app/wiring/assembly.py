@@ -1,0 +1,205 @@
+"""Assembly: use cases made of the engines, and the application over them."""
+
+from dataclasses import dataclass
+
+from ams.access.admission import Admission
+from ams.access.rates import Rates
+from ams.access.role_table import RoleTable
+from ams.access.token_uses import TokenUses
+from ams.app.wiring.engines import Engines
+from ams.app.wiring.identity import Identity, Trusted, identity_of
+from ams.app.wiring.push import Push, Reach, push_of
+from ams.core.attempts import Attempts
+from ams.core.clock import Clock, Milliseconds
+from ams.core.settings import Settings
+from ams.http.app import App
+from ams.http.auditing import SERVICE, Auditor
+from ams.http.cors import CrossOrigin
+from ams.http.fast import FastRoutes
+from ams.http.gate import Gate
+from ams.http.limits import Bodies, Unread, affordable
+from ams.http.routes import rows
+from ams.http.routing import Row
+from ams.http.tracing import Traced
+from ams.outgoing.guard import networks
+from ams.service.about import About
+from ams.service.bindings import Bindings
+from ams.service.counting import Counting
+from ams.service.counts import Counts
+from ams.service.delivering import Deliverer
+from ams.service.doctor import Doctor
+from ams.service.losses import Losses, LossTotal
+from ams.service.members import Members
+from ams.service.metrics import Metrics
+from ams.service.projects import Projects
+from ams.service.publishing import Publisher
+from ams.service.push.secrets import PushSecrets
+from ams.service.push.watching import PushWatcher
+from ams.service.reading import RangeReader
+from ams.service.registrations import Registrations
+from ams.service.retention import Retention
+from ams.service.schemas import Schemas
+from ams.service.seeking import Seeker
+from ams.service.service_doctor import ALONE, Remedies, ServiceDoctor, shared
+from ams.service.subscriptions import Subscriptions
+from ams.service.tokens import Tokens
+from ams.service.topics import Topics
+from ams.service.usage import Usage
+from ams.service.users import Users
+from ams.service.validators import Validators
+from ams.storage.audit.logins import FailedLogins
+from ams.storage.audit.trail import FileTrail
+from ams.storage.cursors.base import Cursors
+from ams.storage.folder import Folder
+from ams.storage.log.base import Log
+from ams.storage.log.embedded import EmbeddedLog
+from ams.storage.registry.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Engines and the application over them, ready to be served."""
+
+    settings: Settings
+    folder: Folder
+    log: Log
+    embedded: EmbeddedLog | None
+    """The log, when it is in the data folder."""
+    registry: Registry
+    cursors: Cursors
+    deliverer: Deliverer
+    validators: Validators
+    schemas: Schemas
+    counting: Counting
+    losses: LossTotal
+    counts: Counts
+    push: Push
+    identity: Identity
+    trail: FileTrail
+    failed_logins: FailedLogins
+    token_uses: TokenUses
+    api: App
+    app: CrossOrigin
+    """The API as browsers may use it too."""
+
+    @property
+    def away(self) -> str | None:
+        """Why clients are better served elsewhere now: something this service needs does not answer it."""
+        return self.log.away or self.registry.away
+
+
+def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted) -> Service:
+    """Make the service; `reach` is None while push is disabled."""
+    registry, log, cursors = engines.registry, engines.log, engines.cursors
+    counts = Counts(engines.clock)
+    counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
+    trail = FileTrail(engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days)
+    proxies = networks(settings.trusted_proxies, "trusted_proxies")
+    identity = identity_of(settings, trusted, engines, trail, proxies)
+    token_uses = TokenUses(registry.named_tokens)
+    admission = Admission(
+        registry,
+        service_token=settings.service_token,
+        per_resource_auth=settings.per_resource_auth,
+        permissions=roles.permissions,
+        logins=identity.logins,
+        note_use=token_uses.note,
+        show_tokens=settings.show_tokens,
+        clock=engines.clock,
+    )
+    validators = Validators(registry)
+    publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts)
+    deliverer = Deliverer(
+        registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
+        push_enabled=settings.push_enabled, counts=counts,
+    )  # fmt: skip
+    gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
+    bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
+    unread = Unread(affordable(settings.max_unread_bytes))
+    fast = FastRoutes(gate, bodies, unread, publisher, deliverer, lenient=settings.lenient_data)
+    schemas = Schemas(registry, log, validators)
+    losses = LossTotal(log, cursors)
+    push = push_of(settings, engines, deliverer, counts, reach)
+    table = _table(settings, engines, admission, roles, counting, deliverer, schemas, losses, push, identity)
+    logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
+    api = App(gate, bodies, unread, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
+    app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
+    return Service(
+        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,
+        losses, counts, push, identity, trail, logins, token_uses, api, app,
+    )  # fmt: skip
+
+
+def _table(
+    settings: Settings,
+    engines: Engines,
+    admission: Admission,
+    roles: RoleTable,
+    counting: Counting,
+    deliverer: Deliverer,
+    schemas: Schemas,
+    losses: LossTotal,
+    push: Push,
+    identity: Identity,
+) -> list[Row]:
+    """Make the use cases behind all routes but the hot ones."""
+    registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
+    retention = Retention(registry, log)
+    pushing, leasing = push.pushing, push.leasing
+    watcher = PushWatcher(registry, log, cursors, pushing, leasing)
+    return rows(
+        admission=admission,
+        audit=registry.audit,
+        projects=Projects(registry, log, cursors, changed=pushing.settle),
+        members=Members(registry),
+        topics=Topics(registry, log, counting, retention, changed=pushing.settle if push.is_driven else None),
+        subscriptions=Subscriptions(registry, log, cursors, pushing, deleted=deliverer.wake),
+        schemas=schemas,
+        users=Users(registry, roles.roles),
+        tokens=Tokens(registry, clock),
+        registrations=Registrations(registry),
+        seeker=Seeker(registry, log, cursors, moved=deliverer.wake),
+        pushing=pushing,
+        push_secrets=PushSecrets(registry, pushing.settle),
+        leasing=leasing,
+        deliverer=deliverer,
+        watcher=watcher,
+        dead_letters=push.dead_letters,
+        bindings=Bindings(registry),
+        issuers=identity.issuers,
+        about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
+        reader=RangeReader(registry, log, settings.max_read_messages),
+        retention=retention,
+        doctor=Doctor(registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock, watcher),
+        service_doctor=ServiceDoctor(
+            registry,
+            log,
+            cursors,
+            losses,
+            _remedies(settings, engines),
+            {"registry": lambda: registry.away},
+            issuers=identity.issuers,
+            copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
+        ),
+        metrics=Metrics(registry, counting, Losses(registry, log, cursors), clock),
+        usage=Usage(registry, counting, admission, clock),
+    )
+
+
+def _remedies(settings: Settings, engines: Engines) -> Remedies:
+    """Return what the doctor advises: on Kafka, what its own tools can do."""
+    if engines.embedded:
+        return ALONE
+    guarded = " --command-config FILE" if settings.kafka_tls or settings.kafka_user else ""
+    tool = f"kafka-topics.sh --bootstrap-server {settings.kafka_servers}{guarded}"
+    return shared(lambda log: f"{tool} --delete --topic {log}")
+
+
+def _rates(settings: Settings, clock: Clock) -> Rates | None:
+    users, projects = settings.user_requests_per_second, settings.project_requests_per_second
+    return Rates.of(users=users, projects=projects, clock=clock)
+
+
+def _push_server(settings: Settings) -> str:
+    """Return what `/status` calls the push server (contract 14.5)."""
+    return f"{settings.push_server_host}:{settings.push_server_port}" if settings.push_server_host else "internal"

@@ -1,0 +1,97 @@
+"""Identity, assembled: which issuers are believed, how they are asked, and who logs in by their tokens."""
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from ams.access.logins import Logins
+from ams.app.wiring.engines import Engines
+from ams.core.context import SCOPE
+from ams.core.errors import AmsError
+from ams.core.issuer import Issuer
+from ams.core.settings import Settings
+from ams.http.addresses import client_address
+from ams.identity.answers import new_fetcher
+from ams.identity.discovery import Discovery
+from ams.identity.file import read_issuers
+from ams.identity.introspection import Introspection
+from ams.identity.keys import Keys
+from ams.identity.verifier import Remembered, Verifier
+from ams.outgoing.fetching import Fetcher
+from ams.outgoing.guard import Guard, Network, networks, trust
+from ams.service.issuers import Issuers
+from ams.storage.audit.trail import Trail
+from ams.storage.database.cache import Cache
+from ams.storage.database.invalidation import ISSUERS
+
+logger = structlog.get_logger("ams.identity")
+
+TOKENS = 50_000
+"""Tokens that are remembered as verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """What of identity can be made before anything is opened, so that bad settings stop a start at once."""
+
+    issuers: tuple[Issuer, ...]
+    """Those of the settings."""
+    fetcher: Fetcher
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What identity is made of."""
+
+    issuers: Issuers
+    logins: Logins
+    introspection: Introspection
+    keys: Keys
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Say which issuers count and which do not, and let go of what is asked of others when the block ends."""
+        with contextlib.suppress(AmsError):  # a registry that does not answer now has others say so
+            believed = {each.issuer.name: each.source for each in await self.issuers.list()}
+            if believed:
+                await logger.ainfo("issuers", believed=believed)
+            await self.issuers.warn_of_shadowed()
+        try:
+            yield
+        finally:
+            for each in (self.logins, self.introspection, self.keys):
+                await each.close()
+
+
+def trusted_by(settings: Settings) -> Trusted:
+    """Return whom the settings trust; raise `Unusable` with one line for what cannot be."""
+    guard = Guard(networks(settings.issuers_allow, "issuers_allow"))
+    tls = trust(settings.issuers_ca_file, "issuers_ca_file") if settings.issuers_ca_file else None
+    issuers = read_issuers(settings.issuers_file) if settings.issuers_file else ()
+    return Trusted(issuers, new_fetcher(guard, tls))
+
+
+def identity_of(
+    settings: Settings, trusted: Trusted, engines: Engines, trail: Trail, proxies: Sequence[Network]
+) -> Identity:
+    """Assemble identity. What issuers said last is in the data folder; a change of theirs forgets what was verified."""
+    registry, clock, fetcher = engines.registry, engines.clock, trusted.fetcher
+    discovery = Discovery(fetcher, clock)
+    keys = Keys(fetcher, engines.folder.issuers, clock, discovery)
+    introspection = Introspection(fetcher, discovery, clock)
+    issuers = Issuers(registry, trusted.issuers, keys)
+    remembered: Cache[bytes, Remembered] = registry.invalidations.new_cache(TOKENS)
+    verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, remembered)
+    registry.invalidations.on(ISSUERS, verifier.forget)
+    registry.invalidations.on(ISSUERS, keys.look_again)
+    logins = Logins(registry, issuers, verifier, trail, clock, partial(_address, proxies))
+    return Identity(issuers, logins, introspection, keys)
+
+
+def _address(proxies: Sequence[Network]) -> str:
+    """Return where the request at hand comes from."""
+    scope = SCOPE.get()
+    return client_address(scope, proxies) if scope is not None else ""

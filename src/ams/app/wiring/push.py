@@ -1,0 +1,123 @@
+"""Push, assembled: who checks endpoints, who delivers, and what the API is told of it."""
+
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ams.app.wiring.engines import Engines
+from ams.core.errors import Unusable
+from ams.core.names import new_uuid
+from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
+from ams.outgoing.guard import Guard, networks, trust
+from ams.push.endpoint import EndpointCheck
+from ams.push.remembered_leases import RememberedLeases
+from ams.push.sender import HttpSender
+from ams.push.tally import Tally
+from ams.push.workers import Workers
+from ams.service.counts import Counts
+from ams.service.delivering import Deliverer
+from ams.service.push.dead_letters import DeadLetters
+from ams.service.push.leasing import Leasing
+from ams.service.push.pushers import EnginesUpstream, Moves, Pushers
+from ams.service.push.pushing import Leaseholders, Pushing, nobody_is_told
+
+if TYPE_CHECKING:
+    from ams.push.rpc.driven import DrivenPushServer
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What of push can be made before anything is opened, so that bad settings stop a start at once."""
+
+    endpoints: EndpointCheck
+    sender: HttpSender
+    driven: "DrivenPushServer | None"
+    """The push server elsewhere that is told what to do; None without a push_server_host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """What push is made of."""
+
+    pushing: Pushing
+    leasing: Leasing
+    dead_letters: DeadLetters
+    pushers: Pushers | None
+    """The workers of this process; None where others deliver, or nobody."""
+    reach: Reach | None
+    """None while push is disabled."""
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a push server elsewhere is told what to do."""
+        return self.reach is not None and self.reach.driven is not None
+
+    @contextlib.asynccontextmanager
+    async def running(self, supervisor: Supervisor) -> AsyncIterator[None]:
+        """Deliver, or have it delivered, until the block ends."""
+        async with contextlib.AsyncExitStack() as stack:
+            if self.reach is not None:
+                stack.push_async_callback(self.reach.sender.close)
+            if self.reach is not None and self.reach.driven is not None:
+                stack.push_async_callback(self.reach.driven.close)
+                await self.reach.driven.start(self.leasing.targets, supervisor)
+            if self.pushers is not None:
+                stack.push_async_callback(self.pushers.close)
+                await self.pushers.start(supervisor)
+            yield
+
+
+def reach_of(settings: Settings) -> Reach | None:
+    """Return how endpoints are reached, None while push is disabled. Raises `Unusable`."""
+    guard = Guard(networks(settings.push_allow, "push_allow"))
+    if not settings.push_enabled:
+        return None
+    trusted = trust(settings.push_ca_file, "push_ca_file")
+    return Reach(EndpointCheck(guard, trusted), HttpSender(guard, trusted), _driven(settings))
+
+
+def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: Counts, reach: Reach | None) -> Push:
+    """Assemble push; without a reach it is disabled."""
+    registry, cursors = engines.registry, engines.cursors
+    dead_letters = DeadLetters(registry, engines.log, cursors, counts)
+    is_alone = settings.registry == "sqlite"
+    tally, workers = Tally(settings.metrics_labels), None
+    if reach is not None and reach.driven is None and settings.push_inside:
+        upstream = EnginesUpstream(registry, deliverer, dead_letters)
+        workers = Workers(upstream, reach.sender, engines.clock, random.random, observer=tally)
+    own = new_uuid()
+    alone = RememberedLeases(engines.clock, own, registry.other_holders)
+    leases = alone if is_alone else registry.push_leases
+    leasing = Leasing(registry, leases, workers.state_of if workers else None, registry.push_secrets.all_valid)
+    moves = None if is_alone else Moves(cursors, deliverer)
+    pushers = Pushers(leasing, workers, tally, moves, holder=own) if workers else None
+    pushing = Pushing(registry, worker_token=settings.push_worker_token)
+    if reach is not None:
+        server = reach.driven or Leaseholders(leasing, pushers.settle if pushers else nobody_is_told)
+        pushing = Pushing(registry, True, settings.push_worker_token, reach.endpoints, server, leasing)
+    return Push(pushing, leasing, dead_letters, pushers, reach)
+
+
+def _driven(settings: Settings) -> "DrivenPushServer | None":
+    if not settings.push_server_host:
+        return None
+    try:
+        # Here, not above: without a push server nobody needs gRPC.
+        from ams.push.rpc.channel import Place
+        from ams.push.rpc.driven import DrivenPushServer
+    except ImportError:
+        raise Unusable("push_server_host needs a library that is missing: install argo-messaging[push]") from None
+    return DrivenPushServer(
+        Place(
+            host=settings.push_server_host,
+            port=settings.push_server_port,
+            tls=settings.push_tls_enabled,
+            verify=settings.verify_push_server,
+            authorities=settings.certificate_authorities_dir,
+            cert=settings.cert,
+            key=settings.key,
+        )
+    )

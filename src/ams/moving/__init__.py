@@ -1,6 +1,0 @@
-"""Moving an installation: all it holds into one file, and from there into an empty installation of any shape."""
-
-from ams.moving.exporting import export
-from ams.moving.importing import check, import_
-
-__all__ = ["check", "export", "import_"]

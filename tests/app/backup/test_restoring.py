@@ -1,0 +1,152 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ams.app.backup import restore, take
+from ams.core.errors import Damaged, Unusable
+from ams.storage.folder import RESTORING, Folder
+from tests.support.engines import open_engines
+from tests.support.house import House
+
+
+@pytest.fixture
+def backup(data: Path, tmp_path: Path) -> Path:
+    take(str(data), str(tmp_path / "b"))
+    return tmp_path / "b"
+
+
+def manifest_with(backup: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = backup / "backup.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+async def test_a_restored_folder_goes_on_where_the_backup_was_taken(backup: Path, tmp_path: Path) -> None:
+    restored = restore(str(backup), str(tmp_path / "new"))
+
+    assert restored.report.problems == []
+    assert restored.report.log.messages == 20
+    async with open_engines(tmp_path / "new") as engines:
+        house = House(engines, await engines.caller())
+        assert await house.publish(1) == 20
+
+
+def test_a_mounted_empty_folder_will_do(backup: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+
+    restore(str(backup), str(tmp_path / "new"))
+
+    Folder.take(str(tmp_path / "new")).release()
+
+
+def test_a_folder_that_holds_something_is_refused_and_left_alone(backup: Path, data: Path) -> None:
+    before = sorted(os.listdir(data))
+
+    with pytest.raises(Unusable, match="is not empty; name a new folder with --data"):
+        restore(str(backup), str(data))
+    assert sorted(os.listdir(data)) == before
+
+
+def test_a_folder_in_use_is_refused(backup: Path, tmp_path: Path) -> None:
+    taken = Folder.take(str(tmp_path / "new"))
+    try:
+        with pytest.raises(Unusable, match="in use by another process"):
+            restore(str(backup), str(tmp_path / "new"))
+    finally:
+        taken.release()
+
+
+@pytest.mark.parametrize("name", ["registry.db", "cursors.db", "token.key"])
+def test_a_byte_that_changed_is_found_and_no_service_takes_the_folder(backup: Path, tmp_path: Path, name: str) -> None:
+    damage(backup / name)
+
+    with pytest.raises(Damaged, match=f"{name} is not what was backed up"):
+        restore(str(backup), str(tmp_path / "new"))
+    assert os.listdir(tmp_path / "new") == [RESTORING]
+    with pytest.raises(Unusable, match="holds a restore that was not finished; restore into it again, or remove it"):
+        Folder.take(str(tmp_path / "new"))
+
+
+def test_a_missing_file_is_found_and_no_service_takes_the_folder(backup: Path, tmp_path: Path) -> None:
+    (backup / "cursors.db").unlink()
+
+    with pytest.raises(Unusable, match="No such file"):
+        restore(str(backup), str(tmp_path / "new"))
+    assert os.listdir(tmp_path / "new") == [RESTORING]
+    with pytest.raises(Unusable, match="holds a restore that was not finished; restore into it again, or remove it"):
+        Folder.take(str(tmp_path / "new"))
+
+
+def test_a_folder_without_a_manifest_is_no_backup(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"is not a whole backup: backup\.json"):
+        restore(str(data), str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_torn_manifest_is_no_backup(backup: Path, tmp_path: Path) -> None:
+    (backup / "backup.json").write_text('{"format":1,')
+
+    with pytest.raises(Unusable, match=r"is not a whole backup: backup\.json cannot be read"):
+        restore(str(backup), str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize(("field", "value"), [("format", 2), ("layout", "2")])
+def test_a_backup_of_a_newer_program_is_refused(backup: Path, tmp_path: Path, field: str, value: object) -> None:
+    manifest_with(backup, lambda manifest: manifest.update({field: value}))
+
+    with pytest.raises(Unusable, match="upgrade it"):
+        restore(str(backup), str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/etc/elsewhere", "log/../../elsewhere"])
+def test_no_name_leads_out_of_the_folder(backup: Path, tmp_path: Path, name: str) -> None:
+    manifest_with(backup, lambda manifest: manifest["files"].append({"name": name, "bytes": 0, "sha256": ""}))
+
+    with pytest.raises(Unusable, match=r"backup\.json names"):
+        restore(str(backup), str(tmp_path / "new"))
+
+
+def test_a_restore_that_was_killed_leaves_no_data_folder(backup: Path, tmp_path: Path) -> None:
+    (backup / "token.key").unlink()
+    os.mkfifo(backup / "token.key")  # nobody writes, so that the restore gets no further
+
+    with restoring(backup, tmp_path / "new") as process:
+        while not (tmp_path / "new" / RESTORING).exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+
+    with pytest.raises(Unusable, match="holds a restore that was not finished"):
+        Folder.take(str(tmp_path / "new"))
+
+
+def restoring(backup: Path, target: Path) -> subprocess.Popen[bytes]:
+    program = "import sys; from ams.app.backup import restore; restore(*sys.argv[1:])"
+    return subprocess.Popen([sys.executable, "-c", program, str(backup), str(target)])
+
+
+def test_a_restore_is_done_again_over_what_another_left(backup: Path, data: Path, tmp_path: Path) -> None:
+    damage(backup / "registry.db")
+    with pytest.raises(Damaged):
+        restore(str(backup), str(tmp_path / "new"))
+    (tmp_path / "new" / "leftover").write_text("of one that was killed")
+    take(str(data), str(tmp_path / "another"))
+
+    restore(str(tmp_path / "another"), str(tmp_path / "new"))
+
+    Folder.take(str(tmp_path / "new")).release()
+    assert not {RESTORING, "leftover"} & set(os.listdir(tmp_path / "new"))

@@ -1,0 +1,134 @@
+"""Files that others wrote, with as little in them as may be; and files with very much."""
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ams.app.moving import export, import_
+from ams.core.clock import ManualClock, SystemClock
+from ams.core.errors import Unusable
+from ams.core.names import new_topic_id
+from ams.storage.export_format import FORMAT, End, Header, Log, Message, Project, Topic, encoded
+from tests.app.moving.installation import installation, service
+from tests.app.moving.lines import line, whole, written
+
+ROOT = Path(__file__).parents[3]
+LONG = "t" * 5000
+
+
+def quiet(done: int, expected: int | None) -> None:
+    """Hear of the progress."""
+
+
+def converted(path: Path, clock: ManualClock) -> str:
+    """Write what a converter would that knows names only."""
+    data = base64.b64encode(b"hello").decode()
+    messages = [line("message", offset=40 + number, time=clock.now - 1000 + number, data=data) for number in range(3)]
+    return written(
+        path,
+        whole(
+            line("log", project="P", topic="T", first=40),
+            *messages,
+            line("user", name="maker", token=LONG, service_roles=["service_admin"]),
+            line("user", name="made", token="short", created_by="maker", email="made@example.org"),
+            line("project", name="P", created_by="maker"),
+            line("membership", user="made", project="P", roles=["consumer"]),
+            line("schema", project="P", name="X", revisions=[{"revision": 3, "type": "json", "payload": "{}"}]),
+            line("topic", project="P", name="T", schema="X", authorized=["made"]),
+            line("topic", project="P", name="without-a-log"),
+            line("subscription", project="P", name="S", topic="T", offset=41, authorized=["made"]),
+            line("registration", name="somebody"),
+        ),
+    )
+
+
+async def test_names_are_enough_and_tokens_of_any_length_open(tmp_path: Path):
+    clock = ManualClock()
+    path = converted(tmp_path / "file", clock)
+    async with installation(tmp_path / "new", clock) as target:
+        await import_(target, path, quiet)
+
+    async with service(tmp_path / "new", clock) as api:
+        assert (await api.ask("GET", "/users/profile", token=LONG))["name"] == "maker"
+        made = await api.ask("GET", "/users/profile", token="short")
+        assert (made["created_by"], made["created_on"]) == ("maker", "2023-11-14T22:13:20Z")
+        assert [each["project"] for each in made["projects"]] == ["P"]
+        pulled = (await api.ask("POST", "/projects/P/subscriptions/S:pull", {}, "short"))["receivedMessages"]
+        assert [each["message"]["messageId"] for each in pulled] == ["41"]
+        assert await api.ask("GET", "/projects/P/topics/without-a-log:offsets") == {"min": 0, "max": 0}
+        assert (await api.ask("GET", "/projects/P/schemas/X"))["schema"] == {}
+        assert len((await api.ask("GET", "/registrations?activation_token="))["user_registrations"]) == 1
+
+
+async def test_messages_of_a_registry_that_was_lost_are_left_alone(tmp_path: Path):
+    clock = ManualClock()
+    async with installation(tmp_path / "new", clock) as target:
+        await target.log.create(new_topic_id())
+        for _ in range(2):
+            with pytest.raises(Unusable, match="the log holds topics that are not in the file"):
+                await import_(target, converted(tmp_path / "file", clock), quiet)
+        assert await target.registry.is_empty()
+
+
+async def test_holes_are_moved_as_holes(tmp_path: Path):
+    clock = ManualClock()
+    message = [line("message", offset=each, time=clock.now, data="") for each in (2, 3, 7)]
+    lines = [
+        line("log", project="P", topic="T"),
+        *message,
+        line("project", name="P"),
+        line("topic", project="P", name="T"),
+    ]
+    path = written(tmp_path / "file", whole(*lines))
+    async with installation(tmp_path / "one", clock) as target:
+        await import_(target, path, quiet)
+    async with installation(tmp_path / "one", clock) as source:
+        await export(source, str(tmp_path / "again"), quiet)
+
+    async with installation(tmp_path / "two", clock) as target:
+        await import_(target, str(tmp_path / "again"), quiet)
+        (topic,) = await target.log.topics()
+        assert (await target.log.bounds(topic)).end == 8
+        assert [each.offset for each in await target.log.read(topic, 2, max_messages=9, max_bytes=999)] == [2, 3]
+        assert [each.offset for each in await target.log.read(topic, 4, max_messages=9, max_bytes=999)] == [7]
+
+
+MESSAGES = 100_000
+_MEASURE = """
+import asyncio, resource, sys
+from pathlib import Path
+from ams.core.clock import SystemClock
+from ams.app.moving import export, import_
+from ams.core.names import new_topic_id
+from tests.app.moving.installation import installation
+
+async def main(folder):
+    quiet = lambda done, expected: None
+    async with installation(folder / "data", SystemClock()) as opened:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        await import_(opened, str(folder / "file"), quiet)
+        await export(opened, str(folder / "again"), quiet)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_very_many_messages_need_little_memory(tmp_path: Path):
+    now = SystemClock().wall()
+    counts = {"log": 1, "message": MESSAGES, "project": 1, "topic": 1}
+    data = base64.b64encode(b"x" * 375).decode()
+    with (tmp_path / "file").open("wb") as file:
+        file.write(encoded(Header(format=FORMAT)) + encoded(Log(project="P", topic="T")))
+        for number in range(MESSAGES):
+            file.write(encoded(Message(offset=number, time=now - MESSAGES + number // 7, data=data)))
+        file.writelines(map(encoded, (Project(name="P"), Topic(project="P", name="T"), End(counts=counts))))
+
+    ran = subprocess.run([sys.executable, "-c", _MEASURE, tmp_path], cwd=ROOT, capture_output=True, text=True)
+
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "again").stat().st_size > 50_000_000
+    assert int(ran.stdout.splitlines()[-1]) < 40_000, "KiB, where the messages alone are 50 MB"

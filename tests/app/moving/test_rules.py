@@ -1,0 +1,249 @@
+"""Which files are exports: everything else is refused with the number of the first bad line."""
+
+import dataclasses
+import gzip
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from ams.app.moving import check
+from ams.core import issuer as identity
+from ams.core.errors import Unusable
+from ams.core.names import IssuerName
+from ams.core.push_config import PushConfig
+from ams.storage.export_format import AnyLine, Issuer, PushSecret, Revision, RoleRule, Tally
+from ams.storage.registry.issuers import issuer_on
+from tests.app.moving.lines import HEADER, Fields, line, whole, written
+
+FORMAT = Path(__file__).parents[3] / "docs" / "reference" / "export-format.md"
+UUID = "0b2c1f00-1111-4222-8333-444455556666"
+USER = line("user", name="u", token="t")
+PROJECT = line("project", name="p")
+LOG = line("log", project="p", topic="t", first=5)
+TOPIC = line("topic", project="p", name="t")
+HTTPS = {"type": "http_endpoint", "endpoint": "https://receiver.example.org/"}
+DEAD = HTTPS | {"dead_letter_topic": "d", "max_delivery_attempts": 5}
+SECRET = {"secret": "whsec_" + "MDEy" * 8}
+
+HASH = "0" * 64
+TOKEN = line("named_token", user="u", name="n", hash=HASH)
+BINDING = line("binding", user="u", name="b", issuer="https://issuer.example", subject="s")
+ISSUER = line("issuer", name="i", url="https://issuer.example", audiences=["ams"])
+RULE = {"entitlement": "urn:mace:example.org:group:vo", "project": "p", "roles": ["consumer"]}
+ASKED = ISSUER | {"introspect": "opaque", "client_id": "ams"}
+
+
+def quiet(done: int, expected: int | None) -> None:
+    """Hear of the progress."""
+
+
+def message(offset: int, time: int = 1000) -> Fields:
+    return line("message", offset=offset, time=time, data="")
+
+
+def sub(name: str = "s", **fields: object) -> Fields:
+    return line("subscription", project="p", name=name, topic="t", **fields)
+
+
+BAD = {
+    "a kind nobody knows": ([line("usr", name="u")], 2, "usr"),
+    "a misspelt field": ([line("user", nam="u")], 2, "nam"),
+    "a field of another type": ([line("user", name=5)], 2, "`$.name`"),
+    "a name that is none": ([line("user", name="a b")], 2, "Invalid user name"),
+    "a negative offset": ([LOG, message(-1)], 3, ">= 0"),
+    "an attribute that is no text": ([LOG, message(5) | {"attributes": {"a": 1}}], 3, "attributes"),
+    "two users of one name": ([USER, USER | {"token": "o"}], 3, "a second user u"),
+    "two users with one token": ([USER, USER | {"name": "v"}], 3, "a token that another user has"),
+    "two users with one id": ([USER | {"id": UUID}, line("user", name="v", id=UUID)], 3, f"id {UUID}"),
+    "an id that is none": ([USER | {"id": UUID.upper()}], 2, "no uuid"),
+    "a maker who is unknown": ([USER | {"created_by": "v"}], 2, "user v is not on any line before"),
+    "two projects of one name": ([PROJECT, PROJECT], 3, "a second project p"),
+    "a day that is none": ([PROJECT | {"days": [["2026-02-30", 1, 1]]}], 2, "2026-02-30"),
+    "a day twice": ([PROJECT | {"days": [["2026-02-03", 1, 1]] * 2}], 2, "twice"),
+    "a member who is unknown": ([PROJECT, line("membership", user="u", project="p")], 3, "user u"),
+    "a member of an unknown project": ([USER, line("membership", user="u", project="p")], 3, "project p"),
+    "a member twice": ([USER, PROJECT, *[line("membership", user="u", project="p")] * 2], 5, "a second membership"),
+    "a message before any log": ([message(0)], 2, "before any log"),
+    "two logs of one topic": ([LOG, LOG], 3, "a second log"),
+    "a message below the first": ([LOG, message(4)], 3, "offset 4 where 5"),
+    "an offset twice": ([LOG, message(5), message(5)], 4, "offset 5 where 6"),
+    "a time that goes backwards": ([LOG, message(5), message(6, 999)], 4, "publish time"),
+    "a log without its topic": ([LOG, PROJECT], 4, "whose log is on line 2"),
+    "another id than the log's": ([LOG | {"id": UUID}, PROJECT, TOPIC | {"id": UUID[:-1] + "7"}], 4, "on line 2"),
+    "a topic of an unknown project": ([TOPIC], 2, "project p"),
+    "two topics of one name": ([PROJECT, TOPIC, TOPIC], 4, "a second topic t"),
+    "a schema that is unknown": ([PROJECT, TOPIC | {"schema": "x"}], 3, "schema x"),
+    "somebody unknown on a list": ([PROJECT, TOPIC | {"authorized": ["u"]}], 3, "user u"),
+    "somebody twice on a list": ([USER, PROJECT, TOPIC | {"authorized": ["u", "u"]}], 4, "user u twice"),
+    "a retention of two years": ([PROJECT, TOPIC | {"retention": 2 * 365 * 86_400_000}], 3, "retention"),
+    "a schema without a revision": ([PROJECT, line("schema", project="p", name="x", revisions=[])], 3, "revisions"),
+    "revisions that do not grow": (
+        [PROJECT, line("schema", project="p", name="x", revisions=[{"revision": 2, "type": "json"}] * 2)], 3, "grow",
+    ),
+    "two subscriptions of one name": ([PROJECT, TOPIC, sub(), sub()], 5, "a second subscription s"),
+    "a cursor beyond the end": ([LOG, message(5), PROJECT, TOPIC, sub(offset=7)], 6, "beyond the end of the topic, 6"),
+    "a cursor beyond the end of nothing": ([PROJECT, TOPIC, sub(offset=1)], 4, "beyond the end of the topic, 0"),
+    "a deadline over ten minutes": ([PROJECT, sub(ack_deadline_seconds=601)], 3, "600"),
+    "a push of no known type": ([PROJECT, sub(push={"type": "post"})], 3, "post"),
+    "a push to no https": ([PROJECT, sub(push=HTTPS | {"endpoint": "http://a.example/"})], 3, "https"),
+    "dead letters beside a topic": ([PROJECT, sub(push=HTTPS | {"max_delivery_attempts": 5})], 3, "dead_letter_topic"),
+    "dead letters to no name": ([PROJECT, sub(push=DEAD | {"dead_letter_topic": "a.b"})], 3, "dead letter topic"),
+    "dead letters into its own topic": ([PROJECT, sub(push=DEAD | {"dead_letter_topic": "t"})], 3, "own"),
+    "too many attempts": ([PROJECT, sub(push=DEAD | {"max_delivery_attempts": 1001})], 3, "1 to 1000"),
+    "no attempt": ([PROJECT, sub(push=DEAD | {"max_delivery_attempts": 0})], 3, "1 to 1000"),
+    "a push secret of nothing": ([PROJECT, sub(push_secrets=[SECRET])], 3, "without a push endpoint"),
+    "a push secret that is none": ([PROJECT, sub(push=HTTPS, push_secrets=[{"secret": "x"}])], 3, "whsec_"),
+    "three push secrets": ([PROJECT, sub(push=HTTPS, push_secrets=[SECRET] * 3)], 3, "more than 2"),
+    "two pending registrations": ([line("registration", name="n")] * 2, 3, "pending"),
+    "two counts of lost messages": ([line("lost", messages=1)] * 2, 3, "a second line of kind lost"),
+    "a token of somebody unknown": ([TOKEN], 2, "user u is not on any line before"),
+    "a token made by somebody unknown": ([USER, TOKEN | {"created_by": "v"}], 3, "user v"),
+    "two tokens of one name": ([USER, TOKEN, TOKEN], 4, "a second token n of user u"),
+    "a token whose name is none": ([USER, TOKEN | {"name": "a b"}], 3, "Invalid token name"),
+    "two tokens of one text": ([USER, TOKEN, TOKEN | {"name": "m"}], 4, "a hash that another named token has"),
+    "two tokens with one id": ([USER, TOKEN | {"id": UUID}, TOKEN | {"id": UUID}], 4, f"id {UUID}"),
+    "a hash that is none": ([USER, TOKEN | {"hash": "0" * 63}], 3, "`$.hash`"),
+    "a token without rights": ([USER, TOKEN | {"rights": []}], 3, "give it a right"),
+    "a right to nothing there can be": ([USER, TOKEN | {"rights": [["*", "topics/t"]]}], 3, "invalid resource"),
+    "a binding of somebody unknown": ([BINDING], 2, "user u is not on any line before"),
+    "two bindings of one name": ([USER, BINDING, BINDING], 4, "a second binding b of user u"),
+    "two bindings to one identity": ([USER, BINDING, BINDING | {"name": "c"}], 4, "the same identity"),
+    "a binding to nobody": ([USER, BINDING | {"subject": ""}], 3, "no identity"),
+    "two issuers of one name": ([ISSUER, ISSUER | {"url": "https://o.example"}], 3, "a second issuer i"),
+    "two issuers with one url": ([ISSUER, ISSUER | {"name": "j"}], 3, "a url that another issuer has"),
+    "an issuer of everybody's tokens": ([ISSUER | {"audiences": []}], 2, "audiences or clients"),
+    "an issuer asked without a secret": ([ASKED], 2, "client_secret"),
+    "a rule that is none": ([ISSUER | {"roles": [RULE | {"entitlement": "x"}]}], 2, "invalid entitlement"),
+    "an issuer made by somebody unknown": ([ISSUER | {"created_by": "v"}], 2, "user v"),
+    "kinds out of order": ([PROJECT, USER], 3, "kind user may not stand here"),
+    "a second header": ([HEADER], 2, "a second line of kind header"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "number", "said"), BAD.values(), ids=BAD)
+def test_a_bad_line_is_told_by_its_number(tmp_path: Path, lines: list[Fields], number: int, said: str):
+    path = written(tmp_path / "file", whole(*lines))
+
+    with pytest.raises(Unusable) as refused:
+        check(path, quiet)
+
+    assert str(refused.value).startswith(f"{path}, line {number}: ")
+    assert said in str(refused.value)
+
+
+def test_what_is_good_is_counted(tmp_path: Path):
+    lines = [
+        LOG,
+        message(5),
+        message(9),
+        USER,
+        PROJECT,
+        TOPIC,
+        sub(offset=10, push=DEAD, push_secrets=[SECRET]),
+        sub("other") | {"topic": "gone"},
+    ]
+    path = written(tmp_path / "file", whole(*lines))
+
+    assert check(path, quiet) == {"log": 1, "message": 2, "user": 1, "project": 1, "topic": 1, "subscription": 2}
+
+
+def test_a_right_may_be_to_an_action_that_is_none_here(tmp_path: Path):
+    lines = [USER, TOKEN | {"rights": [["news:read", "projects/gone"]]}, BINDING, ISSUER | {"roles": [RULE]}]
+
+    assert check(written(tmp_path / "file", whole(*lines)), quiet)["named_token"] == 1
+
+
+def test_an_issuer_may_be_asked_without_a_secret_where_secrets_were_left_out(tmp_path: Path):
+    _, *lines = whole(ASKED)
+
+    assert check(written(tmp_path / "file", [HEADER | {"secrets": False}, *lines]), quiet) == {"issuer": 1}
+
+
+def test_an_issuer_on_a_line_is_what_an_issuer_is():
+    here = {field.name for field in dataclasses.fields(identity.Issuer)}
+    made = {"id", "created_on", "modified_on", "created_by"}
+
+    assert set(Issuer.__struct_fields__) == here | made
+    bare = Issuer(name="i", url="https://issuer.example")
+    assert issuer_on(bare) == identity.Issuer(IssuerName("i"), "https://issuer.example")
+
+
+def test_a_file_of_another_format_is_refused(tmp_path: Path):
+    with pytest.raises(Unusable, match="line 1: the file is in format 2, this program reads 1; upgrade it"):
+        check(written(tmp_path / "file", [HEADER | {"format": 2}, *whole()[1:]]), quiet)
+
+
+def test_a_file_without_a_header_is_no_export(tmp_path: Path):
+    with pytest.raises(Unusable, match="line 1: an export begins with a line of kind header"):
+        check(written(tmp_path / "file", whole(USER)[1:]), quiet)
+
+
+def test_a_file_that_counts_otherwise_is_refused(tmp_path: Path):
+    lines = whole(USER, PROJECT)
+
+    with pytest.raises(Unusable, match="line 3: the file has other lines than it says: project 1, and there are 0"):
+        check(written(tmp_path / "file", [lines[0], lines[1], lines[3]]), quiet)
+
+
+def test_nothing_follows_the_end(tmp_path: Path):
+    with pytest.raises(Unusable, match="line 4"):
+        check(written(tmp_path / "file", [*whole(USER), PROJECT]), quiet)
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, name: str):
+    text = tmp_path / "all"
+    written(text, whole(LOG, message(5), USER, PROJECT, TOPIC))
+    data = text.read_bytes() if name == "file" else gzip.compress(text.read_bytes())
+    path = tmp_path / name
+
+    # Without its line end the last line still says all; a compressed file ends with its checksum.
+    for length in range(0, len(data) - 1, 7):
+        path.write_bytes(data[:length])
+        with pytest.raises(Unusable):
+            check(str(path), quiet)
+
+
+def test_bytes_that_are_no_text_and_lines_that_are_no_objects_are_told(tmp_path: Path):
+    path = tmp_path / "file"
+    for bad in (b"\xff\xfe", b"{", b"[]", b"null", b'{"kind":"user","name":"\xff"}'):
+        path.write_bytes(b'{"kind":"header","format":1}\n\n' + bad + b"\n")
+        with pytest.raises(Unusable, match="line 3"):
+            check(str(path), quiet)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path):
+    with pytest.raises(Unusable, match="No such file"):
+        check(str(tmp_path / "file"), quiet)
+
+
+def test_no_message_tells_a_token(tmp_path: Path):
+    secret = "a-token-nobody-may-see"
+    for lines in ([USER | {"token": secret}] * 2, [USER | {"token": secret, "nam": 1}], [USER | {"token": [secret]}]):
+        with pytest.raises(Unusable) as refused:
+            check(written(tmp_path / "file", whole(*lines)), quiet)
+        assert secret not in repr(refused.value)
+        assert refused.value.__cause__ is None
+
+
+def test_the_example_of_the_reference_is_an_export(tmp_path: Path):
+    (example,) = re.findall(r"```json\n(.*?)```", FORMAT.read_text(), re.DOTALL)
+    path = tmp_path / "file"
+    path.write_text(example)
+
+    assert sum(check(str(path), quiet).values()) == len(example.splitlines()) - 2
+
+
+def test_every_kind_and_every_field_is_in_the_reference():
+    text = FORMAT.read_text()
+    fields = {
+        field
+        for each in (*get_args(AnyLine), Tally, Revision, PushSecret, RoleRule)
+        for field in each.__struct_fields__
+    }
+    kinds = {str(each.__struct_config__.tag) for each in get_args(AnyLine)}
+    push = {field.name for field in dataclasses.fields(PushConfig)}
+
+    assert {word for word in fields | kinds | push if f"`{word}`" not in text} == set()

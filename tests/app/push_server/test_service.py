@@ -1,0 +1,221 @@
+"""Our push server as others see it: every row of push contract 3 and 4, with messages written from field numbers."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import grpc
+import pytest
+
+from ams.app.push_server.condition import NO_WORKER, OK, Condition
+from ams.app.push_server.following import AsTold, Follower
+from ams.app.push_server.listening import listening
+from ams.app.push_server.settings import PushSettings
+from ams.client import AsyncClient
+from ams.core.errors import Unusable
+from ams.core.push_config import PushConfig
+from ams.push.state import RETRYING, Failure, WorkerState
+from ams.push.target import Target
+from tests.app.push_server.keepers import Table
+from tests.support.wire_bytes import Value, call, written
+
+PATH = "/projects/p/subscriptions/s"
+ACTIVATE, DEACTIVATE = "/PushService/ActivateSubscription", "/PushService/DeactivateSubscription"
+LOOK, STATUS = "/PushService/SubscriptionStatus", "/PushService/Status"
+CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+UNABLE = "The push service is currently unable to handle any requests"
+PLAIN = PushSettings(endpoint="http://127.0.0.1:1", token="x", port=0, tls_enabled=False)
+
+LINEAR: Value = [(1, "linear"), (2, 300)]
+CONFIG: dict[int, Value] = {1: "https://example.com/in", 2: LINEAR, 3: 2, 4: "secret"}
+
+
+def activation(path: str = PATH, **changes: Value | None) -> bytes:
+    """Write an activation whose push configuration has other fields, `_N=value`, or lacks some, `_N=None`."""
+    config = CONFIG | {int(name[1:]): value for name, value in changes.items()}
+    fields = [(number, value) for number, value in config.items() if value is not None]
+    return written((1, [(1, path), (2, "/projects/p/topics/t"), (4, fields)]))
+
+
+@dataclass
+class Server:
+    channel: grpc.aio.Channel
+    table: Table
+    condition: Condition
+
+    async def ask(self, path: str, request: bytes = b"") -> tuple[str, str]:
+        return await call(self.channel, path, request)
+
+
+@pytest.fixture
+async def push() -> AsyncIterator[Server]:
+    async with serving(Condition(OK)) as server:
+        yield server
+
+
+class serving:  # noqa: N801  # a context manager, used as a function
+    """Serve over a table of workers that only notes."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
+
+    async def __aenter__(self) -> Server:
+        table = Table()
+        self._listening = listening(PLAIN, _Told(table), self._condition)
+        address = await self._listening.__aenter__()
+        return Server(grpc.aio.insecure_channel(address), table, self._condition)
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._listening.__aexit__(None, None, None)
+
+
+class _Told(AsTold):
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._table = table
+
+    def state(self, path: str) -> WorkerState | None:
+        return self._table.state(path)
+
+
+async def test_an_activation_is_read_by_its_field_numbers(push: Server) -> None:
+    assert await push.ask(ACTIVATE, activation(_9=1)) == ("OK", f"Subscription {PATH} activated")
+
+    config = PushConfig(
+        "http_endpoint", endpoint="https://example.com/in", max_messages=2, header_type="autogen",
+        header_value="secret", retry_policy="linear", retry_period=300, verified=True, base64_decode=True,
+    )  # fmt: skip
+    assert push.table.targets == {PATH: Target(PATH, "/projects/p/topics/t", config, 10)}
+
+
+async def test_a_mattermost_activation_is_read_by_its_field_numbers(push: Server) -> None:
+    said = activation(_1=None, _4=None, _5=1, _6="https://chat.example/hooks/x", _7="ams", _8="town-square")
+
+    assert await push.ask(ACTIVATE, said) == ("OK", f"Subscription {PATH} activated")
+    config = push.table.targets[PATH].config
+    assert (config.type, config.mattermost_url, config.mattermost_username, config.mattermost_channel) == (
+        "mattermost", "https://chat.example/hooks/x", "ams", "town-square",
+    )  # fmt: skip
+    assert config.max_messages == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (b"", "Empty subscription"),
+        (written((1, [(1, PATH)])), "Empty subscription"),
+        (activation(_2=None), "Empty subscription"),
+        (activation(_1=None), 'Invalid push endpoint, parse "": empty url'),
+        (activation(_1="example"), 'Invalid push endpoint, parse "example": invalid URI for request'),
+        (
+            activation(_1="http://example.com"),
+            'Invalid push endpoint, parse "http://example.com": not an absolute https URL with a host',
+        ),
+        (activation(_2=[(1, "sometimes")]), "Invalid argument, worker sometimes not yet implemented"),
+        (activation(_5=7), "Invalid argument, push type 7 not yet implemented"),
+        (activation(_3=-1), "Invalid argument, max_messages must be between 1 and 10000"),
+        (activation(_3=10_001), "Invalid argument, max_messages must be between 1 and 10000"),
+        (activation("s"), "Invalid subscription, 's'"),
+        (activation(_5=1, _6=""), "Invalid mattermost url, it is empty"),
+    ],
+)
+async def test_an_activation_that_cannot_be_is_refused_and_changes_nothing(
+    push: Server, request_: bytes, text: str
+) -> None:
+    assert await push.ask(ACTIVATE, request_) == ("INVALID_ARGUMENT", text)
+    assert push.table.targets == {}
+
+
+async def test_a_count_and_a_period_of_0_are_the_defaults(push: Server) -> None:
+    await push.ask(ACTIVATE, activation(_3=None, _2=[(1, "linear")]))
+
+    assert (push.table.targets[PATH].config.max_messages, push.table.targets[PATH].config.retry_period) == (1, 3000)
+
+
+async def test_an_active_subscription_is_not_activated_again(push: Server) -> None:
+    await push.ask(ACTIVATE, activation())
+
+    told = await push.ask(ACTIVATE, activation(_1="nonsense"))
+
+    assert told == ("ALREADY_EXISTS", f"Subscription {PATH} is already activated")
+
+
+async def test_a_deactivated_subscription_is_unknown(push: Server) -> None:
+    await push.ask(ACTIVATE, activation())
+
+    assert await push.ask(DEACTIVATE, written((1, PATH))) == ("OK", f"Subscription {PATH} deactivated")
+    unknown = ("NOT_FOUND", f"Subscription {PATH} is not active")
+    assert await push.ask(DEACTIVATE, written((1, PATH))) == unknown
+    assert await push.ask(LOOK, written((1, PATH))) == unknown
+
+
+async def test_the_status_of_a_subscription_tells_what_is_wrong_now(push: Server) -> None:
+    await push.ask(ACTIVATE, activation())
+    assert await push.ask(LOOK, written((1, PATH))) == ("OK", f"Subscription {PATH} is currently active")
+
+    push.table.states[PATH] = WorkerState(phase=RETRYING, failure=Failure(1_738_318_820_999, "send", "teapot"))
+
+    assert await push.ask(LOOK, written((1, PATH))) == ("OK", "2025-01-31T10:20:20 - Could not send message, teapot")
+
+
+async def test_a_server_that_works_says_so(push: Server) -> None:
+    assert await push.ask(STATUS) == ("OK", "")
+    assert await push.ask(CHECK) == ("OK", "1")
+    assert await push.ask(CHECK, written((1, "other"))) == ("NOT_FOUND", "unknown service")
+
+
+@pytest.mark.parametrize("path", [ACTIVATE, DEACTIVATE, LOOK, CHECK])
+async def test_a_server_that_starts_answers_nothing_but_its_state(path: str) -> None:
+    async with serving(Condition()) as server:
+        assert await server.ask(path, activation()) == ("INTERNAL", UNABLE)
+        assert await server.ask(STATUS) == ("INTERNAL", f"{UNABLE}.")
+
+        server.condition.missed()
+        assert await server.ask(STATUS) == ("INTERNAL", f"{UNABLE}.{NO_WORKER}")
+
+        server.condition.reached()
+        assert await server.ask(STATUS) == ("OK", "")
+
+
+async def test_who_watches_is_told_of_every_change(push: Server) -> None:
+    watching = push.channel.unary_stream(WATCH)(b"", timeout=5)
+    seen = [await watching.read()]
+    for _ in range(3):
+        push.condition.missed()
+    seen.append(await watching.read())
+    watching.cancel()
+
+    assert seen == [written((1, 1)), written((1, 2))]
+
+
+async def test_a_method_that_is_unknown_is_said_to_be(push: Server) -> None:
+    assert (await push.ask("/PushService/Nonsense"))[0] == "UNIMPLEMENTED"
+
+
+async def test_bytes_that_are_no_message_do_no_harm(push: Server) -> None:
+    assert await push.ask(ACTIVATE, b"\xff\xff\xff") == ("INVALID_ARGUMENT", "The request cannot be read")
+    assert await push.ask(STATUS) == ("OK", "")
+
+
+async def test_p1_with_nothing_to_load_the_server_is_usable_at_once() -> None:
+    table = Table()
+    async with AsyncClient("http://127.0.0.1:1", "x", retry=None) as client:
+        follower = Follower(client, table, Condition(OK), random=random.Random(1), loads=False)
+        async with listening(PLAIN, follower, Condition(OK)) as address:
+            await follower.start()
+            channel = grpc.aio.insecure_channel(address)
+
+            assert await call(channel, ACTIVATE, activation()) == ("OK", f"Subscription {PATH} activated")
+            assert list(table.targets) == [PATH]
+            await channel.close()
+        await follower.stop(1)
+    assert table.stops == [1]
+
+
+async def test_a_port_in_use_is_told(push: Server) -> None:
+    async with listening(PLAIN, _Told(Table()), Condition(OK)) as address:
+        taken = replace(PLAIN, port=int(address.rpartition(":")[2]))
+        with pytest.raises(Unusable, match="Could not listen"):
+            async with listening(taken, _Told(Table()), Condition(OK)):
+                await asyncio.sleep(0)

@@ -1,0 +1,147 @@
+"""Settings of `ams push`: flags, environment, TOML, and the reference's JSON with its words (push contract 6, P9)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ams.app.push_server.settings import FIELDS, PushSettings, load, shown
+from ams.core.errors import BadSettings, Unusable
+from tests.cli.conftest import exit_code_of
+
+NEEDED = {"AMS_ENDPOINT": "https://ams.example", "AMS_TOKEN": "secret", "AMS_PUSH_TLS_ENABLED": "no"}
+JSON = {
+    "bind_ip": "127.0.0.1", "bind_port": 9000, "certificate": "c.pem", "certificate_key": "c.key",
+    "certificate_authorities_dir": "authorities", "ams_token": "secret", "ams_host": "ams.example", "ams_port": 8443,
+    "log_level": "INFO", "acl": ["OU=my_ou,O=acme", "ams.example"],
+}  # fmt: skip
+
+
+def written(path: Path, content: Any) -> str:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path / "push.toml", 'port = 1\nhost = "a"\nops_port = 3\nacl = ["CN=x,O=y"]\n')
+
+    settings = load({"port": "4"}, NEEDED | {"AMS_PUSH_PORT": "2", "AMS_PUSH_HOST": "b"}, file)
+
+    assert (settings.port, settings.host, settings.ops_port, settings.acl) == (4, "b", 3, ("CN=x,O=y",))
+
+
+def test_an_access_list_has_semicolons_between_its_names() -> None:
+    assert load({"acl": "CN=a,O=b; c ;"}, NEEDED).acl == ("CN=a,O=b", "c")
+
+
+def test_a_token_comes_from_a_file_too(tmp_path: Path) -> None:
+    file = written(tmp_path / "token", "from-a-file\n")
+
+    assert load({"token_file": file}, {**NEEDED, "AMS_TOKEN": ""}).token == "from-a-file"
+    with pytest.raises(BadSettings, match="exclude each other"):
+        load({"token_file": file}, NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({"port": "many"}, "--port: 'many' is not a good value"),
+        ({"port": "65536"}, "--port: '65536' is not a good value"),
+        ({"log_level": "loud"}, "--log-level: 'loud' is none of debug, info, warning, error"),
+        ({"trust_unknown_cas": True}, "trust_unknown_cas is not possible"),
+        ({"verify_ssl": False}, "verify_ssl = false is not possible"),
+        ({"tls_enabled": True}, "tls_enabled needs cert, key and certificate_authorities_dir"),
+        ({"token_file": "nowhere", "token": None}, "exclude each other"),
+    ],
+)
+def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> None:
+    with pytest.raises(BadSettings, match=text):
+        load(flags, NEEDED)
+
+
+def test_the_service_and_the_worker_must_be_named() -> None:
+    with pytest.raises(BadSettings, match="endpoint and token"):
+        load({}, {})
+
+
+def test_an_unknown_key_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="unknown key 'nonsense'"):
+        load({}, NEEDED, written(tmp_path / "push.toml", "nonsense = 1\n"))
+
+
+def test_a_configuration_of_the_reference_is_read_and_missing_switches_are_secure(tmp_path: Path) -> None:
+    settings = load({}, {}, written(tmp_path / "c.json", JSON | {"unknown": 1}))
+
+    assert settings == PushSettings(
+        endpoint="https://ams.example:8443", token="secret", host="127.0.0.1", port=9000, cert="c.pem", key="c.key",
+        certificate_authorities_dir="authorities", acl=("OU=my_ou,O=acme", "ams.example"), log_level="info",
+    )  # fmt: skip
+    assert (settings.tls_enabled, settings.verify_ssl) == (True, True)
+
+
+def test_without_tls_no_certificates_are_asked_for_and_it_listens_everywhere(tmp_path: Path) -> None:
+    lacking = {key: value for key, value in JSON.items() if "certificate" not in key and key != "bind_ip"}
+    told = lacking | {"tls_enabled": False, "skip_subs_load": True, "syslog_enabled": True}
+
+    settings = load({}, {}, written(tmp_path / "c.json", told))
+
+    assert (settings.host, settings.skip_subs_load, settings.log_facilities) == ("0.0.0.0", True, "console,syslog")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["bind_port", "certificate", "certificate_key", "certificate_authorities_dir", "ams_token", "ams_host", "ams_port",
+     "log_level"],
+)  # fmt: skip
+def test_the_first_missing_key_is_told_in_the_words_of_the_contract(tmp_path: Path, key: str) -> None:
+    order = list(JSON)
+    lacking = {each: value for each, value in JSON.items() if order.index(each) < order.index(key)}
+
+    with pytest.raises(Unusable, match=f"^Empty value for field {key}$"):
+        load({}, {}, written(tmp_path / "c.json", lacking))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("nonsense", "Could not load configuration file: "),
+        ("[]", "Could not load configuration file: "),
+        (JSON | {"bind_port": "9000"}, "Could not load configuration file: bind_port is of another type"),
+        (JSON | {"acl": [1]}, "Could not load configuration file: acl is of another type"),
+        (JSON | {"ams_port": 70000}, "Could not load configuration file: ams_port is no port"),
+        (JSON | {"log_level": "LOUD"}, "Invalid log level LOUD"),
+    ],
+)
+def test_a_configuration_that_cannot_be_ends_with_1_and_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, text: str
+) -> None:
+    assert exit_code_of(["push", "--config", written(tmp_path / "c.json", content)]) == 1
+
+    said = capsys.readouterr().err
+    assert said.startswith(f"ams: {text}")
+    assert len(said.splitlines()) == 1
+    assert "secret" not in said
+
+
+def test_a_configuration_that_is_not_there_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(["push", "--config", "nowhere.json"]) == 1
+    assert capsys.readouterr().err.startswith("ams: Could not read configuration file: nowhere.json")
+
+
+def test_no_secret_is_shown() -> None:
+    settings = load({}, NEEDED)
+
+    assert "secret" not in str(shown(settings))
+    assert "secret" not in repr(settings)
+    assert [name for name, *_ in shown(settings)] == [each.name for each in FIELDS]
+
+
+def test_every_setting_of_the_push_server_has_its_row_in_the_reference() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "push-server.md").read_text()
+    rows = [
+        f"| `{name}` | `{variable}` | {f'`{default}`' if default else ''} | {text} |"
+        for name, variable, default, text in shown(PushSettings())
+    ]
+
+    assert [row for row in rows if row not in page] == []

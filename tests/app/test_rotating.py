@@ -1,0 +1,176 @@
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from ams.app.rotating import rotate_key
+from ams.app.wiring import service
+from ams.core.errors import Damaged, Unusable
+from ams.core.settings import Bytes, Settings
+from ams.storage.database.database import Database, sqlite_url
+from ams.storage.files import Disk
+from ams.storage.folder import Folder
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.schema import REGISTRY
+from ams.storage.registry.tables import users
+
+CHANGING = ("open", "write", "sync", "rename", "unlink", "sync_folder")
+STEPS = 10
+"""Changes of files that a rotation makes."""
+KEY, OTHER = "ab" * 32, "cd" * 32
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Mortal(Disk):
+    """A disk under a process that is killed before its n-th change of a file."""
+
+    def __init__(self, changes: int) -> None:
+        self.changes = changes
+
+    def __getattribute__(self, name: str) -> object:
+        if name in CHANGING:
+            if self.changes == 0:
+                raise Killed
+            self.changes -= 1
+        return super().__getattribute__(name)
+
+
+def settings(data: Path, token_key: str = "") -> Settings:
+    return Settings(
+        data=str(data), token_key=token_key, min_free_bytes=Bytes(0), reserve_bytes=Bytes(0), push_enabled=False
+    )
+
+
+@pytest.fixture
+async def data(tmp_path: Path) -> Path:
+    """Make a data folder with its first administrator."""
+    async with service(settings(tmp_path / "data")):
+        return tmp_path / "data"
+
+
+async def is_let_in(data: Path, token: str, token_key: str = "") -> bool:
+    """Whether the engines, opened as at a start, find the owner of a token and can show it."""
+    async with service(settings(data, token_key)) as made:
+        user = await made.registry.users.by_token(token)
+        return user is not None and user.token == token
+
+
+async def test_tokens_stay_valid_under_another_key(data: Path) -> None:
+    token, before = (data / "admin.token").read_text().strip(), (data / "token.key").read_text()
+
+    rotated = await rotate_key(str(data))
+
+    assert rotated == (1, str(data / "token.key"))
+    assert (data / "token.key").read_text() != before
+    assert (data / "token.key").stat().st_mode & 0o777 == 0o600
+    assert await is_let_in(data, token)
+
+
+@pytest.mark.parametrize("changes", range(STEPS + 1))
+async def test_killed_before_any_step_the_next_start_finds_the_right_key(data: Path, changes: int) -> None:
+    token = (data / "admin.token").read_text().strip()
+
+    with contextlib.suppress(Killed):
+        await rotate_key(str(data), files=Mortal(changes))
+
+    assert await is_let_in(data, token)
+    assert not (data / "token.key.next").exists()
+
+
+async def test_the_steps_above_are_all_there_are(data: Path) -> None:
+    await rotate_key(str(data), files=Mortal(STEPS))
+
+    with pytest.raises(Killed):
+        await rotate_key(str(data), files=Mortal(STEPS - 1))
+
+
+async def test_killed_before_the_last_step_another_rotation_begins_with_the_right_key(data: Path) -> None:
+    token = (data / "admin.token").read_text().strip()
+    with pytest.raises(Killed):
+        await rotate_key(str(data), files=Mortal(STEPS - 2))
+    assert (data / "token.key.next").exists()
+
+    await rotate_key(str(data))
+
+    assert await is_let_in(data, token)
+
+
+async def test_a_key_of_neither_file_leaves_both_where_they_are(data: Path) -> None:
+    (data / "token.key.next").write_text(KEY)
+    (data / "token.key").write_text(OTHER)
+
+    with pytest.raises(Unusable, match="the token key is not the one"):
+        async with service(settings(data)):
+            pass
+    assert {"token.key", "token.key.next"} <= set(os.listdir(data))
+
+
+async def test_a_key_that_is_a_setting_needs_the_new_one(data: Path) -> None:
+    with pytest.raises(Unusable, match="give the new one as AMS_NEW_TOKEN_KEY"):
+        await rotate_key(str(data), token_key=KEY)
+
+
+async def test_a_key_that_is_a_setting_is_changed_in_one_transaction(tmp_path: Path) -> None:
+    async with service(settings(tmp_path / "data", KEY)):
+        token = (tmp_path / "data" / "admin.token").read_text().strip()
+
+    assert await rotate_key(str(tmp_path / "data"), token_key=KEY, new_token_key=OTHER) == (1, "")
+
+    assert await is_let_in(tmp_path / "data", token, token_key=OTHER)
+    with pytest.raises(Unusable, match="the token key is not the one"):
+        await rotate_key(str(tmp_path / "data"), token_key=KEY, new_token_key=OTHER)
+    with pytest.raises(Unusable, match="if the key is a setting, give AMS_TOKEN_KEY and AMS_NEW_TOKEN_KEY"):
+        await rotate_key(str(tmp_path / "data"))
+
+
+async def test_a_token_that_cannot_be_read_changes_nothing(data: Path) -> None:
+    before = (data / "token.key").read_text()
+    url = sqlite_url(str(data / "registry.db"))
+    database = Database(url, REGISTRY)
+    await database.write(lambda connection: connection.execute(users.update().values(token_sealed=b"x" * 40)))
+    await database.close()
+
+    with pytest.raises(Damaged, match="the stored token of user"):
+        await rotate_key(str(data))
+
+    assert (data / "token.key").read_text() == before
+    async with service(settings(data)):
+        assert not (data / "token.key.next").exists()
+
+
+async def test_a_folder_in_use_or_without_a_registry_is_refused(data: Path, tmp_path: Path) -> None:
+    taken = Folder.take(str(data))
+    with pytest.raises(Unusable, match="in use by another process"):
+        await rotate_key(str(data))
+    taken.release()
+    with pytest.raises(Unusable, match="is not a data folder"):
+        await rotate_key(str(tmp_path / "none"))
+    (data / "registry.db").unlink()
+    with pytest.raises(Unusable, match=r"registry\.db is missing"):
+        await rotate_key(str(data))
+
+
+async def test_many_tokens_are_all_encrypted_anew(data: Path) -> None:
+    from ams.core.names import UserName
+    from ams.storage.registry.records import UserDetails
+    from ams.storage.secrets import parse_key
+
+    async def opened() -> Registry:
+        key = await asyncio.to_thread((data / "token.key").read_text)
+        return await Registry.open(sqlite_url(str(data / "registry.db")), parse_key(key))
+
+    registry = await opened()
+    tokens = {(await registry.users.create(UserName(f"u{n}"), UserDetails(), {}, None)).token for n in range(30)}
+    await registry.close()
+
+    assert (await rotate_key(str(data))).tokens == 31
+
+    registry = await opened()
+    found = [await registry.users.by_token(token) for token in tokens]
+    await registry.close()
+    assert {user.token for user in found if user} == tokens

@@ -1,0 +1,606 @@
+"""Every setting does what it says, seen from outside a service that was really started with it.
+
+Each test says by `shows` which settings it is about; it fails when one of them is ignored. A setting that needs more
+than a service is named in `ELSEWHERE`, with the test that shows its effect.
+"""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+
+from ams.app.wiring.options import kafka_options
+from ams.core.clock import ManualClock
+from ams.core.settings import FIELDS, Settings
+from ams.http import tls
+from ams.service.delivering import Deliverer
+from ams.storage import files
+from demo.issuer import ExampleIssuer
+from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.service import live_service
+
+pytestmark = pytest.mark.embedded("what is set is mostly about the data folder")
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+SHOWN: set[str] = set()
+ELSEWHERE = {
+    "drain_seconds": (
+        "tests/app/test_serving.py::test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready"
+    ),
+    "log": "tests/app/moving/test_cluster.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder",
+    "push_allow": "tests/service/push/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
+    "push_ca_file": "tests/service/push/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
+    "push_worker_token": (
+        "tests/app/wiring/test_service.py::test_a_start_with_push_makes_the_worker_beside_the_first_administrator"
+    ),
+    "registry": "tests/app/moving/test_cluster.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder",
+    "registry_password": "tests/app/moving/test_cluster.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder",
+}
+TESTS = Path(__file__).parents[3]
+SECONDS = 10
+"""A socket is given so long: much less than any default, much more than what is set here."""
+
+
+def shows(*settings: str) -> Callable[[Test], Test]:
+    def noted(test: Test) -> Test:
+        SHOWN.update(settings)
+        return test
+
+    return noted
+
+
+def now(given: Served, work: Coroutine[Any, Any, object]) -> None:
+    """Have the service do something that it does at times."""
+    asyncio.run_coroutine_threadsafe(work, given.loop).result(SECONDS)
+
+
+def address_of(given: Served) -> tuple[str, int]:
+    url = httpx.URL(given.run.base_url)
+    return url.host, url.port or 0
+
+
+class Client(httpx.Client):
+    """A client of a service, with the topic `t` and the subscription `s` of the project `P` in it."""
+
+    def __init__(self, given: Served, **options: Any) -> None:
+        super().__init__(base_url=f"{given.run.base_url}/v1", headers={"x-api-key": given.token}, **options)
+
+    def prepare(self) -> "Client":
+        self.post("/projects/P", json={}).raise_for_status()
+        self.topic("t")
+        return self
+
+    def topic(self, name: str) -> None:
+        self.put(f"/projects/P/topics/{name}").raise_for_status()
+        topic = {"topic": f"projects/P/topics/{name}"}
+        self.put(f"/projects/P/subscriptions/{name}s", json=topic).raise_for_status()
+
+    def publish(self, *data: str, topic: str = "t", key: str = "") -> httpx.Response:
+        messages = {"messages": [{"data": each} for each in data]}
+        headers = {"idempotency-key": key} if key else {}
+        return self.post(f"/projects/P/topics/{topic}:publish", json=messages, headers=headers)
+
+    def pull(self, topic: str = "t", **wanted: str) -> list[Any]:
+        answer = self.post(f"/projects/P/subscriptions/{topic}s:pull", json=wanted).raise_for_status()
+        return list(answer.json()["receivedMessages"])
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service in which what can be set small is."""
+    folder = tmp_path_factory.mktemp("limited")
+    roles = folder / "roles.toml"
+    roles.write_text('"topics:list" = ["service_admin", "consumer"]\n')
+    with served(
+        folder / "data",
+        auth_option="header",
+        failed_logins_per_minute=2,
+        idempotency_window=60.0,
+        lenient_data=True,
+        max_body_bytes=40_000,
+        max_header_bytes=3_000,
+        max_message_bytes=20_000,
+        max_pull_bytes=12_000,
+        max_pull_messages=3,
+        max_read_messages=2,
+        metrics_labels=True,
+        per_resource_auth=False,
+        proxy_hostname="proxy.example.org",
+        push_inside=False,
+        reserve_bytes=123_456,
+        retention=3_600.0,
+        roles_file=str(roles),
+        show_tokens=False,
+        token_key="ab" * 32,
+        trusted_proxies="127.0.0.1",
+    ) as given:
+        with Client(given) as client:
+            client.prepare()
+        yield given
+
+
+@pytest.fixture
+def client(limited: Served) -> Iterator[Client]:
+    with Client(limited) as client:
+        yield client
+
+
+@shows("max_body_bytes")
+def test_a_body_over_the_limit_is_refused(client: Client) -> None:
+    assert client.publish(*["YQ=="] * 1_000).status_code == 200
+    refused = client.publish(*["YWFhYWFhYWE="] * 2_000)
+    assert refused.status_code == 413
+
+
+@shows("max_message_bytes")
+def test_a_message_over_the_limit_is_refused(client: Client) -> None:
+    assert client.publish("YWFh" * 6_000).status_code == 413
+
+
+@shows("max_header_bytes")
+def test_a_head_over_the_limit_is_refused(limited: Served) -> None:
+    with socket.create_connection(address_of(limited), SECONDS) as connection:
+        connection.sendall(b"GET /v1/version HTTP/1.1\r\nhost: x\r\nx-long: " + b"a" * 4_000)
+        assert b" 400 " in connection.recv(4_096)
+
+
+@shows("lenient_data")
+def test_data_that_is_no_base64_is_stored(client: Client) -> None:
+    assert client.publish("not base64!").status_code == 200
+
+
+@shows("max_pull_messages", "max_read_messages")
+def test_pulls_and_reads_are_cut(client: Client) -> None:
+    client.topic("many")
+    client.publish(*["YQ=="] * 5, topic="many").raise_for_status()
+
+    assert len(client.pull("many", maxMessages="5")) == 3
+    read = client.get("/projects/P/topics/many:read", params={"from": "0", "max": "5"}).raise_for_status()
+    assert read.text.count("messageId") == 2
+
+
+@shows("max_pull_bytes")
+def test_a_pull_is_cut_by_bytes(client: Client) -> None:
+    client.topic("large")
+    for _ in range(3):
+        client.publish("YWFh" * 2_000, topic="large").raise_for_status()
+
+    assert len(client.pull("large", maxMessages="3")) < 3
+
+
+@shows("auth_option")
+def test_a_token_in_the_address_is_not_read(limited: Served) -> None:
+    answer = httpx.get(f"{limited.run.base_url}/v1/projects/P/topics", params={"key": limited.token})
+
+    assert answer.status_code == 401
+
+
+@shows("service_token")
+def test_the_service_token_is_an_administrator(client: Client) -> None:
+    assert client.get("/users", headers={"x-api-key": SERVICE_TOKEN}).status_code == 200
+
+
+@shows("per_resource_auth", "roles_file", "show_tokens")
+def test_roles_are_as_set_and_access_lists_are_not_looked_at_and_tokens_are_shown_once(client: Client) -> None:
+    roles = [{"project": "P", "roles": ["consumer"]}]
+    made = client.post("/users/u", json={"email": "u@example.org", "projects": roles}).raise_for_status()
+    user = {"x-api-key": made.json()["token"]}
+
+    assert client.post("/projects/P/subscriptions/ts:pull", json={}, headers=user).status_code == 200
+    assert client.get("/projects/P/topics", headers=user).status_code == 200
+    assert made.json()["token"] not in client.get("/users/u").raise_for_status().text
+
+
+@shows("failed_logins_per_minute", "trusted_proxies")
+def test_failed_logins_are_counted_by_the_address_that_a_trusted_proxy_names(client: Client) -> None:
+    def login(address: str) -> int:
+        headers = {"x-api-key": "wrong", "x-forwarded-for": address}
+        return client.get("/projects/P/topics", headers=headers).status_code
+
+    assert [login("203.0.113.1") for _ in range(3)] == [401, 401, 429]
+    assert login("203.0.113.2") == 401
+
+
+@shows("proxy_hostname")
+def test_the_version_names_the_proxy(client: Client) -> None:
+    assert "proxy.example.org" in client.get("/version").text
+
+
+@shows("metrics_labels")
+def test_metrics_tell_topics_apart(client: Client, limited: Served) -> None:
+    client.publish("YQ==").raise_for_status()
+    now(limited, limited.run.service.counting.round())
+
+    assert 'topic="t"' in httpx.get(f"{limited.run.operations_url}/metrics").text
+
+
+@shows("push_inside")
+def test_a_service_that_does_not_deliver_has_no_figures_of_deliveries(limited: Served) -> None:
+    assert "ams_push_" not in httpx.get(f"{limited.run.operations_url}/metrics").text
+
+
+@shows("token_key")
+def test_a_token_key_that_is_set_is_not_in_the_data_folder(limited: Served) -> None:
+    folder = limited.run.service.folder
+    assert not Path(folder.token_key).exists()
+
+
+@shows("data", "reserve_bytes", "retention")
+def test_the_data_folder_is_where_it_is_set_with_a_reserve_and_segments_by_retention(
+    limited: Served, client: Client
+) -> None:
+    client.publish("YQ==").raise_for_status()
+    data = Path(limited.run.service.settings.data)
+    names = {each.relative_to(data).as_posix(): each for each in data.rglob("*")}
+
+    assert names["log/reserve"].stat().st_size == 123_456
+    assert {"registry.db", "cursors.db"} <= names.keys()
+    assert {name.split("/")[1] for name in names if name.count("/") == 2 and name.startswith("log/")} == {"1h"}
+
+
+@shows("idempotency_window")
+def test_a_key_is_forgotten_after_its_window(client: Client, limited: Served) -> None:
+    client.topic("keyed")
+    first = client.publish("YQ==", topic="keyed", key="once").json()
+    assert client.publish("YQ==", topic="keyed", key="once").json() == first
+
+    limited.clock.advance(61_000)  # type: ignore[arg-type]
+
+    assert client.publish("YQ==", topic="keyed", key="once").json() != first
+
+
+@shows("user_requests_per_second", "project_requests_per_second")
+@pytest.mark.parametrize("setting", ["user_requests_per_second", "project_requests_per_second"])
+def test_requests_over_the_rate_are_refused(tmp_path: Path, setting: str) -> None:
+    with served(tmp_path / "data", **{setting: 6}) as given, Client(given) as client:
+        client.prepare()
+        codes = [client.get("/projects/P/topics").status_code for _ in range(12)]
+
+    assert codes[-1] == 429
+
+
+@shows(
+    "max_buffered_bytes", "min_free_bytes", "push_enabled", "max_connections", "keep_alive_seconds", "request_seconds"
+)  # fmt: skip
+def test_a_service_with_little_room_and_patience_says_so(tmp_path: Path) -> None:
+    with (
+        served(
+            tmp_path / "data",
+            max_buffered_bytes=100_000,
+            min_free_bytes=2**60,
+            push_enabled=False,
+            max_connections=2,
+            keep_alive_seconds=0.3,
+            request_seconds=0.5,
+        ) as given,
+        Client(given) as client,
+    ):
+        client.prepare()
+        full = client.publish("YQ==")
+        assert (full.status_code, full.headers["retry-after"]) == (500, "2")
+        push = {"topic": "projects/P/topics/t", "pushConfig": {"pushEndpoint": "https://example.org"}}
+        assert client.put("/projects/P/subscriptions/p", json=push).status_code == 409
+        client.close()
+
+        head = f"POST /v1/projects/P/topics/t:publish HTTP/1.1\r\nhost: x\r\nx-api-key: {given.token}\r\n"
+        assert b" 503 " in until_closed(given, head.encode() + b"content-length: 999999\r\n\r\n" + bytes(200_000), b"a")
+        assert b" 200 " in until_closed(given, b"GET /v1/version HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b" 200 " not in until_closed(given, b"GET /v1/version HTTP/1.1\r\n")
+        many = [socket.create_connection(address_of(given), SECONDS) for _ in range(3)]
+        many[2].sendall(b"GET /v1/version HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b" 503 " in many[2].recv(4_096)
+        for each in many:
+            each.close()
+
+
+def until_closed(given: Served, *parts: bytes) -> bytes:
+    """Send something in parts and return all that comes until the service has had enough."""
+    found = b""
+    with socket.create_connection(address_of(given), SECONDS) as connection:
+        for part in parts:
+            connection.sendall(part)
+            time.sleep(0.1)  # so that it comes as a part
+        while came := connection.recv(4_096):
+            found += came
+    return found
+
+
+@shows("max_unread_bytes")
+def test_a_pull_that_there_is_no_memory_for_is_refused(tmp_path: Path) -> None:
+    with served(tmp_path / "data", max_unread_bytes=1_000) as given, Client(given) as client:
+        client.prepare().publish("YWFh" * 30_000).raise_for_status()
+
+        assert client.post("/projects/P/subscriptions/ts:pull", json={}).status_code == 503
+
+
+@shows("pull_wait")
+def test_without_a_wait_a_pull_answers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def waiting(*_: object) -> None:
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr(Deliverer, "_wait", waiting)
+    with served(tmp_path / "data", pull_wait=0.0) as given, Client(given) as client:
+        client.prepare()
+        assert client.pull() == []
+
+
+@shows("max_data_bytes", "segment_bytes")
+def test_a_data_folder_over_its_size_loses_its_oldest_segments(tmp_path: Path) -> None:
+    with (
+        served(tmp_path / "data", max_data_bytes=4 * 2**20, segment_bytes=2**20) as given,
+        Client(given) as client,
+    ):
+        client.prepare()
+        for _ in range(8):
+            client.publish("YWFh" * 300_000).raise_for_status()
+        embedded = given.run.service.embedded
+        assert embedded is not None
+        now(given, embedded.retain())
+
+        assert client.get("/projects/P/subscriptions/ts:offsets").json()["min"] > 0
+
+
+class Syncs:
+    """Which of the disk's promises were asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = threading.Event()
+        for name in ("write_through", "sync"):
+            monkeypatch.setattr(files.Disk, name, self._noting(getattr(files.Disk, name)))
+
+    def _noting(self, call: Callable[..., None]) -> Callable[..., None]:
+        def noting(*given: Any) -> None:
+            call(*given)
+            self.made.set()
+
+        return noting
+
+
+@shows("sync", "sync_interval")
+def test_a_publish_is_synced_before_its_answer_by_default_and_later_only_when_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = Syncs(monkeypatch)
+    with served(tmp_path / "default") as given, Client(given) as client:
+        client.prepare().publish("YQ==").raise_for_status()  # a first one also makes a segment
+        syncs.made.clear()
+        client.publish("YQ==").raise_for_status()
+        assert syncs.made.is_set()
+    with served(tmp_path / "interval", sync="interval", sync_interval=5.0) as given, Client(given) as client:
+        client.prepare().publish("YQ==").raise_for_status()
+        for milliseconds, is_synced in ((5_000, True), (1_000, False), (5_000, True)):
+            syncs.made.clear()
+            given.clock.advance(milliseconds)  # type: ignore[arg-type]
+            client.publish("YQ==").raise_for_status()
+            assert syncs.made.wait(SECONDS if is_synced else 0.3) == is_synced
+
+
+def free_port(host: str) -> int:
+    with socket.socket() as found:
+        found.bind((host, 0))
+        return int(found.getsockname()[1])
+
+
+def is_reached(host: str, port: int | None) -> bool:
+    assert port is not None
+    with socket.socket() as tried:
+        return tried.connect_ex((host, port)) == 0
+
+
+@shows("host", "port", "ops_host", "ops_port")
+def test_both_ports_are_where_they_are_set_and_nowhere_else(tmp_path: Path) -> None:
+    port, ops_port = free_port("127.0.0.2"), free_port("127.0.0.3")
+    with served(tmp_path / "default") as given:
+        assert not is_reached("127.0.0.2", httpx.URL(given.run.base_url).port)
+        assert not is_reached("127.0.0.2", httpx.URL(given.run.operations_url).port)
+    with served(tmp_path / "set", host="127.0.0.2", port=port, ops_host="127.0.0.3", ops_port=ops_port):
+        assert httpx.get(f"http://127.0.0.2:{port}/v1/version").status_code == 200
+        assert httpx.get(f"http://127.0.0.3:{ops_port}/readyz").status_code == 200
+        assert not is_reached("127.0.0.1", port)
+        assert not is_reached("127.0.0.1", ops_port)
+
+
+@shows("tls_self_signed", "cert", "key")
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_https_is_served_with_the_certificate_that_is_set_and_with_nothing_older_than_tls_1_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that nothing but the service's own lowest version refuses: OpenSSL's usual ciphers are too good for TLS 1.1.
+    monkeypatch.setattr(tls, "ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": AnyCipher}))
+    with served(tmp_path / "first", tls_self_signed=True) as given:
+        first = ssl.get_server_certificate(("127.0.0.1", httpx.URL(given.run.base_url).port or 0))
+        key = next((tmp_path / "first").glob("server*key*"))
+    chain = tmp_path / "first" / "server.pem"
+    with served(tmp_path / "second", cert=str(chain), key=str(key)) as given:
+        port = httpx.URL(given.run.base_url).port or 0
+        assert ssl.get_server_certificate(("127.0.0.1", port)) == first
+        assert spoken("127.0.0.1", port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        for old in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
+            with pytest.raises(ssl.SSLError, match="(?i)protocol version|EOF occurred"):
+                spoken("127.0.0.1", port, old)
+
+
+class AnyCipher(ssl.SSLContext):
+    def __new__(cls, protocol: int) -> "AnyCipher":
+        made = super().__new__(cls, protocol)
+        made.set_ciphers("ALL:@SECLEVEL=0")
+        return made
+
+
+def spoken(host: str, port: int, version: ssl.TLSVersion) -> str | None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = version
+    with socket.create_connection((host, port), SECONDS) as plain, context.wrap_socket(plain) as wrapped:
+        return wrapped.version()
+
+
+class Listener:
+    """Listens as another server would, and notes how connections to it begin."""
+
+    def __init__(self, certificate: tuple[Path, Path]) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(*certificate)
+        self._context.set_alpn_protocols(["h2"])
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        self.began: SimpleQueue[str] = SimpleQueue()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = self._listening.accept()
+                with connection:
+                    self.began.put(self._beginning(connection))
+
+    def _beginning(self, connection: socket.socket) -> str:
+        connection.settimeout(SECONDS)
+        if connection.recv(1, socket.MSG_PEEK) != b"\x16":  # TLS begins so
+            return "without TLS"
+        try:
+            with self._context.wrap_socket(connection, server_side=True):
+                return "believed"
+        except OSError:
+            return "refused"
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@shows(
+    "push_server_host", "push_server_port", "push_tls_enabled", "verify_push_server", "certificate_authorities_dir"
+)  # fmt: skip
+def test_a_push_server_is_asked_where_it_is_set_and_believed_only_by_its_certificate(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    authority, chain, key = tls.self_signed(str(made))
+    (tmp_path / "authorities").mkdir()
+    shutil.copy(authority, tmp_path / "authorities" / "ca.pem")
+    cases: list[tuple[dict[str, object], str]] = [
+        ({}, "refused"),
+        ({"certificate_authorities_dir": str(tmp_path / "authorities")}, "believed"),
+        ({"verify_push_server": False}, "believed"),
+        ({"push_tls_enabled": False}, "without TLS"),
+    ]
+    for number, (settings, expected) in enumerate(cases):
+        server = Listener((Path(chain), Path(key)))
+        place = {"push_server_host": "localhost", "push_server_port": server.port}
+        with contextlib.closing(server), served(tmp_path / str(number), **place, **settings) as given:
+            httpx.get(f"{given.run.base_url}/v1/status", timeout=SECONDS)
+            assert server.began.get(timeout=SECONDS) == expected, settings
+
+
+@shows("issuers_file", "issuers_allow", "issuers_leeway")
+def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token_ended(tmp_path: Path) -> None:
+    clock = [ManualClock()]
+    with ExampleIssuer(now=lambda: clock[0].wall() / 1000) as issuer:
+        file = tmp_path / "issuers.toml"
+        file.write_text(f'[[issuer]]\nname = "egi"\nurl = "{issuer.url}"\naudiences = ["ams"]\n')
+        settings = {"issuers_file": str(file), "issuers_allow": "127.0.0.0/8", "issuers_leeway": 200.0}
+        with served(tmp_path / "data", **settings) as given, Client(given) as client:
+            clock[0] = given.clock
+            binding = {"issuer": issuer.url, "subject": "alice"}
+            client.post("/users/admin/bindings/work", json=binding).raise_for_status()
+            token = issuer.token(lifetime=60)
+            given.clock.advance(160_000)  # type: ignore[arg-type]
+            headers = {"authorization": f"Bearer {token}"}
+
+            assert httpx.get(f"{given.run.base_url}/v1/users/profile", headers=headers).status_code == 200
+
+
+@shows("issuers_ca_file")
+def test_an_issuer_is_believed_by_the_authorities_that_are_set(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    authority, chain, key = tls.self_signed(str(made))
+    for number, (trusted, expected) in enumerate((("", "refused"), (authority, "believed"))):
+        server = Listener((Path(chain), Path(key)))
+        url = f"https://localhost:{server.port}"
+        file = tmp_path / f"issuers{number}.toml"
+        file.write_text(f'[[issuer]]\nname = "egi"\nurl = "{url}"\naudiences = ["ams"]\n')
+        settings = {"issuers_file": str(file), "issuers_allow": "127.0.0.0/8,::1/128", "issuers_ca_file": trusted}
+        with (
+            contextlib.closing(server),
+            ExampleIssuer() as issuer,
+            served(tmp_path / str(number), **settings) as given,
+        ):
+            headers = {"authorization": f"Bearer {issuer.token(claims={'iss': url})}"}
+            httpx.get(f"{given.run.base_url}/v1/users/profile", headers=headers, timeout=SECONDS)
+            assert server.began.get(timeout=SECONDS) == expected
+
+
+@shows("audit_days")
+def test_events_leave_the_audit_log_after_their_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ams.storage.audit.trail.PRUNE_SECONDS", 0.05)
+    with served(tmp_path / "data", audit_days=2) as given, Client(given) as client:
+        client.prepare()
+        while "projects:create" not in client.get("/audit").raise_for_status().text:
+            time.sleep(0.02)
+
+        given.clock.advance(3 * 86_400_000)  # type: ignore[arg-type]
+
+        give_up = time.monotonic() + SECONDS
+        while "projects:create" in client.get("/audit").raise_for_status().text:
+            assert time.monotonic() < give_up
+            time.sleep(0.02)
+
+
+@shows("log_level", "log_format", "log_facilities")
+def test_the_log_is_as_it_is_set(tmp_path: Path) -> None:
+    with live_service(tmp_path / "json", environment={"AMS_LOG_FORMAT": "json", "AMS_LOG_LEVEL": "debug"}) as live:
+        httpx.get(f"{live.base_url}/v1/version")
+    said = [json.loads(line) for line in (tmp_path / "json.stderr").read_text().splitlines()]
+    assert {"debug", "info"} <= {line["level"] for line in said}
+
+    with (
+        contextlib.suppress(AssertionError),
+        live_service(tmp_path / "syslog", environment={"AMS_LOG_FACILITIES": "syslog"}),
+    ):
+        assert Path("/dev/log").exists()
+    errors = (tmp_path / "syslog.stderr").read_text()
+    assert "first_start" not in errors
+    assert Path("/dev/log").exists() or "no syslog at" in errors
+
+
+@shows(
+    "kafka_servers", "kafka_prefix", "kafka_replication", "kafka_min_isr", "kafka_tls", "kafka_ca_file", "kafka_sasl",
+    "kafka_user", "kafka_password",
+)  # fmt: skip
+def test_every_setting_of_kafka_reaches_the_log_on_kafka() -> None:
+    given: dict[str, Any] = {
+        "servers": "one:1,two:2", "prefix": "p", "replication": 5, "min_isr": 4, "tls": True, "ca_file": "ca.pem",
+        "sasl": "plain", "user": "u", "password": "secret",
+    }  # fmt: skip
+    options = kafka_options(Settings(**{f"kafka_{name}": value for name, value in given.items()}))
+
+    assert {name: getattr(options, name) for name in given} == given
+
+
+def test_every_setting_has_a_test_that_shows_its_effect() -> None:
+    names = {each.name for each in FIELDS}
+
+    assert sorted(names - SHOWN - ELSEWHERE.keys()) == []
+    assert sorted(ELSEWHERE.keys() - names | ELSEWHERE.keys() & SHOWN | SHOWN - names) == []
+
+
+@pytest.mark.parametrize("test", sorted(set(ELSEWHERE.values())))
+def test_a_test_that_is_named_for_a_setting_exists(test: str) -> None:
+    path, name = test.split("::")
+
+    assert f"def {name}(" in (TESTS / path).read_text()

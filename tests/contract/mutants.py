@@ -30,9 +30,13 @@ ERRORS = {
 NOT_OF_THE_CONTRACT = {"checking.py", "observing.py", "serving.py", "wiring.py"}
 SUITES = {
     "the contract": ["tests/contract"],
-    "its room": ["tests/http", "tests/access", "tests/validation", "tests/storage/registry", *sorted(
-        str(each.relative_to(ROOT)) for each in (ROOT / "tests").glob("test_*.py") if each.name != "test_docs.py"
-    )],
+    "its room": [
+        "tests/http", "tests/access", "tests/validation", "tests/storage/registry", "tests/core", "tests/service",
+        *sorted(
+            str(each.relative_to(ROOT)) for folder in ("", "app", "storage")
+            for each in (ROOT / "tests" / folder).glob("test_*.py") if each.name != "test_docs.py"
+        ),
+    ],
 }  # fmt: skip
 """Who is asked whether something is wrong, in this order."""
 _SECONDS = 600

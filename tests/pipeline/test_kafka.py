@@ -20,6 +20,8 @@ from tests.pipeline.garden import Garden, make_garden
 from tests.support.parts import scratch_database
 from tests.support.served import served
 
+pytestmark = pytest.mark.postgres  # the service that is compared keeps its registry there
+
 ODD = [
     Message(bytes(range(256)), {"naïve": "☃", "": "", "ams:x": "y", "ams::z": "ams:text"}),
     Message(b"plain"),

@@ -109,15 +109,15 @@ async def test_small_bodies_need_no_part_of_the_budget() -> None:
 
 def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_room_for() -> None:
     unread = Unread(12 * BIG)
-    assert unread.room("A") == 12 * BIG
+    assert unread.left("A") == 12 * BIG
     with unread.held("A", 6 * BIG):
-        assert (unread.room("A"), unread.room("B")) == (0, 6 * BIG)
+        assert (unread.left("A"), unread.left("B")) == (0, 6 * BIG)
         with pytest.raises(Overloaded):
             unread.check("A", BIG)
         unread.check("A", SMALL_PIECE)
         with unread.held("B", 3 * BIG):
-            assert (unread.room("B"), unread.room("C")) == (0, 3 * BIG)
-    assert unread.room("A") == 12 * BIG
+            assert (unread.left("B"), unread.left("C")) == (0, 3 * BIG)
+    assert unread.left("A") == 12 * BIG
 
 
 def test_a_budget_is_a_part_of_the_memory_that_the_process_may_take() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
-from ams.http.protocol import LEAST_READ_RATE, LimitedProtocol, limited
+from ams.http.protocol import MAX_TRAILER_BYTES, LimitedProtocol, limited
 from ams.http.server import server
-from tests.support.packets import cuts, in_a_row, table
+from tests.support.packets import chunked, cuts, in_a_row, table
 
 REQUESTS = table(b"/v1/echo?x=1", b'{"messages":[{"data":"aGVsbG8="}]}')
 TURNS = 400
@@ -25,7 +25,6 @@ class Line(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.written = b""
         self.is_paused = self.is_closed = False
-        self.unread = 0
 
     def write(self, data: Any) -> None:
         if not self.is_closed:
@@ -45,12 +44,19 @@ class Line(asyncio.Transport):
     def resume_reading(self) -> None:
         self.is_paused = False
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
     def get_write_buffer_size(self) -> int:
-        return self.unread
+        return 0
+
+
+seen: list[list[bytes]] = []
+"""Names of the headers of each request that reached the application."""
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     """Answer what was asked, after a moment in which a request behind may arrive."""
+    seen.append([name for name, _ in scope["headers"]])
     body, more = b"", True
     while more:
         event = await receive()
@@ -140,14 +146,37 @@ async def test_a_body_arrives_as_it_was_sent() -> None:
         assert "\r\n\r\nDELETE /v1/projects/P/topics/T HTTP/1.1\r\n" in json.loads(said)[3]
 
 
-@pytest.mark.parametrize(("read", "stays"), [(0, False), (1, False), (LEAST_READ_RATE * 30, True)])
-async def test_a_client_must_read_its_answer_at_a_least_rate(read: int, stays: bool) -> None:
-    line = Line()
-    connection = connected(line, ServerState())
-    line.unread = 1_000_000
-    connection.pause_writing()
-    line.unread -= read
-    connection._check_reader(1_000_000)  # as the timer does, every 30 s here
+async def test_a_field_behind_the_body_is_no_header_however_it_is_cut() -> None:
+    """A proxy has checked the head, and replaced `X-Forwarded-For` there."""
+    trailer = b"x-api-key: t\r\nx-forwarded-for: 192.0.2.1\r\nidempotency-key: k\r\nauthorization: Bearer t\r\n"
+    said = chunked(b"/v1/echo", b"body", trailer=trailer)
+    seen.clear()
+    whole = await conversation([said])
 
-    assert line.is_closed is not stays
-    connection.connection_lost(None)
+    for before, after in cuts(said):
+        assert await conversation([before, after]) == whole
+    assert all(names == [b"host", b"transfer-encoding"] for names in seen)
+
+
+@pytest.mark.parametrize("offer", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"])
+async def test_a_trailer_without_end_is_refused(offer: bytes) -> None:
+    begun = chunked(b"/v1/echo", b"body", offer).removesuffix(b"\r\n") + b"x: "
+    packets = [begun, *[b"a" * 1024] * (MAX_TRAILER_BYTES // 1024 + 1)]
+
+    written, is_closed = await conversation(packets)
+
+    assert b"Request trailer is too large" in written
+    assert is_closed
+
+
+async def test_trailers_without_end_are_refused() -> None:
+    said = chunked(b"/v1/echo", b"body", trailer=b"x: y\r\n" * 101)
+
+    assert b"Request trailer is too large" in (await conversation([said]))[0]
+
+
+async def test_sizes_of_many_chunks_are_no_trailer() -> None:
+    said = chunked(b"/v1/echo", b"x" * 4000, size=1)
+    written, _ = await conversation([bytes([each]) for each in said])
+
+    assert b"x" * 4000 in written

@@ -26,7 +26,7 @@ from ams.http.gate import Gate
 from ams.http.limits import Bodies, ClientLeft, Unread
 from ams.http.openapi import encoded
 from ams.http.routing import Call, Row
-from ams.http.streaming import STREAMED_BYTES, Streamed, StreamedResponse
+from ams.http.streaming import Streamed, StreamedResponse
 from ams.http.tracing import log_change, shown_path
 
 REQUEST_ID = b"x-request-id"
@@ -124,9 +124,9 @@ class App:
             await log_change(row.method, row.action, caller, request.scope["path"])
             project = _project(request.scope)
             if isinstance(made, Streamed):
-                self._unread.check(project, STREAMED_BYTES)
-                return StreamedResponse(made)
-            self._unread.check(project, len(made))
+                return StreamedResponse(made, self._unread, project)
+            if row.method == "GET":  # what was changed is answered in any case
+                self._unread.check(project, len(made))
             return Response(made, media_type=JSON_TYPE)
 
         async def answered(request: Request, caller: Caller | None) -> bytes | Streamed:
@@ -163,6 +163,9 @@ class App:
             if event["type"] == "http.response.start":
                 self.answered[event["status"] // 100] += 1
                 event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
+                await send(event)
+                return
+            if event.get("more_body"):  # of an answer in pieces, which is counted as a whole
                 await send(event)
                 return
             with self._unread.held(project, len(event.get("body", b""))):

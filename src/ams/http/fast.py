@@ -143,7 +143,7 @@ class FastRoutes:
             subscription,
             wanted,
             wait=wait,
-            room=lambda: self._unread.room(call.project),
+            memory_left=lambda: self._unread.left(call.project),
             gone=lambda: gone(call.receive),
             again=look_again,
         )

@@ -188,13 +188,13 @@ class Unread:
         self._held = 0
         self._by_project: Counter[str] = Counter()
 
-    def room(self, project: str) -> int:
+    def left(self, project: str) -> int:
         """Return how large an answer may be now."""
         return max(self._most - self._held - self._by_project[project], 0)
 
     def check(self, project: str, size: int) -> None:
         """Raise `Overloaded` for an answer that is too large now."""
-        if size > SMALL_PIECE and size > self.room(project):
+        if size > SMALL_PIECE and size > self.left(project):
             raise Overloaded(UNREAD)
 
     def held(self, project: str, size: int) -> contextlib.AbstractContextManager[None]:

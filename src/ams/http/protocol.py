@@ -18,8 +18,10 @@ from ams.http.errors import Refusal, refusal
 
 GOODBYE_SECONDS = 0.5
 """How long a peer has to close its side at a stop."""
-LEAST_READ_RATE = 4096
-"""Bytes a second that a client must read of an answer that waits for it."""
+PORTION = 64 * 1024
+"""Bytes of an answer that are written at once, and about what a connection holds that its client has not read."""
+MAX_TRAILER_BYTES = 8 * 1024
+"""Received behind the head without being part of the body: sizes of chunks, and trailers, which are passed over."""
 MAX_HEADER_FIELDS = 100
 """In a request; what common servers take."""
 MAX_QUERY_BYTES = 8 * 1024
@@ -45,6 +47,12 @@ class LimitedProtocol(HttpToolsProtocol):
     """In the packet that the parser reads now."""
     _heads_begun = 0
     """In that packet."""
+    _has_body = False
+    """Whether that packet had a part of a body."""
+    _trailer_bytes = 0
+    """Received behind the head in packets without a part of the body."""
+    _trailers = 0
+    """Fields behind the body."""
     _wrong: AmsError | None = None
     """Why a callback of the parser stopped it."""
     _body_after_offer = b""
@@ -59,6 +67,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
         """Take the connection, or refuse it when there are too many."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=PORTION)
         if len(self.connections) > self.max_connections:
             self._refuse(Overloaded("Too many connections"))
             return
@@ -81,7 +90,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         was_in_request, was_in_head = self._in_request, self._in_head
-        self._packet_bytes, self._heads_begun = len(data), 0
+        self._packet_bytes, self._heads_begun, self._has_body = len(data), 0, False
         self._feed(data)
         if not self._in_request or self._last_answer is not None or self.transport.is_closing():
             return
@@ -90,6 +99,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data) if is_all_head else self._size_of_head()
             if self._head_bytes > self.max_header_bytes:
                 self._refuse(_too_large())
+                return
+        elif was_in_request and not (was_in_head or self._heads_begun or self._has_body):
+            self._trailer_bytes += len(data)
+            if self._trailer_bytes > MAX_TRAILER_BYTES:
+                self._refuse(BadRequest("Request trailer is too large"))
                 return
         if self._patience is None:
             self._be_patient()
@@ -123,12 +137,20 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin to read a head."""
         self._in_request = self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = self._trailer_bytes = self._trailers = 0
         self._heads_begun += 1
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header field, as uvicorn does, but not any number of them."""
+        """Take a header field, as uvicorn does, but not any number of them.
+
+        A field behind the body is none of the head: a proxy that checked the head never saw it (RFC 9110, 6.5.1).
+        """
+        if not self._in_head:
+            self._trailers += 1
+            if self._trailers > MAX_HEADER_FIELDS:
+                raise self._stop(BadRequest("Request trailer is too large"))
+            return
         if len(self.headers) >= MAX_HEADER_FIELDS:
             raise self._stop(_too_large())
         name = name.lower()
@@ -151,6 +173,12 @@ class LimitedProtocol(HttpToolsProtocol):
         # Uvicorn names the class of its cycles itself; a wrapper around one would be garbage that only the collector
         # finds, thousands a second.
         self.cycle.__class__ = _OneWriteCycle
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._has_body = True
+        self._trailer_bytes = 0
+        super().on_body(body)
 
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -188,9 +216,9 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """Watch a client that does not read its answer."""
+        """Give the client time to read a portion of its answer, or drop it: what it does not read takes memory."""
         super().pause_writing()
-        self._watch_reader(self.transport.get_write_buffer_size())
+        self._reader = self.loop.call_later(self.request_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """The client reads."""
@@ -223,17 +251,6 @@ class LimitedProtocol(HttpToolsProtocol):
     def _abort_if_closing(self) -> None:
         if self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self.transport.abort()
-
-    def _watch_reader(self, unread: int) -> None:
-        self._reader = self.loop.call_later(self.request_seconds, self._check_reader, unread)
-
-    def _check_reader(self, before: int) -> None:
-        """Drop a client that reads its answer too slowly: what it does not read takes memory."""
-        unread = self.transport.get_write_buffer_size()
-        if before - unread < LEAST_READ_RATE * self.request_seconds:
-            self.transport.abort()
-        else:
-            self._watch_reader(unread)
 
     def _be_patient(self) -> None:
         self._patience = self.loop.call_later(self.request_seconds, self._give_up)
@@ -320,10 +337,11 @@ class _KnownHead:
 
 
 class _OneWriteCycle(RequestResponseCycle):
-    """Sends the head of an answer together with its body, and is complete when the client has read most of it.
+    """Sends the head of an answer together with its body, in portions, each when the client has read the one before.
 
     Uvicorn writes head and body apart, which is two system calls and often two packets: a fifth of all work on a hot
-    route. Whatever is not one whole answer on a connection that stays goes uvicorn's way.
+    route. Whatever is not one whole answer on a connection that stays goes uvicorn's way. Portions are what makes TLS
+    tell that a client does not read: it takes any amount at once.
     """
 
     _start: Any = None
@@ -335,29 +353,50 @@ class _OneWriteCycle(RequestResponseCycle):
             return
         start, self._start = self._start, None
         if start is not None and self._is_plain(message):
-            self._write(start, message["body"])
-            if self.flow.write_paused:
-                await self.flow.drain()
+            body = message["body"]
+            self._write(start, body[:PORTION])
+            if len(body) > PORTION or self.flow.write_paused:
+                await self._write_rest(body)
             self._complete()
             return
         if start is not None:
             await super().send(start)
-        await super().send(message)
+        await self._send_body(message)
         if self.response_complete and self.flow.write_paused:
             await self.flow.drain()
+
+    async def _send_body(self, message: Any) -> None:
+        body = message.get("body", b"")
+        last = max(len(body) - 1, 0) // PORTION * PORTION
+        for at in range(0, last, PORTION):
+            portion: Any = {**message, "body": body[at : at + PORTION], "more_body": True}
+            await super().send(portion)
+        if last:
+            message = {**message, "body": body[last:]}
+        await super().send(message)
 
     def _is_plain(self, message: Any) -> bool:
         goes_on = self.keep_alive and not self.disconnected and not self.flow.write_paused
         return goes_on and not message.get("more_body", False) and self.scope["method"] != "HEAD"
 
-    def _write(self, start: Any, body: bytes) -> None:
+    def _write(self, start: Any, portion: bytes) -> None:
         parts = [STATUS_LINE[start["status"]]]
         for name, value in (*self.default_headers, *start["headers"]):
             parts += (name, b": ", value, b"\r\n")
-        parts += (b"\r\n", body)
+        parts += (b"\r\n", portion)
         self.response_started = True
         self.waiting_for_100_continue = False
         self.transport.write(b"".join(parts))
+
+    async def _write_rest(self, body: bytes) -> None:
+        for at in range(PORTION, len(body), PORTION):
+            if self.flow.write_paused:
+                await self.flow.drain()
+            if self.disconnected:
+                return
+            self.transport.write(body[at : at + PORTION])
+        if self.flow.write_paused:
+            await self.flow.drain()
 
     def _complete(self) -> None:
         self.response_complete = True

@@ -9,14 +9,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ams.core.errors import AmsError
-from ams.http.limits import gone
+from ams.http.limits import Unread, gone
 
 logger = structlog.get_logger("ams.http")
 
 T = TypeVar("T")
 
-STREAMED_BYTES = 2**20
-"""What an answer in pieces may hold: one piece that is on its way, and the next one."""
+STREAMED_BYTES = 2 * 2**20
+"""What an answer in pieces is counted as from its beginning to its end: one piece on its way, and the next one."""
 
 
 async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[T], bytes]) -> AsyncIterator[bytes]:
@@ -47,11 +47,18 @@ class StreamedResponse(Response):
     without its last chunk and the connection is closed: no client can take it for whole.
     """
 
-    def __init__(self, streamed: Streamed) -> None:
+    def __init__(self, streamed: Streamed, unread: Unread, project: str) -> None:
         self._streamed = streamed
+        self._unread = unread
+        self._project = project
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request; raises `Overloaded` when too many answers are not read."""
+        self._unread.check(self._project, STREAMED_BYTES)
+        with self._unread.held(self._project, STREAMED_BYTES):
+            await self._send(scope, receive, send)
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         pieces = self._streamed.pieces
         piece = await anext(pieces, b"")
         headers = [(b"content-type", self._streamed.media_type.encode()), *self._streamed.headers]

@@ -57,16 +57,17 @@ class Deliverer:
         wait: bool,
         seconds: float | None = None,
         max_bytes: int | None = None,
-        room: Callable[[], int] | None = None,
+        memory_left: Callable[[], int] | None = None,
         gone: Callable[[], Gone] | None = None,
         again: Callable[[], Awaitable[Subscription]] | None = None,
     ) -> Sequence[Stored]:
         """Return up to `max_messages` from the cursor on; with `wait`, as soon as there is one, else after a while.
 
-        `seconds` and `max_bytes` take the place of the service's own limits, for who asks from inside. `room` says how
-        many bytes there is memory for now: the messages are fewer then, and `Overloaded` is raised when it is too
-        little for the first. `gone` starts watching for the client to leave; it is called only when there is something
-        to wait for. `again` is asked after a wait whether the caller may still have what came, and raises if not.
+        `seconds` and `max_bytes` take the place of the service's own limits, for who asks from inside. `memory_left`
+        says how many bytes the answer may have now: the messages are fewer then, and `Overloaded` is raised when it is
+        too little for the first. `gone` starts watching for the client to leave; it is called only when there is
+        something to wait for. `again` is asked after a wait whether the caller may still have what came, and raises if
+        not.
         """
         loop = asyncio.get_running_loop()
         patience = self.wait_seconds if seconds is None else seconds
@@ -77,7 +78,11 @@ class Deliverer:
                 topic = await topic_of(self.registry, subscription)
                 with no_topic_is_a_conflict():
                     messages, end = await self._take(
-                        subscription, topic.id, min(max_messages, self.max_messages), max_bytes or self.max_bytes, room
+                        subscription,
+                        topic.id,
+                        min(max_messages, self.max_messages),
+                        max_bytes or self.max_bytes,
+                        memory_left,
                     )
                 left_seconds = give_up - loop.time()
                 if messages or left_seconds <= 0 or self._stopping:
@@ -194,15 +199,15 @@ class Deliverer:
         topic: TopicId,
         max_messages: int,
         max_bytes: int,
-        room: Callable[[], int] | None,
+        memory_left: Callable[[], int] | None,
     ) -> tuple[Sequence[Stored], Offset]:
         """Read from the cursor and record the hand-out; again when somebody moved the cursor in between."""
         while True:
             position = await self.cursors.position(subscription.id, topic)
-            most = max_bytes if room is None else max(min(max_bytes, room()), 1)
+            most = max_bytes if memory_left is None else max(min(max_bytes, memory_left()), 1)
             messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=most)
-            if room is not None and messages and room() < max_bytes:
-                messages = _within(messages, room())  # others may have taken what there was meanwhile
+            if memory_left is not None and messages and memory_left() < max_bytes:
+                messages = _within(messages, memory_left())  # others may have taken what there was meanwhile
             if not messages:
                 end = await self._end(subscription, topic, position)
                 if end is not None:
@@ -249,11 +254,11 @@ class Deliverer:
             await self.log.wait(topic, end, seconds)
 
 
-def _within(messages: Sequence[Stored], room: int) -> Sequence[Stored]:
+def _within(messages: Sequence[Stored], memory_left: int) -> Sequence[Stored]:
     """Return as many of the first messages as there is memory for; raise `Overloaded` when it is none."""
     for count, message in enumerate(messages):
-        room -= len(message.fragment)
-        if room < 0:
+        memory_left -= len(message.fragment)
+        if memory_left < 0:
             if count == 0:
                 raise Overloaded("Too many answers wait to be read by their clients")
             return messages[:count]

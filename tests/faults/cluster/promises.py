@@ -28,13 +28,14 @@ def was_in_flight(call: Call, course: Course) -> bool:
     """Tell whether a call is a publish, not the library's, that was on its way to the node when that died.
 
     Where the node breaks a connection on which requests were answered before, haproxy breaks the client's too, and
-    writes no line: the client shall try again. Then the moment has to tell: it is that of the node's death.
+    writes no line: the client shall try again. Then the moment has to tell: the call was on its way when the node died,
+    and its connection was closed right then.
     """
     came = max(course.began, course.gone)
     if call.what != "publish" or call.started >= came + MOMENT or call.ended <= course.began or not course.node:
         return False
     if not call.node:
-        return call.status == CLOSED and call.ended < came + MOMENT
+        return call.status == CLOSED and call.ended < came + AT_ONCE_SECONDS
     return call.node == course.node
 
 

@@ -194,7 +194,7 @@ async def test_a_dry_run_ends_when_nobody_waits_for_it(house: House, schemas: Sc
     await publish(house, *[LONG] * 300)
     gone = asyncio.get_running_loop().create_future()
     running = asyncio.ensure_future(schemas.dry_run(house.caller, X, "projects/P/topics/t", 300, gone=gone))
-    while schemas.trials == 0:
+    while schemas.dry_runs == 0:
         await asyncio.sleep(0)
 
     with pytest.raises(Conflict, match="^Another dry run of this project is under way$"):
@@ -203,7 +203,7 @@ async def test_a_dry_run_ends_when_nobody_waits_for_it(house: House, schemas: Sc
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    assert schemas.trials == 0
+    assert schemas.dry_runs == 0
     assert (await schemas.dry_run(house.caller, X, "projects/P/topics/t", 1)).checked == 1
 
 
@@ -211,7 +211,7 @@ async def test_a_stop_does_not_wait_for_dry_runs(house: House, schemas: Schemas)
     await schemas.create(house.caller, X, SchemaDetails(type="json", schema={"items": {"not": SLOW}}))
     await publish(house, *[LONG] * 300)
     running = asyncio.ensure_future(schemas.dry_run(house.caller, X, "projects/P/topics/t", 300))
-    while schemas.trials == 0:
+    while schemas.dry_runs == 0:
         await asyncio.sleep(0)
 
     schemas.stop()

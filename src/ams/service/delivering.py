@@ -15,7 +15,7 @@ from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, Topi
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.service.counts import Counts
-from ams.service.finding import find_subscription, no_topic_is_a_conflict, topic_of
+from ams.service.lookup import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.service.losses import follow
 from ams.storage.cursors.base import NO_DEADLINE, Cursors, Position
 from ams.storage.log.base import Log

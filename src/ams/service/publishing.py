@@ -9,7 +9,7 @@ from ams.core.errors import InvalidInput, TooLarge
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicName
 from ams.service.counts import Counts
-from ams.service.finding import find_topic
+from ams.service.lookup import find_topic
 from ams.service.validators import Validators
 from ams.storage.log.base import Appended, Log
 from ams.storage.registry.records import AttachedSchema, Topic

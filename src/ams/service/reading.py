@@ -12,7 +12,7 @@ from ams.access.roles import CONSUMER, PROJECT_ADMIN, SERVICE_ADMIN
 from ams.core.errors import InvalidInput, NotAllowed
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, is_name
-from ams.service.finding import find_topic
+from ams.service.lookup import find_topic
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry

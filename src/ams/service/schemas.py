@@ -11,8 +11,8 @@ from ams.access.admission import Caller
 from ams.core.errors import AlreadyExists, InvalidInput, NotFound
 from ams.core.messages import Stored
 from ams.core.names import Offset, SchemaName, TopicId, checked_name, schema_reference, topic_reference
-from ams.service.finding import find_topic
-from ams.service.trials import Trials
+from ams.service.dry_run import DryRuns
+from ams.service.lookup import find_topic
 from ams.service.validators import Candidate, Validators, compiled
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
@@ -64,7 +64,7 @@ class Schemas:
         self._registry = registry
         self._log = log
         self._validators = validators
-        self._trials = Trials()
+        self._dry_runs = DryRuns()
 
     async def list(self, caller: Caller) -> Sequence[Schema]:
         """Return all schemas, oldest first."""
@@ -140,16 +140,16 @@ class Schemas:
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))
         await self._validators.of(schema.id, schema.revision)
-        return await self._trials.run(caller.here.id, self._try(schema, target.id, min(messages, MAX_DRY_RUN)), gone)
+        return await self._dry_runs.run(caller.here.id, self._try(schema, target.id, min(messages, MAX_DRY_RUN)), gone)
 
     @property
-    def trials(self) -> int:
+    def dry_runs(self) -> int:
         """How many dry runs are under way."""
-        return len(self._trials)
+        return len(self._dry_runs)
 
     def stop(self) -> None:
         """End dry runs under way; from now on none begins. For an orderly stop."""
-        self._trials.stop()
+        self._dry_runs.stop()
 
     async def _try(self, schema: Schema, topic: TopicId, messages: int) -> DryRun:
         oldest, end = await self._log.bounds(topic)

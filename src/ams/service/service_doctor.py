@@ -1,6 +1,6 @@
 """What is wrong with the service itself, and what to do about it, in plain English.
 
-What cannot be reached, what is kept less safely than promised, what does not fit together (`ams.service.misfits`),
+What cannot be reached, what is kept less safely than promised, what does not fit together (`ams.service.consistency`),
 issuers of tokens that are away, and what was lost. Nothing is repaired: who reads this decides.
 """
 
@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeVar
 from ams.core.clock import Milliseconds, span_text
 from ams.core.errors import TopicGone, Unavailable
 from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
+from ams.service.consistency import Held, Inconsistencies, inconsistencies
 from ams.service.doctor import Finding
 from ams.service.issuers import Issuers, Listed
 from ams.service.losses import LossTotal
-from ams.service.misfits import Held, Misfits, misfits
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.registry import Registry
@@ -85,10 +85,10 @@ class ServiceDoctor:
         All is well: the answer comes at once. What does not fit together is looked at twice.
         """
         asking = _Asking(self.registry, self.log)
-        found = misfits(await self._held(asking))
+        found = inconsistencies(await self._held(asking))
         if any(found):
             await asyncio.sleep(self.again_after)
-            found = found.both(misfits(await self._held(asking)))
+            found = found.both(inconsistencies(await self._held(asking)))
         findings = [
             *await self._of_weak_topics(asking),
             *await self._of_logs(asking, found),
@@ -132,7 +132,7 @@ class ServiceDoctor:
         away = (await asking.ask("registry", self.issuers.away()) if self.issuers else None) or ()
         return _listed([_of_issuer(each) for each in away[:NAMED]], len(away), "issuers that do not give their keys")
 
-    async def _of_logs(self, asking: "_Asking", found: Misfits) -> Sequence[Finding]:
+    async def _of_logs(self, asking: "_Asking", found: Inconsistencies) -> Sequence[Finding]:
         gone, orphans = found.topics_without_log, found.logs_without_topic
         names = (await asking.topics(gone)).values()
         remedy = self.remedies.topic_without_log
@@ -148,7 +148,7 @@ class ServiceDoctor:
         told = [f"The log {name} belongs to no topic: {remedy(name)}" for name in await asking.logs(orphans)]
         return _listed(told, len(orphans), "logs that belong to no topic")
 
-    async def _of_cursors(self, asking: "_Asking", found: Misfits) -> Sequence[Finding]:
+    async def _of_cursors(self, asking: "_Asking", found: Inconsistencies) -> Sequence[Finding]:
         bare, strays, past = found.subscriptions_without_cursor, found.cursors_without_subscription, found.past_the_end
         remedy = self.remedies.subscription_without_cursor
         lost = [f"The position of {name} is gone, so nothing can be pulled from it: {remedy}."

@@ -9,7 +9,7 @@ from ams.access.roles import CONSUMER
 from ams.core.errors import AlreadyExists, InvalidInput, NotFound, SubscriptionGone
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
 from ams.core.push_config import AskedPush
-from ams.service.finding import find_subscription, find_topic
+from ams.service.lookup import find_subscription, find_topic
 from ams.service.losses import Losses
 from ams.service.push.pushing import Pushing
 from ams.storage.cursors.base import Cursors

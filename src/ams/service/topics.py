@@ -7,7 +7,7 @@ from ams.access.roles import PUBLISHER
 from ams.core.errors import AlreadyExists, NotFound, TopicGone
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.service.counting import Counting
-from ams.service.finding import find_topic
+from ams.service.lookup import find_topic
 from ams.service.retention import Retention
 from ams.storage.log.base import Log
 from ams.storage.registry.paging import Page, PageRequest

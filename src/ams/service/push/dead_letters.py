@@ -18,7 +18,7 @@ from ams.core.messages import Message, Stored, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.push.upstream import Verdict
 from ams.service.counts import Counts
-from ams.service.finding import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
+from ams.service.lookup import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
 from ams.storage.cursors.base import NO_DEADLINE, Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription, Topic

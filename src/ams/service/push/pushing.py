@@ -16,7 +16,7 @@ from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscr
 from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
 from ams.push.endpoint import CheckFailed, EndpointCheck, Places
 from ams.push.state import text
-from ams.service.finding import find_dead_letter_topic, find_subscription
+from ams.service.lookup import find_dead_letter_topic, find_subscription
 from ams.service.push.leasing import Leasing
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry

@@ -9,7 +9,7 @@ from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.signing import new_secret
-from ams.service.finding import find_subscription
+from ams.service.lookup import find_subscription
 from ams.service.push.pushing import nobody_is_told
 from ams.storage.registry.registry import Registry
 

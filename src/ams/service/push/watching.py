@@ -9,7 +9,7 @@ from ams.access.roles import CONSUMER
 from ams.core.errors import Conflict, TopicGone
 from ams.core.names import SubscriptionName, subscription_path
 from ams.push.state import Attempt, Failure, WorkerState, text
-from ams.service.finding import find_subscription
+from ams.service.lookup import find_subscription
 from ams.service.push.leasing import Leasing
 from ams.service.push.pushing import UNREACHABLE, Pushing
 from ams.storage.cursors.base import Cursors

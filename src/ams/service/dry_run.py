@@ -1,4 +1,4 @@
-"""Long work that a request asked for: one at a time for each project, ended when nobody waits for it any more."""
+"""Dry runs and other long work of a request: one at a time for each project, ended when its client has gone."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ from ams.core.names import ProjectId
 T = TypeVar("T")
 
 
-class Trials:
+class DryRuns:
     """What runs now."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 They keep their parts of a topic or a subscription apart, and no transaction spans them: a log is made before its topic
 is registered and dropped after it is forgotten, and so is a cursor. So what does not fit may be a change that is under
-way, here or on another node; it counts only when a second look finds it too (`Misfits.both`).
+way, here or on another node; it counts only when a second look finds it too (`Inconsistencies.both`).
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Held(NamedTuple):
     """Asked for after the cursors: an end never goes back, so a cursor beyond it here is really beyond it."""
 
 
-class Misfits(NamedTuple):
+class Inconsistencies(NamedTuple):
     """What one engine holds and another does not."""
 
     topics_without_log: frozenset[TopicId]
@@ -36,9 +36,9 @@ class Misfits(NamedTuple):
     past_the_end: frozenset[SubscriptionId]
     """Subscriptions whose cursors are beyond the ends of their topics: what is published next will not reach them."""
 
-    def both(self, other: "Misfits") -> "Misfits":
+    def both(self, other: "Inconsistencies") -> "Inconsistencies":
         """Return what the other look found too."""
-        return Misfits(
+        return Inconsistencies(
             self.topics_without_log & other.topics_without_log,
             self.logs_without_topic & other.logs_without_topic,
             self.subscriptions_without_cursor & other.subscriptions_without_cursor,
@@ -47,11 +47,11 @@ class Misfits(NamedTuple):
         )
 
 
-def misfits(held: Held) -> Misfits:
+def inconsistencies(held: Held) -> Inconsistencies:
     """Compare what the engines hold; what could not be asked fits."""
     cursors = None if held.cursors is None else frozenset(held.cursors)
     past = _past_the_end(held.cursors or {}, held.bounds or {})
-    return Misfits(
+    return Inconsistencies(
         _without(held.topics, held.logs),
         _without(held.logs, held.topics),
         _without(held.subscriptions, cursors),

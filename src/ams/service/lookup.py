@@ -1,4 +1,4 @@
-"""Finding what a request names, or raising what is told when it is not there."""
+"""Look up what a request names, or raise the error that answers it when it is not there."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """What fits together and what does not, on made-up engines' contents."""
 
 from ams.core.names import Offset, SubscriptionId, TopicId
-from ams.service.misfits import Held, Misfits, misfits
+from ams.service.consistency import Held, Inconsistencies, inconsistencies
 from ams.storage.cursors.base import Place
 from ams.storage.log.base import Bounds
 
@@ -14,11 +14,11 @@ WELL = Held(
     frozenset({T1, T2}), frozenset({S1, S2}), {S1: Place(T1, Offset(5)), S2: Place(T3, Offset(9))}, frozenset({T1, T2}),
     BOUNDS,
 )  # fmt: skip
-NONE = Misfits(NOTHING, NOTHING, NOBODY, NOBODY, NOBODY)
+NONE = Inconsistencies(NOTHING, NOTHING, NOBODY, NOBODY, NOBODY)
 
 
 def test_what_fits_is_not_told_nor_is_a_cursor_on_a_topic_that_is_gone() -> None:
-    assert misfits(WELL) == NONE
+    assert inconsistencies(WELL) == NONE
 
 
 def test_each_side_is_missed_by_the_other() -> None:
@@ -28,18 +28,20 @@ def test_each_side_is_missed_by_the_other() -> None:
         cursors={S1: Place(T1, Offset(6)), S2: Place(T1, Offset(6))},
     )
 
-    assert misfits(held) == Misfits(frozenset({T3}), frozenset({T2}), frozenset({S3}), frozenset({S2}), frozenset({S1}))
+    assert inconsistencies(held) == Inconsistencies(
+        frozenset({T3}), frozenset({T2}), frozenset({S3}), frozenset({S2}), frozenset({S1})
+    )
 
 
 def test_what_could_not_be_asked_fits() -> None:
     for engine in ({"topics": None, "subscriptions": None}, {"logs": None, "bounds": None}, {"cursors": None}):
         held = Held(frozenset({T1}), frozenset({S1}), {S1: Place(T1, Offset(0))}, frozenset({T1}), BOUNDS)
 
-        assert misfits(held._replace(**engine)) == NONE
+        assert inconsistencies(held._replace(**engine)) == NONE
 
 
 def test_only_what_both_looks_found_counts() -> None:
-    first = Misfits(frozenset({T1, T2}), frozenset({T3}), frozenset({S1}), NOBODY, frozenset({S2, S3}))
-    second = Misfits(frozenset({T2, T3}), NOTHING, frozenset({S1}), frozenset({S2}), frozenset({S3}))
+    first = Inconsistencies(frozenset({T1, T2}), frozenset({T3}), frozenset({S1}), NOBODY, frozenset({S2, S3}))
+    second = Inconsistencies(frozenset({T2, T3}), NOTHING, frozenset({S1}), frozenset({S2}), frozenset({S3}))
 
-    assert first.both(second) == Misfits(frozenset({T2}), NOTHING, frozenset({S1}), NOBODY, frozenset({S3}))
+    assert first.both(second) == Inconsistencies(frozenset({T2}), NOTHING, frozenset({S1}), NOBODY, frozenset({S3}))

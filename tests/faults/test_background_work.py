@@ -93,9 +93,9 @@ async def _all_survive(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def wake(run: Running) -> None:
     assert run.service.embedded is not None
-    assert run.service.push.pushers is not None
+    assert run.service.push.runner is not None
     run.service.embedded._upkeep.call()
-    run.service.push.pushers._holding.wake()
+    run.service.push.runner._holding.wake()
 
 
 async def called(monkeypatch: pytest.MonkeyPatch, work: Work) -> None:

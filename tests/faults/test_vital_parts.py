@@ -204,8 +204,8 @@ async def test_a_beat_of_push_leases_that_fails_is_survived_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asyncio.timeout(3 * SECONDS), push_service(tmp_path) as run:
-        assert run.service.push.pushers is not None
-        holding, whole = run.service.push.pushers._holding, Holding._round
+        assert run.service.push.runner is not None
+        holding, whole = run.service.push.runner._holding, Holding._round
         monkeypatch.setattr(Holding, "_round", breaks)
         holding.wake()
         while 'ams_background_failures_total{work="push leases"} 1.0' not in await figures(run):
@@ -220,10 +220,10 @@ async def test_a_holder_of_push_leases_that_ends_all_the_same_does_not_end_in_si
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asyncio.timeout(3 * SECONDS), push_service(tmp_path) as run:
-        assert run.service.push.pushers is not None
+        assert run.service.push.runner is not None
         monkeypatch.setattr(Holding, "_round", breaks)
         monkeypatch.setattr(Holding, "_unanswered", breaks)
-        run.service.push.pushers._holding.wake()
+        run.service.push.runner._holding.wake()
         while (ready := await readiness(run))[0] == 200:
             await asyncio.sleep(0.01)
         monkeypatch.undo()

@@ -13,7 +13,7 @@ from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.memory_leases import MemoryLeases
 from ams.push.state import RETRYING, STOPPED, Failure, WorkerState
 from ams.service.doctor import Diagnosis, Doctor
-from ams.service.push.leasing import Leasing
+from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import NoPushServer, Pushing, PushServer
 from ams.service.push.watching import PushWatcher
 from tests.support.house import SUB, TOPIC, House, open_house
@@ -30,9 +30,9 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 def doctor_of(house: House, worker: WorkerState | None = None, server: PushServer | None = None) -> Doctor:
     """A doctor of a service in which a worker delivers as told."""
     engines = house.engines
-    leasing = Leasing(engines.registry, MemoryLeases(engines.clock, settled=False), lambda _: worker)
-    pushing = Pushing(engines.registry, True, server=server or NoPushServer(), leasing=leasing)
-    watcher = PushWatcher(engines.registry, engines.log, engines.cursors, pushing, leasing)
+    assignment = Assignment(engines.registry, MemoryLeases(engines.clock, settled=False), lambda _: worker)
+    pushing = Pushing(engines.registry, True, server=server or NoPushServer(), assignment=assignment)
+    watcher = PushWatcher(engines.registry, engines.log, engines.cursors, pushing, assignment)
     return Doctor(engines.registry, engines.log, engines.cursors, engines.counting, WEEK, engines.clock, watcher)
 
 

@@ -41,8 +41,8 @@ ELSEWHERE = {
         "tests/app/test_serving.py::test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready"
     ),
     "log": "tests/app/moving/test_cluster.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder",
-    "push_allow": "tests/service/push/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
-    "push_ca_file": "tests/service/push/test_pushers.py::test_a_message_is_delivered_and_acknowledged",
+    "push_allow": "tests/service/push/test_runner.py::test_a_message_is_delivered_and_acknowledged",
+    "push_ca_file": "tests/service/push/test_runner.py::test_a_message_is_delivered_and_acknowledged",
     "push_worker_token": (
         "tests/app/wiring/test_service.py::test_a_start_with_push_makes_the_worker_beside_the_first_administrator"
     ),

@@ -117,8 +117,8 @@ async def _served(settings: Settings, made: Service, sock: socket.socket, superv
         if watch:
             watch.cancel()
         main.should_exit = True
-        if made.push.pushers:  # before its pulls are told not to wait any more
-            await made.push.pushers.close()
+        if made.push.runner:  # before its pulls are told not to wait any more
+            await made.push.runner.close()
         made.deliverer.stop_waiting()
         made.schemas.stop()
         await task

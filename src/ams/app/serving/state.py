@@ -46,8 +46,8 @@ class State:
         yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", made.deliverer.waiting)
         if made.embedded:
             yield figure("ams_log_bytes", "Bytes of the log on disk.", made.embedded.usage())
-        if made.push.pushers:
-            yield from push_figures.gauges(made.push.pushers.workers.states(), by_path=made.settings.metrics_labels)
+        if made.push.runner:
+            yield from push_figures.gauges(made.push.runner.workers.states(), by_path=made.settings.metrics_labels)
         refused = "1 while publishing is refused (disk full, failed sync; on Kafka too few brokers)."
         yield figure("ams_publishing_refused", refused, bool(made.log.refusal))
 
@@ -68,8 +68,8 @@ class State:
         unwritten = "Events of the audit log whose line could not be written; the table may have them."
         yield figure("ams_audit_failures", unwritten, made.trail.failures)
         yield background_failures(self.supervisor.survived)
-        if made.push.pushers:
-            yield from push_figures.counters(made.push.pushers.tally)
+        if made.push.runner:
+            yield from push_figures.counters(made.push.runner.tally)
         if made.settings.metrics_labels:
             topics = [({"project": each[0], "topic": each[1]}, n) for each, n in counted.by_topic.items()]
             yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)

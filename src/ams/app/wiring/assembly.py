@@ -145,8 +145,8 @@ def _table(
     """Make the use cases behind all routes but the hot ones."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     retention = Retention(registry, log)
-    pushing, leasing = push.pushing, push.leasing
-    watcher = PushWatcher(registry, log, cursors, pushing, leasing)
+    pushing, assignment = push.pushing, push.assignment
+    watcher = PushWatcher(registry, log, cursors, pushing, assignment)
     return rows(
         admission=admission,
         audit=registry.audit,
@@ -161,7 +161,7 @@ def _table(
         seeker=Seeker(registry, log, cursors, moved=deliverer.wake),
         pushing=pushing,
         push_secrets=PushSecrets(registry, pushing.settle),
-        leasing=leasing,
+        assignment=assignment,
         deliverer=deliverer,
         watcher=watcher,
         dead_letters=push.dead_letters,

@@ -19,10 +19,10 @@ from ams.push.tally import Tally
 from ams.push.workers import Workers
 from ams.service.counts import Counts
 from ams.service.delivering import Deliverer
+from ams.service.push.assignment import Assignment
 from ams.service.push.dead_letters import DeadLetters
-from ams.service.push.leasing import Leasing
-from ams.service.push.pushers import EnginesUpstream, Moves, Pushers
 from ams.service.push.pushing import Leaseholders, Pushing, nobody_is_told
+from ams.service.push.runner import EnginesUpstream, Moves, PushRunner
 
 if TYPE_CHECKING:
     from ams.push.rpc.driven import DrivenPushServer
@@ -43,9 +43,9 @@ class Push:
     """What push is made of."""
 
     pushing: Pushing
-    leasing: Leasing
+    assignment: Assignment
     dead_letters: DeadLetters
-    pushers: Pushers | None
+    runner: PushRunner | None
     """The workers of this process; None where others deliver, or nobody."""
     reach: Reach | None
     """None while push is disabled."""
@@ -63,10 +63,10 @@ class Push:
                 stack.push_async_callback(self.reach.sender.close)
             if self.reach is not None and self.reach.driven is not None:
                 stack.push_async_callback(self.reach.driven.close)
-                await self.reach.driven.start(self.leasing.targets, supervisor)
-            if self.pushers is not None:
-                stack.push_async_callback(self.pushers.close)
-                await self.pushers.start(supervisor)
+                await self.reach.driven.start(self.assignment.targets, supervisor)
+            if self.runner is not None:
+                stack.push_async_callback(self.runner.close)
+                await self.runner.start(supervisor)
             yield
 
 
@@ -91,14 +91,14 @@ def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: 
     own = new_uuid()
     alone = RememberedLeases(engines.clock, own, registry.other_holders)
     leases = alone if is_alone else registry.push_leases
-    leasing = Leasing(registry, leases, workers.state_of if workers else None, registry.push_secrets.all_valid)
+    assignment = Assignment(registry, leases, workers.state_of if workers else None, registry.push_secrets.all_valid)
     moves = None if is_alone else Moves(cursors, deliverer)
-    pushers = Pushers(leasing, workers, tally, moves, holder=own) if workers else None
+    runner = PushRunner(assignment, workers, tally, moves, holder=own) if workers else None
     pushing = Pushing(registry, worker_token=settings.push_worker_token)
     if reach is not None:
-        server = reach.driven or Leaseholders(leasing, pushers.settle if pushers else nobody_is_told)
-        pushing = Pushing(registry, True, settings.push_worker_token, reach.endpoints, server, leasing)
-    return Push(pushing, leasing, dead_letters, pushers, reach)
+        server = reach.driven or Leaseholders(assignment, runner.settle if runner else nobody_is_told)
+        pushing = Pushing(registry, True, settings.push_worker_token, reach.endpoints, server, assignment)
+    return Push(pushing, assignment, dead_letters, runner, reach)
 
 
 def _driven(settings: Settings) -> "DrivenPushServer | None":

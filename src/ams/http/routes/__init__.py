@@ -32,8 +32,8 @@ from ams.service.issuers import Issuers
 from ams.service.members import Members
 from ams.service.metrics import Metrics
 from ams.service.projects import Projects
+from ams.service.push.assignment import Assignment
 from ams.service.push.dead_letters import DeadLetters
-from ams.service.push.leasing import Leasing
 from ams.service.push.pushing import Pushing
 from ams.service.push.secrets import PushSecrets
 from ams.service.push.watching import PushWatcher
@@ -70,7 +70,7 @@ def rows(
     registrations: Registrations,
     pushing: Pushing,
     push_secrets: PushSecrets,
-    leasing: Leasing,
+    assignment: Assignment,
     deliverer: Deliverer,
     watcher: PushWatcher,
     dead_letters: DeadLetters,
@@ -95,7 +95,7 @@ def rows(
         *DoctorRoutes(doctor, service_doctor).rows(),
         *PushRoutes(pushing, push_secrets).rows(),
         *PushStatusRoutes(watcher).rows(),
-        *LeaseRoutes(leasing, pushing).rows(),
+        *LeaseRoutes(assignment, pushing).rows(),
         *WaitRoutes(deliverer, pushing).rows(),
         *DeadLetterRoutes(dead_letters).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),

@@ -17,7 +17,7 @@ from ams.http.wire import Reader, Shape
 from ams.push.leases import BEAT_SECONDS, LEASE_SECONDS, Beat
 from ams.push.state import ATTEMPTS, WorkerState
 from ams.push.target import Target
-from ams.service.push.leasing import Leasing
+from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import DISABLED, Pushing
 
 MAX_HELD = 10_000
@@ -76,8 +76,8 @@ _NOBODY = str(uuid.UUID(int=0))
 class LeaseRoutes:
     """The room of leases."""
 
-    def __init__(self, leasing: Leasing, pushing: Pushing) -> None:
-        self._leasing = leasing
+    def __init__(self, assignment: Assignment, pushing: Pushing) -> None:
+        self._assignment = assignment
         self._pushing = pushing
 
     def rows(self) -> list[Row]:
@@ -91,7 +91,7 @@ class LeaseRoutes:
         body = _beat.read(await call.body())
         beat = _checked(body)
         beat = beat._replace(holder=_of_user(call.caller, beat.holder))
-        targets = await answers.each(await self._leasing.beat(beat), _target)
+        targets = await answers.each(await self._assignment.beat(beat), _target)
         version = hashlib.blake2b(answers.encode(targets), digest_size=16).hexdigest()
         told = UNSET if version == body.version else targets
         return answers.encode(Lease(LEASE_SECONDS, BEAT_SECONDS, version, told))

@@ -1,8 +1,8 @@
 """Push as state: configurations are checked, stored and verified here; delivering is done by workers.
 
 What is stored is what is wanted (HTTP contract 13, 17.2 A13): those who deliver follow it after any failure.
-The workers are in this service (`ams.service.push.pushers`), in `ams push` processes that share the work with it by
-leases (`ams.service.push.leasing`), or in a push server that is told what to do by gRPC (`ams.push.rpc`).
+The workers are in this service (`ams.service.push.runner`), in `ams push` processes that share the work with it by
+leases (`ams.service.push.assignment`), or in a push server that is told what to do by gRPC (`ams.push.rpc`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority
 from ams.push.endpoint import CheckFailed, EndpointCheck, Places
 from ams.push.state import text
 from ams.service.lookup import find_dead_letter_topic, find_subscription
-from ams.service.push.leasing import Leasing
+from ams.service.push.assignment import Assignment
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
@@ -77,23 +77,23 @@ class NoPushServer:
 class Leaseholders:
     """The workers that deliver by leases, wherever they are, as a push server."""
 
-    def __init__(self, leasing: Leasing, settle: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, assignment: Assignment, settle: Callable[[], Awaitable[None]]) -> None:
         """`settle` lets the workers in this process look at once; others do so within two seconds."""
-        self._leasing = leasing
+        self._assignment = assignment
         self._settle = settle
 
     async def status(self, path: str) -> str:
         """Return that no worker tells of a subscription (`Pushing.status` asks those first)."""
-        return f"Error: Subscription {path} is not active" if await self._leasing.is_held() else UNREACHABLE
+        return f"Error: Subscription {path} is not active" if await self._assignment.is_held() else UNREACHABLE
 
     async def deactivated(self, path: str) -> str:
         """Return that nobody delivers it any more: its worker finds that it is gone."""
         await self._settle()
-        return f"Subscription {path} deactivated" if await self._leasing.is_held() else UNREACHABLE
+        return f"Subscription {path} deactivated" if await self._assignment.is_held() else UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
         """Return whether there is any worker."""
-        if await self._leasing.is_held():
+        if await self._assignment.is_held():
             return SERVING
         return "No worker has a lease" if details else UNREACHABLE
 
@@ -114,7 +114,7 @@ class Pushing:
     endpoints: EndpointCheck | None = None
     """Asks endpoints for their hash; always there when push is enabled."""
     server: PushServer = NoPushServer()
-    leasing: Leasing | None = None
+    assignment: Assignment | None = None
     """Who holds what, where workers deliver by leases."""
     places: Places = field(default_factory=Places)
     """Of those endpoints that are asked at the same time."""
@@ -197,7 +197,7 @@ class Pushing:
         if subscription.push is None or not subscription.push.verified:
             return ""
         path = subscription_path(project, subscription.name)
-        state = await self.leasing.state(subscription.id) if self.leasing else None
+        state = await self.assignment.state(subscription.id) if self.assignment else None
         return text(path, state) if state else await self.server.status(path)
 
     async def deleted(self, project: str, subscription: Subscription) -> str:

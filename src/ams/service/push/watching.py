@@ -10,7 +10,7 @@ from ams.core.errors import Conflict, TopicGone
 from ams.core.names import SubscriptionName, subscription_path
 from ams.push.state import Attempt, Failure, WorkerState, text
 from ams.service.lookup import find_subscription
-from ams.service.push.leasing import Leasing
+from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import UNREACHABLE, Pushing
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
@@ -45,7 +45,7 @@ class PushWatcher:
     log: Log
     cursors: Cursors
     pushing: Pushing
-    leasing: Leasing
+    assignment: Assignment
 
     async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
         """Return how a delivery goes; those who only consume are not told what the endpoint said.
@@ -56,7 +56,7 @@ class PushWatcher:
         caller.require_listed(subscription.authorized, CONSUMER)
         if subscription.push is None:
             raise Conflict(NO_PUSH)
-        worker = await self.leasing.state(subscription.id) if subscription.push.verified else None
+        worker = await self.assignment.state(subscription.id) if subscription.push.verified else None
         shown = worker if worker is None or caller.sees_push_secrets else _without_details(worker)
         told = await self._text(caller.here.name, subscription, shown)
         return PushStatus(told, _state(subscription, worker, told), await self._backlog(caller, subscription), shown)

@@ -19,7 +19,7 @@ from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.leases import LEASE_SECONDS, Beat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.state import WorkerState
-from ams.service.push.leasing import Leasing
+from ams.service.push.assignment import Assignment
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 from tests.support.administration import make_project, open_registry_at
@@ -59,7 +59,7 @@ async def test_a_target_has_all_that_is_needed_to_deliver(registry: Registry, pr
     async def secrets() -> Mapping[SubscriptionId, Sequence[str]]:
         return {one.id: ["whsec_new", "whsec_old"]}
 
-    [target] = await Leasing(registry, registry.push_leases, secrets=secrets).targets()
+    [target] = await Assignment(registry, registry.push_leases, secrets=secrets).targets()
 
     assert (target.path, target.topic) == ("/projects/P/subscriptions/one", "/projects/P/topics/T")
     assert (target.id, target.topic_id) == (one.id, topic_id_text(topic.id))
@@ -68,14 +68,14 @@ async def test_a_target_has_all_that_is_needed_to_deliver(registry: Registry, pr
 
 
 async def test_a_topic_made_anew_makes_another_target(registry: Registry, project: Project) -> None:
-    leasing = Leasing(registry, registry.push_leases)
+    assignment = Assignment(registry, registry.push_leases)
     await subscribe(registry, project, "one", TO_DELIVER)
-    [without] = await leasing.targets()
+    [without] = await assignment.targets()
     topic = await make_topic(registry, project)
-    [first] = await leasing.targets()
+    [first] = await assignment.targets()
     await registry.topics.delete(topic)
     await make_topic(registry, project)
-    [second] = await leasing.targets()
+    [second] = await assignment.targets()
 
     assert without.topic_id == ""
     assert len({each.topic_id for each in (without, first, second)}) == 3
@@ -86,53 +86,53 @@ async def test_a_topic_of_the_same_name_elsewhere_is_another(registry: Registry,
     await make_topic(registry, other)
     await subscribe(registry, project, "one", TO_DELIVER)
 
-    [target] = await Leasing(registry, registry.push_leases).targets()
+    [target] = await Assignment(registry, registry.push_leases).targets()
 
     assert target.topic_id == ""
 
 
 async def test_a_beat_is_answered_by_its_share(registry: Registry, project: Project) -> None:
-    leasing = Leasing(registry, registry.push_leases)
+    assignment = Assignment(registry, registry.push_leases)
     made = [await subscribe(registry, project, name, TO_DELIVER) for name in ("one", "two")]
 
-    told = await leasing.beat(Beat("a", frozenset()))
+    told = await assignment.beat(Beat("a", frozenset()))
 
     assert [each.path.rpartition("/")[2] for each in told] == ["one", "two"]
-    assert await leasing.is_held()
-    assert await leasing.beat(Beat("b", frozenset())) == []
-    assert await leasing.beat(Beat("a", frozenset(), leaving=True)) == []
-    assert [each.id for each in await leasing.beat(Beat("b", frozenset()))] == [each.id for each in made]
+    assert await assignment.is_held()
+    assert await assignment.beat(Beat("b", frozenset())) == []
+    assert await assignment.beat(Beat("a", frozenset(), leaving=True)) == []
+    assert [each.id for each in await assignment.beat(Beat("b", frozenset()))] == [each.id for each in made]
 
 
 async def test_the_worker_here_is_believed_before_what_was_told(registry: Registry, project: Project) -> None:
     clock = ManualClock()
     here: dict[SubscriptionId, WorkerState] = {}
-    leasing = Leasing(registry, MemoryLeases(clock, settled=True), here.get)
+    assignment = Assignment(registry, MemoryLeases(clock, settled=True), here.get)
     one = await subscribe(registry, project, "one", TO_DELIVER)
-    assert await leasing.state(one.id) is None
-    await leasing.beat(Beat("a", frozenset()))
-    await leasing.beat(Beat("a", frozenset({one.id}), {one.id: WorkerState(delivered=1)}))
+    assert await assignment.state(one.id) is None
+    await assignment.beat(Beat("a", frozenset()))
+    await assignment.beat(Beat("a", frozenset({one.id}), {one.id: WorkerState(delivered=1)}))
 
-    assert await leasing.state(one.id) == WorkerState(delivered=1)
+    assert await assignment.state(one.id) == WorkerState(delivered=1)
     here[one.id] = WorkerState(delivered=2)
-    assert await leasing.state(one.id) == WorkerState(delivered=2)
+    assert await assignment.state(one.id) == WorkerState(delivered=2)
     here.clear()
     clock.advance(round(LEASE_SECONDS * 1000))
-    assert await leasing.state(one.id) is None
+    assert await assignment.state(one.id) is None
 
 
 async def test_what_did_not_change_is_not_made_anew(registry: Registry, project: Project) -> None:
-    leasing = Leasing(registry, registry.push_leases)
-    assert not await leasing.targets()
+    assignment = Assignment(registry, registry.push_leases)
+    assert not await assignment.targets()
     await subscribe(registry, project, "one", TO_DELIVER)
-    before = await leasing.targets()
+    before = await assignment.targets()
 
-    assert await leasing.targets() is before
+    assert await assignment.targets() is before
     await registry.projects.update(project.id, ProjectName("renamed"), "")
-    [renamed] = await leasing.targets()
+    [renamed] = await assignment.targets()
     assert renamed.path == "/projects/renamed/subscriptions/one"
     await registry.subscriptions.set_ack_deadline(project.id, SubscriptionName("one"), 16)
-    [slower] = await leasing.targets()
+    [slower] = await assignment.targets()
     assert slower.ack_deadline_seconds == 16
     await registry.subscriptions.delete(project.id, SubscriptionName("one"))
-    assert not await leasing.targets()
+    assert not await assignment.targets()

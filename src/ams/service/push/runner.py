@@ -1,7 +1,8 @@
-"""Pushers: the workers that deliver inside the service, and the engines as their upstream.
+"""The push runner: the workers that deliver inside the service, and the engines as their upstream.
 
-What is delivered is what the registry wants, shared with whoever else delivers (`ams.service.push.leasing`), whatever
-happened before: nothing else is remembered. Whoever changes a push configuration here lets the workers follow at once.
+What is delivered is what the registry wants, shared with whoever else delivers (`ams.service.push.assignment`),
+whatever happened before: nothing else is remembered. Whoever changes a push configuration here lets the workers follow
+at once.
 """
 
 import asyncio
@@ -22,8 +23,8 @@ from ams.push.target import Target
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Verdict
 from ams.push.workers import Workers
 from ams.service.delivering import Deliverer
+from ams.service.push.assignment import Assignment
 from ams.service.push.dead_letters import DeadLetters, NotNext
-from ams.service.push.leasing import Leasing
 from ams.storage.cursors.base import Cursors, Place
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
@@ -110,11 +111,11 @@ def _told_upstream() -> Iterator[None]:
         raise Away(error.message) from error
 
 
-class Pushers:
+class PushRunner:
     """The workers of this process, as long as it serves."""
 
     def __init__(
-        self, leasing: Leasing, workers: Workers, tally: Tally, moves: "Moves | None" = None, *, holder: str = ""
+        self, assignment: Assignment, workers: Workers, tally: Tally, moves: "Moves | None" = None, *, holder: str = ""
     ) -> None:
         """`tally` is the workers' observer; `moves` is needed where other nodes move cursors too.
 
@@ -122,7 +123,7 @@ class Pushers:
         """
         self.workers = workers
         self.tally = tally
-        self._leasing = leasing
+        self._assignment = assignment
         self._moves = moves
         self._holding = Holding(workers, self._beat, random.Random(), holder=holder)  # noqa: S311  # for pauses
         self._tasks: list[asyncio.Task[None]] = []
@@ -150,7 +151,7 @@ class Pushers:
 
     async def _beat(self, beat: Beat) -> Told:
         try:
-            return Told(await self._leasing.beat(beat))
+            return Told(await self._assignment.beat(beat))
         except AmsError as error:
             raise Unanswered(error.message) from error
 

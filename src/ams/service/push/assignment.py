@@ -1,4 +1,4 @@
-"""Leasing: what is to be delivered, who delivers it, and how that goes.
+"""Assignment of push deliveries: what is to be delivered, who delivers it, and how that goes.
 
 What is wanted is what the registry holds: every subscription whose push configuration is verified. It is asked for
 with every beat of every process that delivers, so nobody has to be told of a change.
@@ -28,7 +28,7 @@ def nobody(_subscription: SubscriptionId) -> WorkerState | None:
     return None
 
 
-class Leasing:
+class Assignment:
     """Shares what is wanted among those who deliver. All calls raise `RegistryUnavailable`."""
 
     def __init__(

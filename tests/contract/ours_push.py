@@ -52,7 +52,7 @@ VERSION = Like("[0-9a-f]{32}")
 OF_NOTHING = hashlib.blake2b(b"[]", digest_size=16).hexdigest()
 
 
-def beat(by: str = "pw", **body: object) -> Ask:
+def heartbeat(by: str = "pw", **body: object) -> Ask:
     """One of a process that wants nothing, so that other rows meet no holder."""
     return post("/push:lease", {"holder": "row", "leaving": True, **body}, by)
 
@@ -63,23 +63,23 @@ FAILED = {"time": 1, "what": "send", "detail": "no", "status": 500}
 ATTEMPT = {"time": 1, "messages": 1, "status": 500, "milliseconds": 1, "bytes": 1}
 
 BEATING = [
-    row("ours push lease", "who leaves gets nothing", beat(),
+    row("ours push lease", "who leaves gets nothing", heartbeat(),
         Answer({"leaseSeconds": 6.0, "beatSeconds": 2.0, "version": VERSION, "targets": []}), (WORKER,)),
-    row("ours push lease", "what it knows already is not repeated", beat(version=OF_NOTHING),
+    row("ours push lease", "what it knows already is not repeated", heartbeat(version=OF_NOTHING),
         Answer(Has(version=OF_NOTHING, targets=None)), (WORKER,)),
     row("ours push lease", "states and subscriptions that nobody knows are passed over",
-        beat(held=["x"], states={"x": {"phase": "retrying", "failure": FAILED, "attempts": [ATTEMPT] * 100}}),
+        heartbeat(held=["x"], states={"x": {"phase": "retrying", "failure": FAILED, "attempts": [ATTEMPT] * 100}}),
         Answer(Has(targets=[])), (WORKER,)),
-    row("ours push lease", "push is disabled", beat(), DISABLED, (WORKER,), served="usual"),
+    row("ours push lease", "push is disabled", heartbeat(), DISABLED, (WORKER,), served="usual"),
     *[row("ours push lease", f"no such body: {each!r}", post("/push:lease", each, "pw"), BAD_BODY, (WORKER,))
       for each in ([], {"holder": 1}, {"holder": "h", "held": [1]}, {"holder": "h", "states": {"x": 1}})],
-    *[row("ours push lease", f"no name of a holder: {each!r}", beat(holder=each),
+    *[row("ours push lease", f"no name of a holder: {each!r}", heartbeat(holder=each),
           error("IA", "Invalid push lease holder"), (WORKER,)) for each in (None, "", "a b", "h" * 65)],
-    *[row("ours push lease", says, beat(held=each),
+    *[row("ours push lease", says, heartbeat(held=each),
           error("IA", "A push lease holder may hold 10000 subscriptions"), (WORKER,))
       for says, each in (("too much is held", ["x"] * 10_001), ("what is held is no id", ["x" * 37]),
                          ("what is held is no text", ["x\0"]))],
-    *[row("ours push lease", f"states that cannot be: {number}", beat(states=each), BAD_STATES, (WORKER,))
+    *[row("ours push lease", f"states that cannot be: {number}", heartbeat(states=each), BAD_STATES, (WORKER,))
       for number, each in enumerate((
           {str(name): {} for name in range(101)},
           {"x": {"attempts": [ATTEMPT] * 101}},
@@ -88,8 +88,8 @@ BEATING = [
           {"x": {"attempts": [{**ATTEMPT, "time": 10**18}]}},
           {"x": {"nextAttempt": 253_402_300_800_000}},
       ))],
-    row("ours push lease", "an administrator delivers nothing", beat("admin"), FORBIDDEN),
-    row("ours push lease", "nor does a stranger", beat("stranger"), UNAUTHORIZED),
+    row("ours push lease", "an administrator delivers nothing", heartbeat("admin"), FORBIDDEN),
+    row("ours push lease", "nor does a stranger", heartbeat("stranger"), UNAUTHORIZED),
 ]  # fmt: skip
 
 

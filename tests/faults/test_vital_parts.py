@@ -200,7 +200,7 @@ async def test_a_server_that_dies_makes_the_service_unready(tmp_path: Path, monk
     assert said == [(503, "HTTP server failed (Defect)")]
 
 
-async def test_a_beat_of_push_leases_that_fails_is_survived_and_counted(
+async def test_a_heartbeat_of_push_leases_that_fails_is_survived_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asyncio.timeout(3 * SECONDS), push_service(tmp_path) as run:

@@ -10,8 +10,8 @@ import pytest
 
 from ams.core.clock import ManualClock
 from ams.push import holding
-from ams.push.holding import Holding, Told
-from ams.push.leases import Beat
+from ams.push.holding import Holding, LeaseReply
+from ams.push.leases import Heartbeat
 from ams.push.workers import Workers
 from tests.push.keepers import MemoryUpstream, ScriptedSender, target, until
 
@@ -29,13 +29,13 @@ class Held:
         self.workers = Workers(self.upstream, self.sender, ManualClock(), lambda: 0.5)
         self.gives = asyncio.Event()
         self.gives.set()
-        self.beats: list[Beat] = []
+        self.heartbeats: list[Heartbeat] = []
         self.holding = Holding(self.workers, self.ask, random.Random(1))
 
-    async def ask(self, beat: Beat) -> Told:
-        self.beats.append(beat)
+    async def ask(self, heartbeat: Heartbeat) -> LeaseReply:
+        self.heartbeats.append(heartbeat)
         await self.gives.wait()
-        return Told([ONE], lease_seconds=LEASE_SECONDS, beat_seconds=LEASE_SECONDS / 10)
+        return LeaseReply([ONE], lease_seconds=LEASE_SECONDS, heartbeat_seconds=LEASE_SECONDS / 10)
 
 
 @contextlib.asynccontextmanager
@@ -64,13 +64,13 @@ async def test_who_stood_still_for_longer_than_the_lease_sends_and_acknowledges_
         push.sender.open.set()
         push.gives.clear()
         time.sleep(STILL_SECONDS)  # as a process that is stopped, or a machine that is frozen
-        beats = len(push.beats)
-        await until(lambda: len(push.beats) > beats)
+        heartbeats = len(push.heartbeats)
+        await until(lambda: len(push.heartbeats) > heartbeats)
         await asyncio.sleep(0.05)
 
         assert push.upstream.acknowledged == []
         assert [sent.ids for sent in push.sender.sent] == [[0]]
-        assert push.beats[-1].held == frozenset()
+        assert push.heartbeats[-1].held == frozenset()
 
         push.gives.set()
         await until(lambda: push.upstream.acknowledged == [0, 1])
@@ -79,14 +79,14 @@ async def test_who_stood_still_for_longer_than_the_lease_sends_and_acknowledges_
 async def test_an_answer_that_is_older_than_its_lease_gives_nothing() -> None:
     async with held(1) as push:
         push.gives.clear()
-        beats = len(push.beats)
-        await until(lambda: len(push.beats) > beats)
+        heartbeats = len(push.heartbeats)
+        await until(lambda: len(push.heartbeats) > heartbeats)
         push.gives.set()
         push.sender.open.set()
         time.sleep(STILL_SECONDS)  # as above
-        await until(lambda: len(push.beats) > beats + 1)
+        await until(lambda: len(push.heartbeats) > heartbeats + 1)
 
-        assert push.beats[beats + 1].held == frozenset()
+        assert push.heartbeats[heartbeats + 1].held == frozenset()
         await until(lambda: push.upstream.acknowledged == [0])
 
 

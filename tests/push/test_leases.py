@@ -10,7 +10,7 @@ import pytest
 from ams.core.clock import ManualClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId
-from ams.push.leases import LEASE_SECONDS, NOTHING, Beat
+from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.remembered_leases import RememberedLeases
 from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
@@ -45,15 +45,17 @@ class Holder:
         self.name = name
         self.held = NONE
 
-    async def beat(self, *, slow: bool = False, states: dict[SubscriptionId, WorkerState] | None = None) -> Ids:
+    async def heartbeat(self, *, slow: bool = False, states: dict[SubscriptionId, WorkerState] | None = None) -> Ids:
         """Beat once, all subscriptions being wanted; one that is `slow` is still finishing what it has to leave."""
-        beat = Beat(self.name, self.held, states or NOTHING)
-        told = await self.keeper.leases.beat(beat, frozenset(self.keeper.subscriptions))
+        heartbeat = Heartbeat(self.name, self.held, states or NOTHING)
+        told = await self.keeper.leases.heartbeat(heartbeat, frozenset(self.keeper.subscriptions))
         self.held = self.held | told if slow else told
         return told
 
     async def leave(self, held: Ids = NONE) -> None:
-        told = await self.keeper.leases.beat(Beat(self.name, held, leaving=True), frozenset(self.keeper.subscriptions))
+        told = await self.keeper.leases.heartbeat(
+            Heartbeat(self.name, held, leaving=True), frozenset(self.keeper.subscriptions)
+        )
         assert told == NONE
 
 
@@ -72,118 +74,118 @@ def union(sets: Iterable[Ids]) -> Ids:
 
 
 async def test_one_holder_gets_everything(keeper: Keeper, a: Holder) -> None:
-    assert await a.beat() == frozenset(keeper.subscriptions)
-    assert await a.beat() == frozenset(keeper.subscriptions)
+    assert await a.heartbeat() == frozenset(keeper.subscriptions)
+    assert await a.heartbeat() == frozenset(keeper.subscriptions)
 
 
 async def test_whoever_comes_later_gets_nothing_before_the_other_left_it(a: Holder, b: Holder) -> None:
-    await a.beat()
+    await a.heartbeat()
 
-    assert await b.beat() == NONE
-    kept = await a.beat(slow=True)
+    assert await b.heartbeat() == NONE
+    kept = await a.heartbeat(slow=True)
     assert len(kept) == 3
-    assert await b.beat() == NONE  # a is still finishing
-    assert await a.beat() == kept
-    assert await b.beat() == NONE  # a's last beat had them still
-    await a.beat()
-    assert await b.beat() == frozenset(b.keeper.subscriptions) - kept
+    assert await b.heartbeat() == NONE  # a is still finishing
+    assert await a.heartbeat() == kept
+    assert await b.heartbeat() == NONE  # a's last heartbeat had them still
+    await a.heartbeat()
+    assert await b.heartbeat() == frozenset(b.keeper.subscriptions) - kept
 
 
 async def test_what_is_not_wanted_any_more_is_told_to_nobody(keeper: Keeper, a: Holder) -> None:
-    await a.beat()
+    await a.heartbeat()
     first, *rest = keeper.subscriptions
 
-    told = await keeper.leases.beat(Beat("a", a.held), frozenset(rest))
+    told = await keeper.leases.heartbeat(Heartbeat("a", a.held), frozenset(rest))
 
     assert told == frozenset(rest)
     assert first not in told
 
 
-async def test_who_does_not_beat_any_more_loses_its_share(keeper: Keeper, a: Holder, b: Holder) -> None:
-    await a.beat()
+async def test_who_does_not_send_heartbeats_any_more_loses_its_share(keeper: Keeper, a: Holder, b: Holder) -> None:
+    await a.heartbeat()
     await keeper.pass_time(LEASE_SECONDS - 1)
-    assert await b.beat() == NONE
+    assert await b.heartbeat() == NONE
 
     await keeper.pass_time(1)
 
-    assert await b.beat() == frozenset(keeper.subscriptions)
+    assert await b.heartbeat() == frozenset(keeper.subscriptions)
 
 
-async def test_who_beats_keeps_its_share(keeper: Keeper, a: Holder, b: Holder) -> None:
+async def test_who_sends_heartbeats_keeps_its_share(keeper: Keeper, a: Holder, b: Holder) -> None:
     for _ in range(4):
-        await a.beat()
+        await a.heartbeat()
         await keeper.pass_time(LEASE_SECONDS - 1)
 
-    assert await b.beat() == NONE
+    assert await b.heartbeat() == NONE
 
 
 async def test_who_comes_back_after_its_lease_ended_gets_nothing_of_anybody_elses(
     keeper: Keeper, a: Holder, b: Holder
 ) -> None:
-    await a.beat()
+    await a.heartbeat()
     await keeper.pass_time(LEASE_SECONDS)
-    theirs = await b.beat()
+    theirs = await b.heartbeat()
 
-    assert await a.beat() == NONE
-    assert len(await b.beat()) == 3
-    assert await b.beat() <= theirs
+    assert await a.heartbeat() == NONE
+    assert len(await b.heartbeat()) == 3
+    assert await b.heartbeat() <= theirs
 
 
 async def test_who_comes_back_to_what_nobody_has_goes_on(keeper: Keeper, a: Holder) -> None:
-    held = await a.beat()
+    held = await a.heartbeat()
     await keeper.pass_time(2 * LEASE_SECONDS)
 
-    assert await a.beat() == held
+    assert await a.heartbeat() == held
 
 
 async def test_who_leaves_frees_what_it_does_not_hold_any_more(keeper: Keeper, a: Holder, b: Holder) -> None:
     first, *rest = keeper.subscriptions
-    await a.beat()
+    await a.heartbeat()
 
     await a.leave(frozenset({first}))
 
-    assert await b.beat() == frozenset(rest)
+    assert await b.heartbeat() == frozenset(rest)
     await a.leave()
-    assert await b.beat() == frozenset(keeper.subscriptions)
+    assert await b.heartbeat() == frozenset(keeper.subscriptions)
 
 
 async def test_whose_answer_was_lost_is_told_again(keeper: Keeper, a: Holder) -> None:
-    await a.beat()
+    await a.heartbeat()
     a.held = NONE
 
-    assert await a.beat() == frozenset(keeper.subscriptions)
+    assert await a.heartbeat() == frozenset(keeper.subscriptions)
 
 
 async def test_subscriptions_nobody_knows_are_told_to_nobody(keeper: Keeper, a: Holder) -> None:
     a.held = frozenset({SubscriptionId("unknown")})
 
-    assert await a.beat() == frozenset(keeper.subscriptions)
+    assert await a.heartbeat() == frozenset(keeper.subscriptions)
 
 
 async def test_shares_of_three_differ_by_one_at_most(keeper: Keeper) -> None:
     holders = [Holder(keeper, name) for name in ("x", "y", "z", "w")]
     for _ in range(4):
         for each in holders:
-            await each.beat()
+            await each.heartbeat()
 
     assert sorted(len(each.held) for each in holders) == [1, 1, 2, 2]
     assert union(each.held for each in holders) == frozenset(keeper.subscriptions)
     before = [each.held for each in holders]
     for each in holders:
-        await each.beat()
+        await each.heartbeat()
     assert [each.held for each in holders] == before
 
 
 async def test_a_holder_that_lives_is_known(keeper: Keeper, a: Holder) -> None:
     assert not await keeper.leases.is_held()
-    await a.beat()
+    await a.heartbeat()
     assert await keeper.leases.is_held()
     await keeper.pass_time(LEASE_SECONDS)
     assert not await keeper.leases.is_held()
 
 
 async def test_nobody_is_there_when_the_last_one_left(keeper: Keeper, a: Holder) -> None:
-    await a.beat()
+    await a.heartbeat()
     await a.leave()
 
     assert not await keeper.leases.is_held()
@@ -191,34 +193,34 @@ async def test_nobody_is_there_when_the_last_one_left(keeper: Keeper, a: Holder)
 
 async def test_a_state_is_kept_as_it_was_told(keeper: Keeper, a: Holder) -> None:
     first, second, *_ = keeper.subscriptions
-    await a.beat()
+    await a.heartbeat()
 
-    await a.beat(states={first: BROKEN})
-    await a.beat()
+    await a.heartbeat(states={first: BROKEN})
+    await a.heartbeat()
 
     assert same(await keeper.leases.state(first), BROKEN)
     assert await keeper.leases.state(second) is None
-    await a.beat(states={first: WorkerState(delivered=7)})
+    await a.heartbeat(states={first: WorkerState(delivered=7)})
     assert same(await keeper.leases.state(first), WorkerState(delivered=7))
 
 
 async def test_a_state_goes_with_the_lease(keeper: Keeper, a: Holder, b: Holder) -> None:
     first = keeper.subscriptions[0]
-    await a.beat()
-    await a.beat(states={first: BROKEN})
+    await a.heartbeat()
+    await a.heartbeat(states={first: BROKEN})
 
     await keeper.pass_time(LEASE_SECONDS)
     assert await keeper.leases.state(first) is None
-    await b.beat()
+    await b.heartbeat()
     assert await keeper.leases.state(first) is None
 
 
 async def test_a_state_of_somebody_elses_subscription_is_not_taken(keeper: Keeper, a: Holder, b: Holder) -> None:
     first = keeper.subscriptions[0]
-    await a.beat()
+    await a.heartbeat()
 
     b.held = frozenset({first})
-    await b.beat(states={first: BROKEN})
+    await b.heartbeat(states={first: BROKEN})
 
     assert await keeper.leases.state(first) is None
 
@@ -227,19 +229,19 @@ def same(found: WorkerState | None, wanted: WorkerState) -> bool:
     return msgspec.json.encode(found) == msgspec.json.encode(wanted)
 
 
-async def test_more_states_than_one_beat_writes_follow_with_the_next(tmp_path: Path) -> None:
+async def test_more_states_than_one_heartbeat_writes_follow_with_the_next(tmp_path: Path) -> None:
     keeper = await opened("sqlite", tmp_path, 2 * MAX_STATES + 1)
     holder = Holder(keeper, "a")
-    await holder.beat()
+    await holder.heartbeat()
 
-    await holder.beat(states=dict.fromkeys(keeper.subscriptions, WorkerState(delivered=1)))
+    await holder.heartbeat(states=dict.fromkeys(keeper.subscriptions, WorkerState(delivered=1)))
 
     async def told() -> int:
         return sum([await keeper.leases.state(each) is not None for each in keeper.subscriptions])
 
     assert await told() == MAX_STATES
-    await holder.beat()
-    await holder.beat()
+    await holder.heartbeat()
+    await holder.heartbeat()
     assert await told() == len(keeper.subscriptions)
     await keeper.close()
 
@@ -250,13 +252,13 @@ async def test_after_a_restart_only_what_is_held_is_given_until_every_lease_has_
     one, two = SubscriptionId("one"), SubscriptionId("two")
     wanted = frozenset({one, two})
 
-    assert await leases.beat(Beat("new", NONE), wanted) == NONE
-    assert await leases.beat(Beat("old", frozenset({one})), wanted) == {one}
+    assert await leases.heartbeat(Heartbeat("new", NONE), wanted) == NONE
+    assert await leases.heartbeat(Heartbeat("old", frozenset({one})), wanted) == {one}
     clock.advance(round(LEASE_SECONDS * 1000) - 1)
-    assert await leases.beat(Beat("new", NONE), wanted) == NONE
-    assert await leases.beat(Beat("old", frozenset({one})), wanted) == {one}
+    assert await leases.heartbeat(Heartbeat("new", NONE), wanted) == NONE
+    assert await leases.heartbeat(Heartbeat("old", frozenset({one})), wanted) == {one}
     clock.advance(1)
-    assert await leases.beat(Beat("new", NONE), wanted) == {two}
+    assert await leases.heartbeat(Heartbeat("new", NONE), wanted) == {two}
 
 
 async def test_a_process_that_delivers_itself_waits_after_a_restart_only_when_there_were_others(tmp_path: Path) -> None:
@@ -266,19 +268,19 @@ async def test_a_process_that_delivers_itself_waits_after_a_restart_only_when_th
     def lived(own: str) -> RememberedLeases:
         return RememberedLeases(clock, own, registry.other_holders)
 
-    assert await lived("first").beat(Beat("first", NONE), one) == one
+    assert await lived("first").heartbeat(Heartbeat("first", NONE), one) == one
     second = lived("second")
-    assert await second.beat(Beat("second", NONE), one) == one
-    await second.beat(Beat("other", NONE), one)
+    assert await second.heartbeat(Heartbeat("second", NONE), one) == one
+    await second.heartbeat(Heartbeat("other", NONE), one)
 
     third = lived("third")
-    assert await third.beat(Beat("third", NONE), one) == NONE
-    assert await third.beat(Beat("other", one), one) == one
+    assert await third.heartbeat(Heartbeat("third", NONE), one) == NONE
+    assert await third.heartbeat(Heartbeat("other", one), one) == one
     clock.advance(round(LEASE_SECONDS * 1000))
-    assert await third.beat(Beat("third", NONE), one) == one
+    assert await third.heartbeat(Heartbeat("third", NONE), one) == one
     assert await third.is_held()
 
-    assert await lived("fourth").beat(Beat("fourth", NONE), one) == one
+    assert await lived("fourth").heartbeat(Heartbeat("fourth", NONE), one) == one
     await registry.close()
 
 
@@ -297,11 +299,11 @@ async def test_that_there_are_no_others_is_noted_again_when_the_disk_has_room() 
     clock, others, one = ManualClock(), Full(), frozenset({SubscriptionId("one")})
     begin = clock.monotonic()
     leases = RememberedLeases(clock, "own", others)
-    await leases.beat(Beat("own", NONE), one)
+    await leases.heartbeat(Heartbeat("own", NONE), one)
     for _ in range(2):
         assert others.noted
         clock.advance(round(LEASE_SECONDS * 1000))
-        assert await leases.beat(Beat("own", NONE), one) == one
+        assert await leases.heartbeat(Heartbeat("own", NONE), one) == one
     assert not others.noted
 
 
@@ -310,28 +312,28 @@ async def test_a_subscription_that_is_deleted_takes_its_lease_with_it(kind: str,
     keeper = await opened(kind, tmp_path, 2)
     assert keeper.registry
     holder = Holder(keeper, "a")
-    await holder.beat()
+    await holder.heartbeat()
     first, second = keeper.subscriptions
-    await holder.beat(states={first: BROKEN})
+    await holder.heartbeat(states={first: BROKEN})
     (project,) = await keeper.registry.projects.all()
 
     await keeper.registry.subscriptions.delete(project.id, first)
 
     assert await keeper.leases.state(first) is None
-    assert await holder.beat() == {second}
+    assert await holder.heartbeat() == {second}
     await keeper.close()
 
 
-async def test_a_beat_that_a_later_one_overtook_changes_nothing(tmp_path: Path) -> None:
+async def test_a_heartbeat_that_a_later_one_overtook_changes_nothing(tmp_path: Path) -> None:
     keeper = await opened("sqlite", tmp_path, 2)
     wanted = frozenset(keeper.subscriptions)
 
-    late = asyncio.ensure_future(keeper.leases.beat(Beat("a", NONE), wanted))
+    late = asyncio.ensure_future(keeper.leases.heartbeat(Heartbeat("a", NONE), wanted))
     await asyncio.sleep(0)
     late.cancel()
     async with asyncio.timeout(10):
-        told = await keeper.leases.beat(Beat("a", NONE), wanted)
-        again = await keeper.leases.beat(Beat("a", told), wanted)
+        told = await keeper.leases.heartbeat(Heartbeat("a", NONE), wanted)
+        again = await keeper.leases.heartbeat(Heartbeat("a", told), wanted)
 
     assert told == again == wanted
     with pytest.raises(asyncio.CancelledError):

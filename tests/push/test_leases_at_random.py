@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from ams.core.names import SubscriptionId
-from ams.push.leases import LEASE_SECONDS, Beat
+from ams.push.leases import LEASE_SECONDS, Heartbeat
 from tests.push.lease_keepers import KINDS, Keeper, opened
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Holder:
 
 
 class Lives(RuleBasedStateMachine):
-    """Processes come, beat, miss answers, stand still, leave and die; what is wanted changes."""
+    """Processes come, send heartbeats, miss answers, stand still, leave and die; what is wanted changes."""
 
     kind: ClassVar[str]
 
@@ -56,9 +56,9 @@ class Lives(RuleBasedStateMachine):
     def run(self, work: Coroutine[object, object, T]) -> T:
         return self.runner.run(work)
 
-    def beat(self, holder: Holder, *, answered: bool = True) -> None:
-        beat = Beat(holder.name, holder.delivers, leaving=holder.leaving)
-        told = self.run(self.keeper.leases.beat(beat, self.wanted))
+    def heartbeat(self, holder: Holder, *, answered: bool = True) -> None:
+        heartbeat = Heartbeat(holder.name, holder.delivers, leaving=holder.leaving)
+        told = self.run(self.keeper.leases.heartbeat(heartbeat, self.wanted))
         assert told <= self.wanted
         if not answered:
             return
@@ -76,8 +76,8 @@ class Lives(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3), answered=st.sampled_from([True, True, True, False]))
     @precondition(lambda self: self.holders)
-    def beats(self, which: int, answered: bool) -> None:
-        self.beat(self.holders[which % len(self.holders)], answered=answered)
+    def heartbeats(self, which: int, answered: bool) -> None:
+        self.heartbeat(self.holders[which % len(self.holders)], answered=answered)
 
     @rule(comes=st.booleans(), backwards=st.booleans())
     def all_beat(self, comes: bool, backwards: bool) -> None:
@@ -85,7 +85,7 @@ class Lives(RuleBasedStateMachine):
         if comes and len(self.holders) < 4:
             self.come()
         for each in self.holders[:: -1 if backwards else 1]:
-            self.beat(each)
+            self.heartbeat(each)
 
     @rule(which=st.integers(0, 3), number=st.integers(1, COUNT))
     @precondition(lambda self: self.holders)
@@ -147,7 +147,7 @@ class Lives(RuleBasedStateMachine):
     def round(self) -> None:
         for each in [*self.holders]:
             each.delivers &= each.told
-            self.beat(each)
+            self.heartbeat(each)
 
     @invariant()
     def nobody_delivers_what_another_does(self) -> None:

@@ -381,7 +381,7 @@ async def test_what_an_endpoint_repeats_of_a_message_is_in_no_log() -> None:
 
 
 @pytest.mark.parametrize("answer", [Answer(400, '"' * 2048), Answer(400, "\U0001f33c" * 600), None])
-async def test_a_state_fits_into_a_beat_whatever_endpoints_say(answer: Answer | None) -> None:
+async def test_a_state_fits_into_a_heartbeat_whatever_endpoints_say(answer: Answer | None) -> None:
     def fails(_: Sent) -> Answer:
         if answer is not None:
             return answer

@@ -42,7 +42,7 @@ class ReferenceAms:
     leases: bool = False
     waits: bool = False
     leased: list[Json] = field(default_factory=list)
-    beats: list[Json] = field(default_factory=list)
+    heartbeats: list[Json] = field(default_factory=list)
     grown: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, name: str, *, deadline: int = 10, **config: Any) -> str:
@@ -56,7 +56,7 @@ class ReferenceAms:
         return path
 
     def lease(self, name: str, **config: Any) -> Json:
-        """Return a target as a beat is answered with."""
+        """Return a target as a heartbeat is answered with."""
         return {
             "id": f"id-of-{name}", "name": f"/projects/p/subscriptions/{name}", "topic": "/projects/p/topics/t",
             "topicId": "topic", "ackDeadlineSeconds": 20, "pushConfig": push_config(**config), "secrets": ["whsec_x"],
@@ -96,7 +96,7 @@ class ReferenceAms:
         if path == "/v1/users/profile":
             return 200, json.dumps(self._profile())
         if path == "/v1/push:lease" and self.leases:
-            self.beats.append(body)
+            self.heartbeats.append(body)
             return 200, json.dumps({"leaseSeconds": 6, "beatSeconds": 0.05, "version": "v", "targets": self.leased})
         if path == "/v1/push:wait" and self.waits:
             return 200, json.dumps({"ready": await self._ready(body)})

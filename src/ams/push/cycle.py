@@ -23,7 +23,7 @@ ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its pu
 QUIET_SECONDS = 10.0
 """While something is wrong, a pull that waited so long counts as empty, so that the state does not stay as it was."""
 MAX_ERROR = 200
-"""Bytes of an attempt's error: a hundred of them are told in one beat (`ams.http.routes.push_lease`)."""
+"""Bytes of an attempt's error: a hundred of them are told in one heartbeat (`ams.http.routes.push_lease`)."""
 _LEAST_WAIT = 100
 """Milliseconds, for an endpoint whose circuit is open."""
 

@@ -1,7 +1,7 @@
-"""Holding leases: the beats of one process, and its workers in step with what the answers say (`ams.push.leases`).
+"""Holding leases: the heartbeats of one process, and its workers in step with what the answers say (`ams.push.leases`).
 
-A lease counts from the sending of the last beat that was answered. Whoever is not answered stops before it ends: what
-is in flight gets a moment to finish and is cut off then, as somebody else may deliver it from the end on. So is a
+A lease counts from the sending of the last heartbeat that was answered. Whoever is not answered stops before it ends:
+what is in flight gets a moment to finish and is cut off then, as somebody else may deliver it from the end on. So is a
 process that stood still, when it goes on after that end.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from ams.core.names import new_uuid
-from ams.push.leases import BEAT_SECONDS, LEASE_SECONDS, Beat
+from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from ams.push.pauses import Pauses
 from ams.push.table import Table
 from ams.push.target import Target
@@ -22,33 +22,33 @@ from ams.push.target import Target
 _FINISH_SECONDS, _SPARE_SECONDS = 1.5, 0.5
 """At the end of a lease: for deliveries in flight, and between their end and that of the lease."""
 _LEAST_SECONDS = 0.2
-"""For a beat to be answered, however little there is left."""
+"""For a heartbeat to be answered, however little there is left."""
 _AWAY_SECONDS = 8.0
-"""Longest pause between beats while nobody answers."""
+"""Longest pause between heartbeats while nobody answers."""
 STOOD_STILL = "this process stood still for longer than its lease"
 
 logger = structlog.get_logger("ams.push")
 
 
-class Told(NamedTuple):
-    """The answer to a beat."""
+class LeaseReply(NamedTuple):
+    """The answer to a heartbeat."""
 
     targets: Sequence[Target]
     """What is this process's to deliver."""
     lease_seconds: float = LEASE_SECONDS
-    beat_seconds: float = BEAT_SECONDS
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
 
 
 class Unanswered(Exception):
-    """Nobody answered a beat; the text says why."""
+    """Nobody answered a heartbeat; the text says why."""
 
 
 class NoLeases(Exception):
     """Whoever was asked knows of no leases."""
 
 
-Ask = Callable[[Beat], Awaitable[Told]]
-"""Sends a beat; raises `Unanswered` or `NoLeases`."""
+Ask = Callable[[Heartbeat], Awaitable[LeaseReply]]
+"""Sends a heartbeat; raises `Unanswered` or `NoLeases`."""
 
 
 def _nothing() -> None:
@@ -60,7 +60,7 @@ def _log_failure(work: str) -> None:
 
 
 class Holding:
-    """Beats, and delivers what the answers say."""
+    """Sends heartbeats, and delivers what the answers say."""
 
     def __init__(
         self,
@@ -72,14 +72,16 @@ class Holding:
         reached: Callable[[], None] = _nothing,
         missed: Callable[[], None] = _nothing,
     ) -> None:
-        """`holder` is a name nobody else has; `reached` and `missed` are told of answers and of beats without one."""
+        """`holder` is a name nobody else has; `reached` is called for each answer, `missed` for each heartbeat without
+        one.
+        """
         self._workers = workers
         self._ask = ask
         self._holder = holder or new_uuid()
         self._reached = reached
         self._missed = missed
         self._pauses = Pauses(chance, _AWAY_SECONDS)
-        self._beat_seconds = BEAT_SECONDS
+        self._heartbeat_seconds = HEARTBEAT_SECONDS
         self._ends: float | None = None
         """When the lease ends, by the loop's clock; None: nothing is held by a lease."""
         self._now = asyncio.Event()
@@ -87,20 +89,20 @@ class Holding:
         self._leaving = False
 
     def wake(self) -> None:
-        """Beat at once: something else may be wanted."""
+        """Send a heartbeat at once: something else may be wanted."""
         self._now.set()
 
     async def settle(self, seconds: float) -> None:
-        """Return when a beat that begins from now on is over, or after so many seconds."""
+        """Return when a heartbeat that begins from now on is over, or after so many seconds."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settled.append(over)
         self._now.set()
         await asyncio.wait({over}, timeout=seconds)
 
     async def run(self, survive: Callable[[str], None] = _log_failure) -> None:
-        """Beat until this is cancelled, or there are no leases any more.
+        """Send heartbeats until this is cancelled, or there are no leases any more.
 
-        `survive` is told of a beat that ended with an exception nobody expected; it counts as one not answered.
+        `survive` is called for a heartbeat that ended with an exception nobody expected; it counts as one not answered.
         """
         while True:
             self._now.clear()
@@ -115,7 +117,7 @@ class Holding:
                 pause = await self._unanswered(str(error))
             except TimeoutError:
                 pause = await self._unanswered("no answer in time")
-            except Exception as error:  # a defect must not end the beats for good
+            except Exception as error:  # a defect must not end the heartbeats for good
                 survive("push leases")
                 pause = await self._unanswered(f"unexpected {type(error).__name__}")
             finally:
@@ -127,23 +129,23 @@ class Holding:
     async def stop(self, seconds: float) -> None:
         """Finish what is in flight while the lease goes on, and give everything back."""
         self._leaving = True
-        beating = asyncio.create_task(self.run(), name="ams-push-last-beats")
+        heartbeats = asyncio.create_task(self.run(), name="ams-push-last-beats")
         try:
             await self._workers.stop(seconds)
         finally:
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
+            heartbeats.cancel()
+            await asyncio.gather(heartbeats, return_exceptions=True)
         with contextlib.suppress(Unanswered, NoLeases, TimeoutError):
-            await self._beat(Beat(self._holder, frozenset(), self._workers.take_changes(), leaving=True))
+            await self._heartbeat(Heartbeat(self._holder, frozenset(), self._workers.take_changes(), leaving=True))
 
     async def _round(self) -> float:
-        """Beat once and follow the answer; return how long to wait for the next one."""
+        """Send one heartbeat and follow the answer; return how long to wait for the next one."""
         if self._is_over(self._ends):
             await self._lose(STOOD_STILL)
         changes = self._workers.take_changes()
         sent = asyncio.get_running_loop().time()
         try:
-            told = await self._beat(Beat(self._holder, self._workers.held(), changes, self._leaving))
+            told = await self._heartbeat(Heartbeat(self._holder, self._workers.held(), changes, self._leaving))
         except BaseException:
             self._workers.put_back(changes)
             raise
@@ -151,17 +153,17 @@ class Holding:
             raise Unanswered(STOOD_STILL)
         self._ends = sent + told.lease_seconds
         self._workers.hold_until(self._ends - _SPARE_SECONDS)
-        self._beat_seconds = told.beat_seconds
+        self._heartbeat_seconds = told.heartbeat_seconds
         self._pauses.over()
         self._reached()
         if not self._leaving:
             self._workers.follow(told.targets)
-        return self._beat_seconds
+        return self._heartbeat_seconds
 
-    async def _beat(self, beat: Beat) -> Told:
-        seconds = BEAT_SECONDS if self._ends is None else max(min(BEAT_SECONDS, self._left()), _LEAST_SECONDS)
+    async def _heartbeat(self, heartbeat: Heartbeat) -> LeaseReply:
+        seconds = HEARTBEAT_SECONDS if self._ends is None else max(min(HEARTBEAT_SECONDS, self._left()), _LEAST_SECONDS)
         async with asyncio.timeout(seconds):
-            return await self._ask(beat)
+            return await self._ask(heartbeat)
 
     async def _unanswered(self, reason: str) -> float:
         """Go on until shortly before the lease ends; return how long to wait for the next try."""

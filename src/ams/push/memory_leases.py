@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ams.core.clock import Clock
 from ams.core.names import SubscriptionId
-from ams.push.leases import LEASE_SECONDS, NOTHING, Beat
+from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat
 from ams.push.sharing import Standing, Subscriptions, share
 from ams.push.state import WorkerState
 
@@ -38,22 +38,22 @@ class MemoryLeases:
         self._gives_from = clock.monotonic() + (0 if settled else _LEASE)
         self._holders: dict[str, _Holder] = {}
 
-    async def beat(self, beat: Beat, wanted: Subscriptions) -> Subscriptions:
+    async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
         """Note that a holder lives; return what it shall hold."""
         others = self._living()
-        before = others.pop(beat.holder, _NOBODY)
+        before = others.pop(heartbeat.holder, _NOBODY)
         standing = Standing(
             before.leases,
             {name: each.leases for name, each in others.items()},
             frozenset(name for name, each in others.items() if each.leaving),
         )
         now = self._clock.monotonic()
-        found = share(beat, wanted, standing, gives=self.is_settled)
-        known = {**before.states, **beat.states}
+        found = share(heartbeat, wanted, standing, gives=self.is_settled)
+        known = {**before.states, **heartbeat.states}
         states = {each: known[each] for each in found.leases if each in known}
         self._holders = others
-        if found.leases or not beat.leaving:
-            self._holders[beat.holder] = _Holder(now + _LEASE, beat.leaving, found.leases, states)
+        if found.leases or not heartbeat.leaving:
+            self._holders[heartbeat.holder] = _Holder(now + _LEASE, heartbeat.leaving, found.leases, states)
         return found.told
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:

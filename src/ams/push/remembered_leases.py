@@ -12,7 +12,7 @@ from typing import Protocol
 from ams.core.clock import Clock
 from ams.core.errors import AmsError
 from ams.core.names import SubscriptionId
-from ams.push.leases import Beat
+from ams.push.leases import Heartbeat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.sharing import Subscriptions
 from ams.push.state import WorkerState
@@ -42,15 +42,15 @@ class RememberedLeases:
         """What was noted last of others."""
         self._turn = asyncio.Lock()
 
-    async def beat(self, beat: Beat, wanted: Subscriptions) -> Subscriptions:
+    async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
         """Note that a holder lives; return what it shall hold. Raises `AmsError`."""
         async with self._turn:
             leases = self._leases or await self._begun()
-            if beat.holder != self._own and not self._noted:
+            if heartbeat.holder != self._own and not self._noted:
                 await self._note(True)
-            told = await leases.beat(beat, wanted)
+            told = await leases.heartbeat(heartbeat, wanted)
             if self._noted and leases.is_settled and leases.holders() <= {self._own}:
-                with contextlib.suppress(AmsError):  # with the next beat, then
+                with contextlib.suppress(AmsError):  # with the next heartbeat, then
                     await self._note(False)
             return told
 

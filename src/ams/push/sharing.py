@@ -1,30 +1,30 @@
 """Sharing: which of all that is wanted a holder shall hold. Pure; every keeper of `ams.push.leases` goes by it.
 
 Shares differ by at most one, and whoever has most already has the larger one, so that as little moves as can be. Only
-the holder that beats gets anything: so nothing is given to one that may not be there any more.
+the holder that sends the heartbeat gets anything: so nothing is given to one that may not be there any more.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ams.core.names import SubscriptionId
-from ams.push.leases import Beat
+from ams.push.leases import Heartbeat
 
 Subscriptions = frozenset[SubscriptionId]
 
 
 class Standing(NamedTuple):
-    """Who has what before a beat. Whose lease has ended has nothing, and is not in here."""
+    """Who has what before a heartbeat. Whose lease has ended has nothing, and is not in here."""
 
     own: Subscriptions
-    """Of the holder that beats."""
+    """Of the holder that sends it."""
     others: Mapping[str, Subscriptions]
     leaving: frozenset[str] = frozenset()
     """Those of the others who want no more, and only finish what they have."""
 
 
 class Share(NamedTuple):
-    """What a beat comes to."""
+    """What a heartbeat comes to."""
 
     told: Subscriptions
     """What the holder shall hold from now on."""
@@ -32,17 +32,17 @@ class Share(NamedTuple):
     """What nobody else may have: that, and what the holder is still finishing."""
 
 
-def share(beat: Beat, wanted: Subscriptions, standing: Standing, *, gives: bool = True) -> Share:
+def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Standing, *, gives: bool = True) -> Share:
     """Return what a holder shall hold, and what it has.
 
     Without `gives` it gets nothing that it does not say it holds already, nor did have.
     """
     taken: Subscriptions = frozenset().union(*standing.others.values())
-    held = beat.held - taken
-    if beat.leaving:
+    held = heartbeat.held - taken
+    if heartbeat.leaving:
         return Share(frozenset(), held)
     free = wanted - taken - held
-    quota = _quota(wanted, (held | standing.own) & wanted, beat.holder, standing)
+    quota = _quota(wanted, (held | standing.own) & wanted, heartbeat.holder, standing)
     kept = _first(quota, held & wanted)
     given = _first(quota - len(kept), free & standing.own, free - standing.own if gives else ())
     return Share(frozenset(kept + given), held.union(given))

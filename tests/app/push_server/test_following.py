@@ -154,7 +154,7 @@ async def test_a_token_that_is_nobodys_is_told(service: ReferenceAms) -> None:
         await follower.stop(1)
 
 
-async def test_a_lease_says_what_is_delivered_and_beats_say_how_it_goes(service: ReferenceAms) -> None:
+async def test_a_lease_says_what_is_delivered_and_heartbeats_say_how_it_goes(service: ReferenceAms) -> None:
     service.leases, service.leased = True, [service.lease("a"), service.lease("odd", type="carrier_pigeon")]
     async with followed(service.url) as push:
         await until(lambda: push.names() == ["a"])
@@ -165,17 +165,17 @@ async def test_a_lease_says_what_is_delivered_and_beats_say_how_it_goes(service:
         )  # fmt: skip
 
         push.table.changes = {SubscriptionId("id-of-a"): WorkerState(delivered=7)}
-        await until(lambda: any(beat["states"] for beat in service.beats))
-        [state] = [beat["states"]["id-of-a"] for beat in service.beats if beat["states"]]
+        await until(lambda: any(heartbeat["states"] for heartbeat in service.heartbeats))
+        [state] = [heartbeat["states"]["id-of-a"] for heartbeat in service.heartbeats if heartbeat["states"]]
         assert state["delivered"] == 7
-        await until(lambda: service.beats[-1]["held"] == ["id-of-a"])
+        await until(lambda: service.heartbeats[-1]["held"] == ["id-of-a"])
 
         service.leased = []
         await until(lambda: push.names() == [])
 
-    last = service.beats[-1]
+    last = service.heartbeats[-1]
     assert (last["held"], last["leaving"]) == ([], True)
-    assert len({beat["holder"] for beat in service.beats}) == 1
+    assert len({heartbeat["holder"] for heartbeat in service.heartbeats}) == 1
     assert service.count("/users/profile") == 0
 
 
@@ -185,7 +185,7 @@ async def test_states_that_did_not_arrive_are_told_again(service: ReferenceAms) 
         await until(lambda: push.names() == ["a"])
         service.faults["push:lease"] = [error(500, "Backend Error", "INTERNAL_SERVER_ERROR")]
         push.table.changes = {SubscriptionId("id-of-a"): WorkerState()}
-        await until(lambda: any(beat["states"] for beat in service.beats))
+        await until(lambda: any(heartbeat["states"] for heartbeat in service.heartbeats))
 
 
 async def test_who_is_not_answered_stops_before_the_lease_ends(
@@ -209,7 +209,7 @@ async def test_who_is_not_answered_stops_before_the_lease_ends(
 async def test_an_activation_with_leases_asks_at_once(service: ReferenceAms, monkeypatch: pytest.MonkeyPatch) -> None:
     service.leases = True
     async with followed(service.url) as push:
-        await until(lambda: len(service.beats) > 2)
+        await until(lambda: len(service.heartbeats) > 2)
         service.leased = [service.lease("a")]
         push.follower.activate(HERE)
         await until(lambda: push.names() == ["a"])

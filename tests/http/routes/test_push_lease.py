@@ -41,7 +41,7 @@ class House:
     worker: Client
     id: str
 
-    def beat(self, holder: str = "h", *held: str, **more: object) -> wire.PushLease:
+    def heartbeat(self, holder: str = "h", *held: str, **more: object) -> wire.PushLease:
         return self.worker.call(wire.lease_push(holder, held, **more))  # type: ignore[arg-type]
 
     def end_leases(self) -> None:
@@ -80,7 +80,7 @@ def fresh(house: House) -> None:
 
 
 def test_a_process_is_told_all_it_needs_to_deliver(house: House) -> None:
-    lease = house.beat()
+    lease = house.heartbeat()
 
     assert (lease.lease_seconds, lease.beat_seconds) == (6, 2)
     assert lease.targets is not None
@@ -91,8 +91,8 @@ def test_a_process_is_told_all_it_needs_to_deliver(house: House) -> None:
     assert (target.push_config["mattermostUrl"], target.push_config["verified"]) == (HOOK, True)
 
 
-def test_the_service_token_beats_in_a_name_of_its_own(house: House) -> None:
-    house.beat("h")
+def test_the_service_token_sends_heartbeats_in_a_name_of_its_own(house: House) -> None:
+    house.heartbeat("h")
 
     with Client(house.service.run.base_url, SERVICE_TOKEN) as nobody:
         lease = nobody.call(wire.lease_push("h", []))
@@ -101,45 +101,45 @@ def test_the_service_token_beats_in_a_name_of_its_own(house: House) -> None:
 
 
 def test_what_did_not_change_is_not_told_again(house: House) -> None:
-    lease = house.beat()
+    lease = house.heartbeat()
 
-    again = house.beat("h", house.id, version=lease.version)
+    again = house.heartbeat("h", house.id, version=lease.version)
 
     assert (again.version, again.targets) == (lease.version, None)
     house.admin.call(wire.modify_ack_deadline("P", "S", 21))
-    changed = house.beat("h", house.id, version=lease.version)
+    changed = house.heartbeat("h", house.id, version=lease.version)
     assert changed.targets is not None
     assert [each.ack_deadline_seconds for each in changed.targets] == [21]
     house.admin.call(wire.modify_ack_deadline("P", "S", 20))
 
 
 def test_another_process_gets_it_when_the_first_left_or_ended(house: House) -> None:
-    house.beat()
+    house.heartbeat()
 
-    assert house.beat("other").targets == []
-    house.beat("h", leaving=True)
-    got = house.beat("other").targets
+    assert house.heartbeat("other").targets == []
+    house.heartbeat("h", leaving=True)
+    got = house.heartbeat("other").targets
     assert got is not None
     assert [each.id for each in got] == [house.id]
     house.end_leases()
-    taken = house.beat("third").targets
+    taken = house.heartbeat("third").targets
     assert taken is not None
     assert [each.id for each in taken] == [house.id]
 
 
 def test_a_subscription_that_is_pulled_from_again_is_told_to_nobody(house: House) -> None:
-    house.beat()
+    house.heartbeat()
     house.admin.call(wire.modify_push_config("P", "S", None))
 
-    assert house.beat("h", house.id).targets == []
+    assert house.heartbeat("h", house.id).targets == []
     with pytest.raises(Conflict, match="Subscription is not in push mode"):
         house.status()
     house.admin.call(wire.modify_push_config("P", "S", A_HOOK))
 
 
 def test_the_status_tells_what_the_process_told(house: House) -> None:
-    house.beat()
-    house.beat("h", house.id, states={house.id: BROKEN})
+    house.heartbeat()
+    house.heartbeat("h", house.id, states={house.id: BROKEN})
     house.admin.call(wire.publish("P", "T", [wire.message(b"one"), wire.message(b"two")]))
 
     status = house.status()
@@ -161,8 +161,8 @@ def test_the_status_tells_what_the_process_told(house: House) -> None:
 def test_who_only_consumes_is_not_told_what_the_endpoint_said(house: House) -> None:
     made = house.admin.call(wire.create_member("P", "con", ["consumer"]))
     house.admin.call(wire.modify_subscription_acl("P", "S", ["con"]))
-    house.beat()
-    house.beat("h", house.id, states={house.id: BROKEN})
+    house.heartbeat()
+    house.heartbeat("h", house.id, states={house.id: BROKEN})
 
     with Client(house.service.run.base_url, made.token) as consumer:
         status = house.status(consumer)
@@ -174,8 +174,8 @@ def test_who_only_consumes_is_not_told_what_the_endpoint_said(house: House) -> N
 
 
 def test_a_worker_that_says_that_all_is_well_is_believed(house: House) -> None:
-    house.beat()
-    house.beat("h", house.id, states={house.id: WorkerState(delivered=3)})
+    house.heartbeat()
+    house.heartbeat("h", house.id, states={house.id: WorkerState(delivered=3)})
 
     status = house.status()
 
@@ -185,5 +185,5 @@ def test_a_worker_that_says_that_all_is_well_is_believed(house: House) -> None:
 
 def test_nobody_delivers_or_nobody_tells(house: House) -> None:
     assert house.status().state == "inactive"
-    house.beat()
+    house.heartbeat()
     assert house.status().state == "unknown"

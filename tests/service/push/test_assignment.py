@@ -16,7 +16,7 @@ from ams.core.names import (
     topic_id_text,
 )
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
-from ams.push.leases import LEASE_SECONDS, Beat
+from ams.push.leases import LEASE_SECONDS, Heartbeat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.state import WorkerState
 from ams.service.push.assignment import Assignment
@@ -91,17 +91,17 @@ async def test_a_topic_of_the_same_name_elsewhere_is_another(registry: Registry,
     assert target.topic_id == ""
 
 
-async def test_a_beat_is_answered_by_its_share(registry: Registry, project: Project) -> None:
+async def test_a_heartbeat_is_answered_by_its_share(registry: Registry, project: Project) -> None:
     assignment = Assignment(registry, registry.push_leases)
     made = [await subscribe(registry, project, name, TO_DELIVER) for name in ("one", "two")]
 
-    told = await assignment.beat(Beat("a", frozenset()))
+    told = await assignment.heartbeat(Heartbeat("a", frozenset()))
 
     assert [each.path.rpartition("/")[2] for each in told] == ["one", "two"]
     assert await assignment.is_held()
-    assert await assignment.beat(Beat("b", frozenset())) == []
-    assert await assignment.beat(Beat("a", frozenset(), leaving=True)) == []
-    assert [each.id for each in await assignment.beat(Beat("b", frozenset()))] == [each.id for each in made]
+    assert await assignment.heartbeat(Heartbeat("b", frozenset())) == []
+    assert await assignment.heartbeat(Heartbeat("a", frozenset(), leaving=True)) == []
+    assert [each.id for each in await assignment.heartbeat(Heartbeat("b", frozenset()))] == [each.id for each in made]
 
 
 async def test_the_worker_here_is_believed_before_what_was_told(registry: Registry, project: Project) -> None:
@@ -110,8 +110,8 @@ async def test_the_worker_here_is_believed_before_what_was_told(registry: Regist
     assignment = Assignment(registry, MemoryLeases(clock, settled=True), here.get)
     one = await subscribe(registry, project, "one", TO_DELIVER)
     assert await assignment.state(one.id) is None
-    await assignment.beat(Beat("a", frozenset()))
-    await assignment.beat(Beat("a", frozenset({one.id}), {one.id: WorkerState(delivered=1)}))
+    await assignment.heartbeat(Heartbeat("a", frozenset()))
+    await assignment.heartbeat(Heartbeat("a", frozenset({one.id}), {one.id: WorkerState(delivered=1)}))
 
     assert await assignment.state(one.id) == WorkerState(delivered=1)
     here[one.id] = WorkerState(delivered=2)

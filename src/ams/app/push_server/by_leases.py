@@ -1,4 +1,4 @@
-"""Following by leases: the service says in every beat what is this process's to deliver (`ams.push.holding`)."""
+"""Following by leases: the service says in every heartbeat what is this process's to deliver (`ams.push.holding`)."""
 
 import random
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from ams.app.push_server.targets import Invalid, of_config
 from ams.app.push_server.waiting import unknown_route
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
-from ams.push.holding import Holding, NoLeases, Told, Unanswered
-from ams.push.leases import Beat
+from ams.push.holding import Holding, LeaseReply, NoLeases, Unanswered
+from ams.push.leases import Heartbeat
 from ams.push.table import Table
 from ams.push.target import Target
 
@@ -20,7 +20,7 @@ logger = structlog.get_logger("ams.push_server")
 
 
 class ByLeases:
-    """Beats over the HTTP API, and delivers what the answers say."""
+    """Sends heartbeats over the HTTP API, and delivers what the answers say."""
 
     def __init__(
         self, client: AsyncClient, workers: Table, condition: Condition, holder: str, random: random.Random
@@ -43,17 +43,17 @@ class ByLeases:
         self._holding.wake()
 
     async def run(self) -> None:
-        """Beat until this is cancelled, or the service knows of no leases any more."""
+        """Send heartbeats until this is cancelled, or the service knows of no leases any more."""
         await self._holding.run()
 
     async def stop(self, seconds: float) -> None:
         """Finish what is in flight while the lease goes on, and give everything back."""
         await self._holding.stop(seconds)
 
-    async def _ask(self, beat: Beat) -> Told:
-        states = {str(each): state for each, state in islice(beat.states.items(), wire.MAX_STATES)}
+    async def _ask(self, heartbeat: Heartbeat) -> LeaseReply:
+        states = {str(each): state for each, state in islice(heartbeat.states.items(), wire.MAX_STATES)}
         call = wire.lease_push(
-            beat.holder, sorted(beat.held), states=states, leaving=beat.leaving, version=self._version
+            heartbeat.holder, sorted(heartbeat.held), states=states, leaving=heartbeat.leaving, version=self._version
         )
         try:
             lease = await self._client.call(call)
@@ -61,11 +61,11 @@ class ByLeases:
             if unknown_route(error):
                 raise NoLeases from error
             raise Unanswered(error.message) from error
-        self._workers.put_back(each for each in beat.states if each not in states)
+        self._workers.put_back(each for each in heartbeat.states if each not in states)
         if lease.targets is not None:
             self._targets = list(filter(None, map(_target, lease.targets)))
             self._version = lease.version
-        return Told(self._targets, lease.lease_seconds, lease.beat_seconds)
+        return LeaseReply(self._targets, lease.lease_seconds, lease.beat_seconds)
 
 
 def _target(leased: wire.PushTarget) -> Target | None:

@@ -8,7 +8,7 @@ from ams.client.wire.call import Call, json_body, reader, subscriptions_path
 from ams.client.wire.values import CamelObject, Object
 
 MAX_STATES = 100
-"""States that one beat may tell."""
+"""States that one heartbeat may tell."""
 
 
 class PushAttempt(Object, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,7 +14,7 @@ from ams.core.names import SubscriptionId
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.push.leases import BEAT_SECONDS, LEASE_SECONDS, Beat
+from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from ams.push.state import ATTEMPTS, WorkerState
 from ams.push.target import Target
 from ams.service.push.assignment import Assignment
@@ -23,7 +23,7 @@ from ams.service.push.pushing import DISABLED, Pushing
 MAX_HELD = 10_000
 """Subscriptions one process may hold."""
 MAX_STATES = 100
-"""States told by one beat."""
+"""States told by one heartbeat."""
 MAX_STATE_BYTES = 64 * 1024
 """Of one state, as JSON."""
 MAX_BODY = 8 * 2**20
@@ -67,7 +67,7 @@ class Lease(msgspec.Struct, rename="camel"):
     targets: Sequence[PushTarget] | UnsetType = UNSET
 
 
-_beat = Reader(BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
+_heartbeat = Reader(BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
 
 _NOBODY = str(uuid.UUID(int=0))
 """Stands for the user the service token is not."""
@@ -88,21 +88,21 @@ class LeaseRoutes:
         """Answer what a process that delivers shall deliver from now on."""
         if not self._pushing.enabled:
             raise Conflict(DISABLED)
-        body = _beat.read(await call.body())
-        beat = _checked(body)
-        beat = beat._replace(holder=_of_user(call.caller, beat.holder))
-        targets = await answers.each(await self._assignment.beat(beat), _target)
+        body = _heartbeat.read(await call.body())
+        heartbeat = _checked(body)
+        heartbeat = heartbeat._replace(holder=_of_user(call.caller, heartbeat.holder))
+        targets = await answers.each(await self._assignment.heartbeat(heartbeat), _target)
         version = hashlib.blake2b(answers.encode(targets), digest_size=16).hexdigest()
         told = UNSET if version == body.version else targets
-        return answers.encode(Lease(LEASE_SECONDS, BEAT_SECONDS, version, told))
+        return answers.encode(Lease(LEASE_SECONDS, HEARTBEAT_SECONDS, version, told))
 
 
 def _of_user(caller: Caller, holder: str) -> str:
-    """Return what a holder is called here: nobody beats in the name of another user's, nor of the service token's."""
+    """Return what a holder is called here: not as another user's holder is, nor as the service token's."""
     return str(uuid.uuid5(uuid.UUID(caller.user or _NOBODY), holder))
 
 
-def _checked(body: BeatBody) -> Beat:
+def _checked(body: BeatBody) -> Heartbeat:
     """Return what a body says; raise `InvalidInput` for what is no name, too much, or cannot be written again."""
     held, states = body.held or [], body.states or {}
     if not _HOLDER.fullmatch(body.holder or ""):
@@ -111,7 +111,7 @@ def _checked(body: BeatBody) -> Beat:
         raise InvalidInput(f"A push lease holder may hold {MAX_HELD} subscriptions")
     if len(states) > MAX_STATES or not all(_is_good(state) for state in states.values()):
         raise InvalidInput("Invalid push lease states")
-    return Beat(
+    return Heartbeat(
         holder=body.holder or "",
         held=frozenset(map(SubscriptionId, held)),
         states={SubscriptionId(each): state for each, state in states.items()},

@@ -1,14 +1,14 @@
 """Assignment of push deliveries: what is to be delivered, who delivers it, and how that goes.
 
 What is wanted is what the registry holds: every subscription whose push configuration is verified. It is asked for
-with every beat of every process that delivers, so nobody has to be told of a change.
+with every heartbeat of every process that delivers, so nobody has to be told of a change.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ams.core.names import SubscriptionId, subscription_path, topic_path
-from ams.push.leases import Beat, Leases
+from ams.push.leases import Heartbeat, Leases
 from ams.push.state import WorkerState
 from ams.push.target import Target
 from ams.storage.registry.push import Pushed
@@ -49,13 +49,13 @@ class Assignment:
         """Return all that shall be delivered, oldest first."""
         return (await self._wanted()).targets
 
-    async def beat(self, beat: Beat) -> Sequence[Target]:
+    async def heartbeat(self, heartbeat: Heartbeat) -> Sequence[Target]:
         """Note that a holder lives; return what it shall deliver from now on."""
-        if beat.leaving:
-            await self._leases.beat(beat, frozenset())
+        if heartbeat.leaving:
+            await self._leases.heartbeat(heartbeat, frozenset())
             return []
         wanted = await self._wanted()
-        told = await self._leases.beat(beat, wanted.ids)
+        told = await self._leases.heartbeat(heartbeat, wanted.ids)
         return [each for each in wanted.targets if each.id in told]
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:

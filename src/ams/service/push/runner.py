@@ -16,8 +16,8 @@ from ams.core.clock import publish_time
 from ams.core.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
 from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.core.supervisor import Supervisor
-from ams.push.holding import Holding, Told, Unanswered
-from ams.push.leases import Beat
+from ams.push.holding import Holding, LeaseReply, Unanswered
+from ams.push.leases import Heartbeat
 from ams.push.tally import Tally
 from ams.push.target import Target
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Verdict
@@ -125,7 +125,7 @@ class PushRunner:
         self.tally = tally
         self._assignment = assignment
         self._moves = moves
-        self._holding = Holding(workers, self._beat, random.Random(), holder=holder)  # noqa: S311  # for pauses
+        self._holding = Holding(workers, self._heartbeat, random.Random(), holder=holder)  # noqa: S311  # for pauses
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, supervisor: Supervisor | None = None) -> None:
@@ -149,9 +149,9 @@ class PushRunner:
         await asyncio.wait(tasks)
         await self._holding.stop(DRAIN_SECONDS)
 
-    async def _beat(self, beat: Beat) -> Told:
+    async def _heartbeat(self, heartbeat: Heartbeat) -> LeaseReply:
         try:
-            return Told(await self._assignment.beat(beat))
+            return LeaseReply(await self._assignment.heartbeat(heartbeat))
         except AmsError as error:
             raise Unanswered(error.message) from error
 

@@ -1,7 +1,7 @@
 """Leases of push delivery in the database, which nodes share. Held to `ams.push.leases` by `tests/push/test_leases.py`.
 
-A beat is one transaction, and beats have their turn one after the other: so no two of them give the same to two
-holders. Times are the database's where several nodes share it.
+A heartbeat is one transaction, and heartbeats have their turn one after the other: so no two of them give the same to
+two holders. Times are the database's where several nodes share it.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, TextClause, delete, insert, select, text
 from ams.core.clock import Clock
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId
-from ams.push.leases import LEASE_SECONDS, Beat
+from ams.push.leases import LEASE_SECONDS, Heartbeat
 from ams.push.sharing import Standing, Subscriptions, share
 from ams.push.state import WorkerState
 from ams.storage.database.database import Database
@@ -22,7 +22,7 @@ from ams.storage.registry.given import ByRows, among
 from ams.storage.registry.tables import push_holders, push_leases
 
 MAX_STATES = 100
-"""Written by one beat: each may be several KiB. What is more waits for the next beats of its holder."""
+"""Written by one heartbeat: each may be several KiB. What is more waits for the next heartbeats of its holder."""
 _LEASE = round(LEASE_SECONDS * 1000)
 """Milliseconds."""
 _OTHERS = "others"
@@ -33,7 +33,7 @@ _decoder = msgspec.json.Decoder(WorkerState)
 _States = Mapping[SubscriptionId, WorkerState]
 
 
-class _Beaten(NamedTuple):
+class _Renewed(NamedTuple):
     told: Subscriptions
     living: frozenset[str]
 
@@ -47,26 +47,28 @@ class StoredLeases:
         self._waiting: dict[str, _States] = {}
         """States that are to be written yet, by holder."""
         self._newest: dict[str, object] = {}
-        """Marks the last beat of each holder: one that was given up and still waits for the database is too late."""
+        """Marks the last heartbeat of each holder: one that was given up and still waits for the database is too
+        late.
+        """
 
-    async def beat(self, beat: Beat, wanted: Subscriptions) -> Subscriptions:
+    async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
         """Note that a holder lives; return what it shall hold. Raises `RegistryUnavailable`."""
-        known = {**self._waiting.get(beat.holder, {}), **beat.states}
-        states = {each: state for each, state in known.items() if each in beat.held}
+        known = {**self._waiting.get(heartbeat.holder, {}), **heartbeat.states}
+        states = {each: state for each, state in known.items() if each in heartbeat.held}
         now = dict(itertools.islice(states.items(), MAX_STATES))
 
-        mark = self._newest[beat.holder] = object()
+        mark = self._newest[heartbeat.holder] = object()
 
-        def work(connection: Connection) -> _Beaten:
-            if self._newest.get(beat.holder) is not mark:
+        def work(connection: Connection) -> _Renewed:
+            if self._newest.get(heartbeat.holder) is not mark:
                 raise RegistryUnavailable
-            return self._beat(connection, beat, wanted, now)
+            return self._heartbeat(connection, heartbeat, wanted, now)
 
-        beaten = await self._database.in_turn(work, _TURN)
-        self._waiting[beat.holder] = {each: state for each, state in states.items() if each not in now}
-        self._waiting = {holder: left for holder, left in self._waiting.items() if left and holder in beaten.living}
-        self._newest = {holder: last for holder, last in self._newest.items() if holder in beaten.living}
-        return beaten.told
+        renewed = await self._database.in_turn(work, _TURN)
+        self._waiting[heartbeat.holder] = {each: state for each, state in states.items() if each not in now}
+        self._waiting = {holder: left for holder, left in self._waiting.items() if left and holder in renewed.living}
+        self._newest = {holder: last for holder, last in self._newest.items() if holder in renewed.living}
+        return renewed.told
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return how a delivery goes, as its living holder told last. Raises `RegistryUnavailable`."""
@@ -80,19 +82,21 @@ class StoredLeases:
 
     # In the threads.
 
-    def _beat(self, connection: Connection, beat: Beat, wanted: Subscriptions, states: _States) -> _Beaten:
-        standing = self._standing(connection, beat.holder)
-        found = share(beat, wanted, standing)
-        said = {"holder": beat.holder, "leaving": beat.leaving, "lease": _LEASE}
+    def _heartbeat(
+        self, connection: Connection, heartbeat: Heartbeat, wanted: Subscriptions, states: _States
+    ) -> _Renewed:
+        standing = self._standing(connection, heartbeat.holder)
+        found = share(heartbeat, wanted, standing)
+        said = {"holder": heartbeat.holder, "leaving": heartbeat.leaving, "lease": _LEASE}
         self._run(connection, _LIVES, said)
         _free(connection, standing.own - found.leases)
-        missing = _take(connection, beat.holder, found.leases - standing.own)
-        self._tell(connection, beat.holder, states)
-        living = {*standing.others, beat.holder}
-        if beat.leaving and not found.leases:
-            connection.execute(delete(push_holders).where(push_holders.c.holder == beat.holder))
-            living.remove(beat.holder)
-        return _Beaten(found.told - missing, frozenset(living))
+        missing = _take(connection, heartbeat.holder, found.leases - standing.own)
+        self._tell(connection, heartbeat.holder, states)
+        living = {*standing.others, heartbeat.holder}
+        if heartbeat.leaving and not found.leases:
+            connection.execute(delete(push_holders).where(push_holders.c.holder == heartbeat.holder))
+            living.remove(heartbeat.holder)
+        return _Renewed(found.told - missing, frozenset(living))
 
     def _standing(self, connection: Connection, holder: str) -> Standing:
         """Return who has what, after those whose leases have ended were forgotten."""

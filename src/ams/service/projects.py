@@ -78,7 +78,7 @@ class Projects:
         The registry forgets first, in one transaction: from then on nobody can reach the rest, and what a crash
         leaves of it is dropped by `sweep` at the next start. Raises `NotFound` when somebody else deleted it meanwhile.
         """
-        await self._registry.books.lighten(await self._registry.topics.of_project(caller.here.id))
+        await self._registry.idempotency.lighten(await self._registry.topics.of_project(caller.here.id))
         owned = await self._registry.projects.delete(caller.here.id)
         if owned is None:
             raise NotFound("project doesn't exist")

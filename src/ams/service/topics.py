@@ -68,7 +68,7 @@ class Topics:
     async def delete(self, caller: Caller, name: TopicName) -> None:
         """Remove a topic and its messages; its subscriptions stay, and what its project counted. Raises `NotFound`."""
         topic = await self.show(caller, name)
-        await self._registry.books.lighten([topic.id])
+        await self._registry.idempotency.lighten([topic.id])
         async with self._counting.last_days(topic) as days:
             if not await self._registry.topics.delete(topic, days):
                 raise TopicGone

@@ -83,7 +83,7 @@ class Adding:
         while not self._over:
             began = time.monotonic()
             try:
-                await registry.books.add_bytes({self._topic: 1})
+                await registry.idempotency.add_bytes({self._topic: 1})
                 self.answered += 1
             except RegistryUnavailable:
                 self.failed += 1
@@ -104,7 +104,7 @@ async def test_a_server_killed_and_started_again_fails_no_write_and_does_none_tw
                 await asyncio.sleep(0.6)
 
         assert adding.failed == 0
-        assert await two.books.bytes_of(topic) == adding.answered > 20
+        assert await two.idempotency.bytes_of(topic) == adding.answered > 20
         await asyncio.gather(believed(one), believed(two))
 
 
@@ -117,7 +117,7 @@ async def test_connections_cut_at_any_moment_do_no_write_twice(linked: Registry,
             await asyncio.sleep(0.05 + pause / 50)
 
     # What was not answered was done or not; on a busy machine a call may meet one cut after the other.
-    assert adding.answered <= await linked.books.bytes_of(topic) <= adding.answered + adding.failed
+    assert adding.answered <= await linked.idempotency.bytes_of(topic) <= adding.answered + adding.failed
     assert adding.answered > adding.failed
 
 
@@ -192,7 +192,9 @@ async def test_a_frozen_server_is_waited_for_but_not_for_ever(server: Postgres, 
         server.freeze(1)
         try:
             began = time.monotonic()
-            calls = [registry.books.bytes_of(topic) for _ in range(50)] + [registry.books.add_bytes({topic: 1})]
+            calls = [registry.idempotency.bytes_of(topic) for _ in range(50)] + [
+                registry.idempotency.add_bytes({topic: 1})
+            ]
             answers = await asyncio.gather(*calls, return_exceptions=True)
             took = time.monotonic() - began
         finally:
@@ -201,7 +203,7 @@ async def test_a_frozen_server_is_waited_for_but_not_for_ever(server: Postgres, 
         assert {type(answer) for answer in answers} == {RegistryUnavailable}
         assert 7 < took < 9.5
         began = time.monotonic()
-        assert await registry.books.bytes_of(topic) in (0, 1)
+        assert await registry.idempotency.bytes_of(topic) in (0, 1)
         assert time.monotonic() - began < 5
 
 
@@ -215,7 +217,7 @@ async def test_a_server_frozen_for_a_while_fails_no_call(server: Postgres, datab
             await asyncio.sleep(0.5)
 
         assert adding.failed == 0
-        assert await registry.books.bytes_of(topic) == adding.answered > 10
+        assert await registry.idempotency.bytes_of(topic) == adding.answered > 10
 
 
 async def test_a_node_that_nothing_comes_through_to_stops_believing_within_a_second(
@@ -258,7 +260,7 @@ async def test_a_server_out_of_connections_is_waited_for(server: Postgres, datab
                 hogs.close()
 
         assert adding.failed == 0
-        assert await registry.books.bytes_of(topic) == adding.answered > 10
+        assert await registry.idempotency.bytes_of(topic) == adding.answered > 10
 
 
 async def test_a_standby_takes_over_and_no_answered_write_is_missing_or_done_twice(
@@ -274,5 +276,5 @@ async def test_a_standby_takes_over_and_no_answered_write_is_missing_or_done_twi
                 await asyncio.sleep(1)
 
             assert adding.failed == 0
-            assert await registry.books.bytes_of(topic) == adding.answered
+            assert await registry.idempotency.bytes_of(topic) == adding.answered
             assert adding.longest < 8

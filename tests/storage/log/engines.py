@@ -15,7 +15,7 @@ from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.options import KafkaOptions
-from tests.storage.log.books import MemoryBooks
+from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.support.parts import kafka_prefix, kafka_servers
 from tests.support.unreliable_disk import UnreliableDisk
 
@@ -86,10 +86,12 @@ class Kafka:
     servers: str = field(default_factory=kafka_servers)
     prefix: str = field(default_factory=kafka_prefix)
     clock: ManualClock = field(default_factory=lambda: ManualClock(SystemClock().wall()))
-    """The clock of the books, set to a time whose messages the broker does not delete; it has a clock of its own."""
+    """The clock of the idempotency store, set to a time whose messages the broker does not delete; it has a clock of
+    its own.
+    """
 
     def __post_init__(self) -> None:
-        self.books = MemoryBooks(self.clock)
+        self.idempotency = MemoryIdempotencyStore(self.clock)
 
     async def let_pass(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds)
@@ -110,7 +112,7 @@ class Kafka:
             await log.close()
 
     async def open(self, **options: Any) -> KafkaLog:
-        return await KafkaLog.open(self.options(**options), self.books)
+        return await KafkaLog.open(self.options(**options), self.idempotency)
 
     def options(self, **options: Any) -> KafkaOptions:
         settings = {"servers": self.servers, "prefix": self.prefix, "replication": 1, "min_isr": 1}

@@ -112,7 +112,7 @@ async def _kafka_log(
         from ams.storage.log.kafka.log import KafkaLog
     except ImportError:
         raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
-    log = await KafkaLog.open(kafka_options(settings), registry.books, supervisor=supervisor)
+    log = await KafkaLog.open(kafka_options(settings), registry.idempotency, supervisor=supervisor)
     stack.push_async_callback(log.close)
     await patiently("Kafka", log.topics, tell)
     return log

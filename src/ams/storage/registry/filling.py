@@ -153,7 +153,7 @@ class Filling:
             topics, id=identity, project_id=self._projects[line.project], name=line.name, retention=line.retention,
             created_on=self._time(line.created_on),
         )  # fmt: skip
-        if log and log.bytes:  # for a log that cannot keep them itself (`ams.storage.registry.books`)
+        if log and log.bytes:  # for a log that cannot keep them itself (`ams.storage.registry.idempotency`)
             self._insert(topic_sizes, topic_id=identity, bytes=log.bytes)
         if line.schema is not None:
             self._insert(topic_schemas, topic_id=identity, schema_id=self._schemas[line.project, line.schema])

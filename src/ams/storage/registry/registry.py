@@ -15,10 +15,10 @@ from ams.storage.database.opening import opened
 from ams.storage.export_format import Line
 from ams.storage.registry import rotation
 from ams.storage.registry.bindings import BindingRecords
-from ams.storage.registry.books import BookRecords
 from ams.storage.registry.contents import Contents, Standing
 from ams.storage.registry.figures import FigureRecords
 from ams.storage.registry.filling import Filling, Loaded, Name
+from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.issuers import IssuerRecords
 from ams.storage.registry.named_tokens import NamedTokenRecords
 from ams.storage.registry.projects import ProjectRecords
@@ -60,7 +60,7 @@ class Registry:
         self.registrations = RegistrationRecords(database, clock, self.users)
         self.tallies = TallyRecords(database)
         self.figures = FigureRecords(database)
-        self.books = BookRecords(database, clock)
+        self.idempotency = IdempotencyRecords(database, clock)
         self.push_leases = StoredLeases(database, clock)
         self.other_holders = OtherHolders(database)
         self.audit = AuditRecords(database, audit)

@@ -12,8 +12,8 @@ from ams.core.names import new_topic_id
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.options import KafkaOptions
 from cluster.kafka import Brokers
-from tests.storage.log.books import MemoryBooks
 from tests.storage.log.engines import Kafka, all_fragments, fragments, new_topic, texts
+from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 
 pytestmark = pytest.mark.kafka
 
@@ -56,7 +56,7 @@ def options(broker: Brokers) -> KafkaOptions:
 
 @pytest.fixture
 async def log(broker: Brokers):
-    log = await KafkaLog.open(options(broker), MemoryBooks(SystemClock()))
+    log = await KafkaLog.open(options(broker), MemoryIdempotencyStore(SystemClock()))
     yield log
     await log.close()
 
@@ -112,7 +112,7 @@ async def test_when_all_of_kafka_is_cut_off_calls_fail_within_a_second_and_all_c
 async def test_a_log_opened_before_its_broker_finds_it_when_it_is_there(broker: Brokers):
     [link] = broker.links("node")
     link.cut()
-    log = await KafkaLog.open(options(broker), MemoryBooks(SystemClock()))
+    log = await KafkaLog.open(options(broker), MemoryIdempotencyStore(SystemClock()))
     assert log.away is not None
 
     link.restore()

@@ -14,8 +14,8 @@ from ams.core.messages import Fragment, Message, Stored, data_bytes
 from ams.core.names import Offset, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals
-from ams.storage.log.kafka.books import Books
 from ams.storage.log.kafka.brokers.connection import Connection
+from ams.storage.log.kafka.idempotency_store import IdempotencyStore
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.place import Place
 from ams.storage.log.kafka.reading.reader import Reader
@@ -46,33 +46,41 @@ class KafkaLog:
     """
 
     def __init__(
-        self, connection: Connection, options: KafkaOptions, books: Books, supervisor: Supervisor | None = None
+        self,
+        connection: Connection,
+        options: KafkaOptions,
+        store: IdempotencyStore,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """Take a connection; `open` is the way to make a log."""
         supervisor = supervisor or Supervisor()
         self._connection = connection
         self._options = options
         self._reader = Reader(connection, options, supervisor)
-        self._sizes = Sizes(books)
+        self._sizes = Sizes(store)
         self._topics = Topics(connection, options, self._gone)
         self._sender = Sender(connection, options, self._stored, supervisor)
-        self._keys = Keys(books, self)
+        self._keys = Keys(store, self)
         self._loader = Loader(connection, options, self._reader, self._sender)
         self._holds = Holds()
-        self._upkeep = Upkeep(connection, options, books, self._topics, self._sender, self._sizes, supervisor)
+        self._upkeep = Upkeep(connection, options, store, self._topics, self._sender, self._sizes, supervisor)
         self._clock = SystemClock()
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
     @classmethod
     async def open(
-        cls, options: KafkaOptions, books: Books, client_id: str = "ams", supervisor: Supervisor | None = None
+        cls,
+        options: KafkaOptions,
+        store: IdempotencyStore,
+        client_id: str = "ams",
+        supervisor: Supervisor | None = None,
     ) -> Self:
         """Connect to the brokers; when none answers, go on trying in the background.
 
-        `books` keep what Kafka cannot, and are not closed with the log.
+        `store` keeps what Kafka cannot, and is not closed with the log.
         """
-        log = cls(await Connection.open(options, client_id), options, books, supervisor)
+        log = cls(await Connection.open(options, client_id), options, store, supervisor)
         with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
             await log._sender.identify()
         log._upkeep.start()

@@ -1,4 +1,4 @@
-"""Bytes ever published: counted here as they are stored, and added to the books about every second.
+"""Bytes ever published: counted here as they are stored, and added to the idempotency store about every second.
 
 A process that is killed loses what it has not added yet, about a second of it; messages are counted by their offsets
 and are always exact.
@@ -8,14 +8,14 @@ import asyncio
 
 from ams.core.errors import Unavailable
 from ams.core.names import TopicId
-from ams.storage.log.kafka.books import Books
+from ams.storage.log.kafka.idempotency_store import IdempotencyStore
 
 
 class Sizes:
-    """Bytes by topic, some of them not in the books yet."""
+    """Bytes by topic, some of them not in the idempotency store yet."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, store: IdempotencyStore) -> None:
+        self._store = store
         self._added: dict[TopicId, int] = {}
         self._turn = asyncio.Lock()
 
@@ -28,18 +28,18 @@ class Sizes:
         self._added.pop(topic, None)
 
     async def of(self, topic: TopicId) -> int:
-        """Return the bytes ever published to a topic, as far as they are in the books or were counted here."""
+        """Return the bytes ever published to a topic, as far as they are in the store or were counted here."""
         async with self._turn:
-            return await self._books.bytes_of(topic) + self._added.get(topic, 0)
+            return await self._store.bytes_of(topic) + self._added.get(topic, 0)
 
     async def flush(self) -> None:
-        """Add what was counted to the books; what they cannot take now is added the next time."""
+        """Add what was counted to the idempotency store; what it cannot take now is added the next time."""
         async with self._turn:
             counted, self._added = self._added, {}
             if not counted:
                 return
             try:
-                await self._books.add_bytes(counted)
+                await self._store.add_bytes(counted)
             except Unavailable:
                 for topic, data_bytes in counted.items():
                     self.add(topic, data_bytes)

@@ -9,8 +9,8 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import AmsError, RegistryUnavailable, Unavailable
 from ams.core.names import TopicId
 from ams.core.supervisor import Supervisor
-from ams.storage.log.kafka.books import Books
 from ams.storage.log.kafka.brokers.connection import Connection
+from ams.storage.log.kafka.idempotency_store import IdempotencyStore
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.sizes import Sizes
 from ams.storage.log.kafka.topics.topics import Topics
@@ -37,7 +37,7 @@ class Upkeep:
         self,
         connection: Connection,
         options: KafkaOptions,
-        books: Books,
+        store: IdempotencyStore,
         topics: Topics,
         sender: Sender,
         sizes: Sizes,
@@ -45,7 +45,7 @@ class Upkeep:
     ) -> None:
         self._connection = connection
         self._options = options
-        self._books = books
+        self._store = store
         self._topics = topics
         self._sender = sender
         self._sizes = sizes
@@ -59,16 +59,16 @@ class Upkeep:
         self._task = self._supervisor.task("upkeep of the log", self._run())
 
     async def close(self) -> None:
-        """End, and add the last bytes to the books."""
+        """End, and add the last bytes to the idempotency store."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._sizes.flush()
 
     async def forget(self, topic: TopicId) -> None:
-        """Forget what the books say of a topic that is gone; what cannot be forgotten now does no harm."""
+        """Forget what the store knows of a topic that is gone; what cannot be forgotten now does no harm."""
         with contextlib.suppress(RegistryUnavailable):
-            await self._books.forget(topic)
+            await self._store.forget(topic)
 
     async def _run(self) -> None:
         number = 0
@@ -95,7 +95,7 @@ class Upkeep:
         if number % LOOK_EVERY == 0:
             await self._topics.look()
         if number % FORGET_EVERY == 0:
-            await self._books.forget_old(self._windows())
+            await self._store.forget_old(self._windows())
 
     def _windows(self) -> dict[TopicId, Milliseconds]:
         """Return how long each topic remembers keys."""

@@ -1,4 +1,4 @@
-"""Idempotency keys over books: what a crash between append and answer leaves, and what others are told meanwhile."""
+"""Idempotency keys over a store: what a crash between append and answer leaves, and what others are told meanwhile."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def engine() -> Kafka:
 async def claim(engine: Kafka, topic: TopicId, key: str, messages, end: int) -> bytes:
     """Claim a key as a node does that dies right after."""
     hashed = key_hash(topic, key.encode())
-    assert await engine.books.claim(topic, hashed, content_hash(messages), end, new_uuid()) is None
+    assert await engine.idempotency.claim(topic, hashed, content_hash(messages), end, new_uuid()) is None
     return hashed
 
 
@@ -88,7 +88,7 @@ async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engin
         assert await log.answered(topic, texts("aaaa", "bbbb"), "k") == first
         assert await log.append(topic, texts("aaaa", "bbbb"), key="k") == first
         assert await log.bounds(topic) == Bounds(0, 102)
-        known = await engine.books.known(topic, key_hash(topic, b"k"))
+        known = await engine.idempotency.known(topic, key_hash(topic, b"k"))
         assert known.appended == first
 
 
@@ -119,11 +119,11 @@ async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_t
         async with second.held(topic):
             async with log.held(topic):
                 slow = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
-                while await engine.books.known(topic, hashed) is None:
+                while await engine.idempotency.known(topic, hashed) is None:
                     await asyncio.sleep(0.01)
                 engine.clock.advance(YOUNG)
                 quick = asyncio.ensure_future(second.append(topic, texts("aaaa"), key="k"))
-                while (await engine.books.known(topic, hashed)).age:
+                while (await engine.idempotency.known(topic, hashed)).age:
                     await asyncio.sleep(0.01)
                 await asyncio.sleep(1.0)
             with pytest.raises(Unsent):
@@ -149,14 +149,14 @@ async def test_a_key_used_on_one_node_is_known_on_another(engine: Kafka):
 async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine: Kafka):
     async with engine.opened() as log:
         topic = await new_topic(log)
-        settle = engine.books.settle
+        settle = engine.idempotency.settle
 
         async def away(*_) -> None:
             raise RegistryUnavailable
 
-        engine.books.settle = away
+        engine.idempotency.settle = away
         first = await log.append(topic, texts("aaaa"), key="k")
-        engine.books.settle = settle
+        engine.idempotency.settle = settle
         engine.clock.advance(YOUNG)
 
         assert await log.append(topic, texts("aaaa"), key="k") == first
@@ -166,13 +166,13 @@ async def test_nobody_waits_long_for_a_claim_to_be_settled_nor_for_others_with_t
     async with engine.opened(patience=2.0) as log:
         topic = await new_topic(log)
         await log.append(topic, numbered(0, 1))
-        settle, settling = engine.books.settle, asyncio.Event()
+        settle, settling = engine.idempotency.settle, asyncio.Event()
 
         async def slowly(*given) -> None:
             await settling.wait()
             await settle(*given)
 
-        engine.books.settle = slowly
+        engine.idempotency.settle = slowly
         async with asyncio.timeout(6):
             first = await log.append(topic, texts("aaaa"), key="k")
         assert first.first == 1
@@ -188,7 +188,7 @@ async def test_a_key_stays_claimed_when_its_topic_is_taken_for_gone(engine: Kafk
         topic = await new_topic(log)
         async with log.held(topic):
             appending = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
-            while await engine.books.known(topic, key_hash(topic, b"k")) is None:
+            while await engine.idempotency.known(topic, key_hash(topic, b"k")) is None:
                 await asyncio.sleep(0.01)
             log._topics.forget(await log._place(topic))
         with pytest.raises(TopicGone):
@@ -201,12 +201,12 @@ async def test_a_key_stays_claimed_when_its_topic_is_taken_for_gone(engine: Kafk
 async def test_without_the_books_no_key_is_taken_and_nothing_is_stored(engine: Kafka):
     async with engine.opened() as log:
         topic = await new_topic(log)
-        engine.books.away = True
+        engine.idempotency.away = True
 
         with pytest.raises(RegistryUnavailable):
             await log.append(topic, texts("aaaa"), key="k")
         assert (await log.append(topic, texts("bbbb"))).first == 0
-        engine.books.away = False
+        engine.idempotency.away = False
         assert (await log.append(topic, texts("aaaa"), key="k")).first == 1
 
 
@@ -256,4 +256,4 @@ async def test_bytes_published_are_in_the_books_when_the_log_is_closed(engine: K
         await asyncio.gather(log.append(topic, texts("aaaa")), second.append(topic, texts("bbbb", "cccc")))
         assert (await log.totals(topic)).bytes in (4, 12)  # what the other counted comes within about a second
 
-    assert await engine.books.bytes_of(topic) == 12
+    assert await engine.idempotency.bytes_of(topic) == 12

@@ -84,7 +84,7 @@ async def log(engine: Kafka):
 
 async def lossy(engine: Kafka, **options: Any) -> LossyLog:
     settings = engine.options(**options)
-    return LossyLog(await LossyConnection.open(settings), settings, engine.books)
+    return LossyLog(await LossyConnection.open(settings), settings, engine.idempotency)
 
 
 async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: LossyLog):

@@ -1,8 +1,8 @@
 """Appends with an idempotency key, each stored once however often it is asked for, on whatever node.
 
-A key is claimed in the books before its append, durably, with the end of the topic at that moment; after the append
-the claim is settled: where the messages are. So whoever asks again is told, by any node. The first message carries the
-key as well. A claim that nobody settled is one of
+A key is claimed in the idempotency store before its append, durably, with the end of the topic at that moment; after
+the append the claim is settled: where the messages are. So whoever asks again is told, by any node. The first message
+carries the key as well. A claim that nobody settled is one of
 
 - an append that is under way, or whose node has just died: for half a minute nobody knows, and who asks is told to try
   again;
@@ -29,7 +29,7 @@ from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooL
 from ams.core.messages import Message
 from ams.core.names import Offset, new_uuid
 from ams.storage.log.base import Appended
-from ams.storage.log.kafka.books import Books, Claim
+from ams.storage.log.kafka.idempotency_store import Claim, IdempotencyStore
 from ams.storage.log.kafka.place import Place
 from ams.storage.log.kafka.writing.batches import Unsent
 from ams.storage.log.keys import content_hash, is_content, key_hash
@@ -69,8 +69,8 @@ class Appending(Protocol):
 class Keys:
     """Makes appends with keys; those with the same key, one after the other."""
 
-    def __init__(self, books: Books, log: Appending) -> None:
-        self._books = books
+    def __init__(self, store: IdempotencyStore, log: Appending) -> None:
+        self._store = store
         self._log = log
         self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
 
@@ -97,7 +97,7 @@ class Keys:
         hashed = key_hash(place.topic, key.encode())
         async with _in_time(until):
             await self._until_decided(hashed)
-            claim = await self._books.known(place.topic, hashed)
+            claim = await self._store.known(place.topic, hashed)
             if claim is None or claim.age > await self._log.window(place):
                 return None
             return await self._answer(place, hashed, claim, messages, until)
@@ -123,7 +123,7 @@ class Keys:
         answer = await self._answer(place, hashed, claim, messages, until)
         if answer is not None:
             return answer
-        if not await self._books.take_over(place.topic, hashed, claim, content_hash(messages), mark):
+        if not await self._store.take_over(place.topic, hashed, claim, content_hash(messages), mark):
             raise LogUnavailable
         logger.info("key.taken_over", topic=place.name)
         return await self._make(place, messages, hashed, until, mark)
@@ -131,11 +131,11 @@ class Keys:
     async def _claim(self, place: Place, hashed: bytes, content: bytes, mark: str) -> Claim | None:
         """Claim a key; return the claim that is there already, unless it is older than keys are remembered."""
         end = await self._log.end_of(place)
-        claim = await self._books.claim(place.topic, hashed, content, end, mark)
+        claim = await self._store.claim(place.topic, hashed, content, end, mark)
         if claim is None or claim.age <= (window := await self._log.window(place)):
             return claim
-        await self._books.forget_old({place.topic: window})
-        return await self._books.claim(place.topic, hashed, content, end, mark)
+        await self._store.forget_old({place.topic: window})
+        return await self._store.claim(place.topic, hashed, content, end, mark)
 
     async def _answer(
         self, place: Place, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
@@ -168,13 +168,13 @@ class Keys:
     async def _settle(self, place: Place, hashed: bytes, appended: Appended, until: float) -> None:
         try:
             async with asyncio.timeout_at(until):
-                await self._books.settle(place.topic, hashed, appended)
+                await self._store.settle(place.topic, hashed, appended)
         except (RegistryUnavailable, TimeoutError):  # who asks again searches for the messages
             logger.warning("key.unsettled", topic=place.name)
 
     async def _release(self, place: Place, hashed: bytes, mark: str) -> None:
         try:
-            await self._books.release(place.topic, hashed, mark)
+            await self._store.release(place.topic, hashed, mark)
         except RegistryUnavailable:  # who asks again finds that they are nowhere
             logger.warning("key.unreleased", topic=place.name)
 

@@ -1,4 +1,4 @@
-"""Idempotency keys and sizes of topics, for a log that cannot keep them itself (`ams.storage.log.kafka.books`).
+"""Idempotency keys and sizes of topics, kept for the log on Kafka (`ams.storage.log.kafka.idempotency_store`).
 
 Publish requests wait for claims, so each step on one is a single statement: right whatever runs beside it, and right
 again when its answer was lost, as a claim bears the mark of who made it. Times are the database's where several nodes
@@ -15,7 +15,7 @@ from ams.core.errors import NotFound, TopicGone
 from ams.core.names import Offset, TopicId, topic_id_text
 from ams.storage.database.database import Database
 from ams.storage.log.base import Appended
-from ams.storage.log.kafka.books import Claim
+from ams.storage.log.kafka.idempotency_store import Claim
 from ams.storage.registry.given import ByRows
 from ams.storage.registry.tables import publish_claims, topic_sizes
 
@@ -25,8 +25,8 @@ RECENT = Milliseconds(600_000)
 """Claims younger than this stay until their topic goes, and are few enough to go with it."""
 
 
-class BookRecords:
-    """Keeps `ams.storage.log.kafka.books.Books`. What is kept of a topic goes with the registry's topic."""
+class IdempotencyRecords:
+    """Implements `IdempotencyStore` of the log on Kafka. What is kept of a topic goes with the registry's topic."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

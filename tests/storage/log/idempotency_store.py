@@ -1,4 +1,4 @@
-"""Books in memory, for tests of the log on Kafka; those of the registry have tests of their own."""
+"""An idempotency store in memory, for tests of the log on Kafka; that of the registry has tests of its own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.log.base import Appended
-from ams.storage.log.kafka.books import Claim
+from ams.storage.log.kafka.idempotency_store import Claim
 
 
 @dataclass
@@ -21,8 +21,8 @@ class _Row:
 
 
 @dataclass
-class MemoryBooks:
-    """Keeps `ams.storage.log.kafka.books.Books`; `away` makes it unavailable."""
+class MemoryIdempotencyStore:
+    """Keeps `ams.storage.log.kafka.idempotency_store.IdempotencyStore`; `away` makes it unavailable."""
 
     clock: Clock
     away: bool = False

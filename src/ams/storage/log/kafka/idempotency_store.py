@@ -1,7 +1,8 @@
 """What Kafka cannot keep for the log: who claimed an idempotency key, and how many bytes were ever published.
 
-The registry's database keeps it (`ams.storage.registry.books`); the log knows only this promise. A claim is stored
-before the append it is for, so that a crash between the append and its answer leaves a trace; it is settled afterwards.
+The registry's database keeps it (`ams.storage.registry.idempotency`); the log knows only this promise. A claim is
+stored before the append it is for, so that a crash between the append and its answer leaves a trace; it is settled
+afterwards.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ class Claim(NamedTuple):
     """Where the messages are; None: not known yet."""
 
 
-class Books(Protocol):
+class IdempotencyStore(Protocol):
     """Claims and sizes by topic; calls raise `RegistryUnavailable` when the database cannot answer.
 
     Keys are given as 16-byte hashes. A claim bears the `mark` of who made it or took it over last, a uuid of each

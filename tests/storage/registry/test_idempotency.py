@@ -1,0 +1,233 @@
+from collections.abc import Awaitable, Callable
+
+import pytest
+from sqlalchemy import update
+
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import TopicGone
+from ams.core.names import Offset, TopicId, TopicName, new_topic_id, topic_id_text
+from ams.storage.database.database import is_postgresql
+from ams.storage.log.base import Appended
+from ams.storage.log.kafka.idempotency_store import Claim
+from ams.storage.registry.idempotency import RECENT, IdempotencyRecords
+from ams.storage.registry.registry import Registry
+from ams.storage.registry.tables import publish_claims
+from tests.support.administration import make_project
+
+KEY, OTHER_KEY = bytes(16), b"k" * 16
+CONTENT, OTHER_CONTENT = b"c" * 16, b"o" * 16
+END = Offset(7)
+MINE, OTHERS = "mark-1", "mark-2"
+APPENDED = Appended(Offset(9), 3, Milliseconds(1_700_000_000_123))
+
+Pass = Callable[[int], Awaitable[None]]
+
+
+@pytest.fixture
+def store(registry: Registry) -> IdempotencyRecords:
+    return registry.idempotency
+
+
+@pytest.fixture
+async def topic(registry: Registry) -> TopicId:
+    project = await make_project(registry)
+    return (await registry.topics.create(new_topic_id(), project.id, TopicName("T"))).id
+
+
+@pytest.fixture
+def time_passes(registry: Registry, clock: ManualClock, url: str) -> Pass:
+    """Let milliseconds pass: on the clock we give, and for a database that has its own, by making claims older."""
+
+    async def older(by: int) -> None:
+        clock.advance(by)
+        if is_postgresql(url):
+            change = update(publish_claims).values(claimed_at=publish_claims.c.claimed_at - by)
+            await registry._database.put(lambda connection: connection.execute(change))
+
+    return older
+
+
+async def known(store: IdempotencyRecords, topic: TopicId, key: bytes = KEY) -> Claim:
+    claim = await store.known(topic, key)
+    assert claim is not None
+    return claim
+
+
+async def test_a_key_is_nobodys_until_it_is_claimed(store: IdempotencyRecords, topic: TopicId) -> None:
+    assert await store.known(topic, KEY) is None
+
+    assert await store.claim(topic, KEY, CONTENT, END, MINE) is None
+
+    claim = await known(store, topic)
+    assert (claim.content, claim.end, claim.appended) == (CONTENT, END, None)
+    assert 0 <= claim.age < 5_000
+    assert await store.known(topic, OTHER_KEY) is None
+
+
+async def test_who_comes_second_is_told_of_the_first(store: IdempotencyRecords, topic: TopicId) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+
+    claim = await store.claim(topic, KEY, b"d" * 16, Offset(99), OTHERS)
+
+    assert claim is not None
+    assert (claim.content, claim.end, claim.version) == (CONTENT, END, (await known(store, topic)).version)
+    assert await store.claim(topic, OTHER_KEY, CONTENT, END, MINE) is None
+
+
+async def test_a_settled_claim_tells_where_the_messages_are(store: IdempotencyRecords, topic: TopicId) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+
+    await store.settle(topic, KEY, APPENDED)
+
+    assert (await known(store, topic)).appended == APPENDED
+    again = await store.claim(topic, KEY, CONTENT, END, OTHERS)
+    assert again is not None
+    assert again.appended == APPENDED
+
+
+async def test_of_many_who_take_over_one_does(store: IdempotencyRecords, topic: TopicId, time_passes: Pass) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+    await time_passes(40_000)
+    left = await known(store, topic)
+    assert 40_000 <= left.age < 45_000
+
+    assert await store.take_over(topic, KEY, left, OTHER_CONTENT, OTHERS)
+    assert not await store.take_over(topic, KEY, left, CONTENT, "mark-3")
+
+    taken = await known(store, topic)
+    assert taken.version > left.version
+    assert taken.age < 5_000
+    assert (taken.content, taken.end) == (OTHER_CONTENT, END)
+
+
+async def test_what_is_settled_is_not_taken_over(store: IdempotencyRecords, topic: TopicId) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+    before = await known(store, topic)
+    await store.settle(topic, KEY, APPENDED)
+
+    assert not await store.take_over(topic, KEY, before, CONTENT, OTHERS)
+    assert not await store.take_over(topic, KEY, await known(store, topic), CONTENT, OTHERS)
+
+
+async def test_a_claim_given_up_is_nobodys_but_a_settled_one_stays(store: IdempotencyRecords, topic: TopicId) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+    await store.release(topic, KEY, MINE)
+    assert await store.known(topic, KEY) is None
+
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+    await store.settle(topic, KEY, APPENDED)
+    await store.release(topic, KEY, MINE)
+    assert (await known(store, topic)).appended == APPENDED
+
+
+async def test_who_was_slow_does_not_give_up_what_another_has_taken_over(
+    store: IdempotencyRecords, topic: TopicId
+) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+    assert await store.take_over(topic, KEY, await known(store, topic), CONTENT, OTHERS)
+
+    await store.release(topic, KEY, MINE)
+
+    assert await store.claim(topic, KEY, CONTENT, END, MINE) is not None
+    await store.release(topic, KEY, OTHERS)
+    assert await store.claim(topic, KEY, CONTENT, END, MINE) is None
+
+
+async def test_claims_older_than_their_topics_age_go(
+    registry: Registry, store: IdempotencyRecords, topic: TopicId, time_passes: Pass
+) -> None:
+    project = await make_project(registry, "Q")
+    other = (await registry.topics.create(new_topic_id(), project.id, TopicName("T"))).id
+    for each in (topic, other):
+        await store.claim(each, KEY, CONTENT, END, MINE)
+    await time_passes(60_000)
+    await store.claim(topic, OTHER_KEY, CONTENT, END, MINE)
+
+    await store.forget_old({topic: Milliseconds(30_000), other: Milliseconds(90_000)})
+
+    assert await store.known(topic, KEY) is None
+    assert await store.known(topic, OTHER_KEY) is not None
+    assert await store.known(other, KEY) is not None
+
+
+async def test_more_old_claims_than_one_statement_has_the_time_for_go_in_portions(
+    store: IdempotencyRecords, topic: TopicId, time_passes: Pass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.storage.registry.idempotency.PORTION", 3)
+    keys = [b"%016d" % number for number in range(8)]
+    for key in keys:
+        await store.claim(topic, key, CONTENT, END, MINE)
+    await time_passes(60_000)
+
+    await store.forget_old({topic: Milliseconds(30_000)})
+
+    assert [await store.known(topic, key) for key in keys] == [None] * 8
+
+
+async def test_before_a_topic_goes_all_but_its_newest_claims_do(
+    store: IdempotencyRecords, topic: TopicId, time_passes: Pass
+) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+    await time_passes(RECENT + 5_000)
+    await store.claim(topic, OTHER_KEY, CONTENT, END, MINE)
+
+    await store.lighten([topic])
+
+    assert await store.known(topic, KEY) is None
+    assert await store.known(topic, OTHER_KEY) is not None
+
+
+async def test_a_claim_that_another_node_made_meanwhile_is_not_given_up(registry: Registry, topic: TopicId) -> None:
+    here, there = (IdempotencyRecords(registry._database, registry._clock) for _ in range(2))
+    await here.claim(topic, KEY, CONTENT, END, MINE)
+    await here.release(topic, KEY, MINE)
+    await there.claim(topic, KEY, CONTENT, END, OTHERS)
+
+    await here.release(topic, KEY, MINE)  # again, as its answer was lost
+
+    assert await there.known(topic, KEY) is not None
+
+
+async def test_bytes_add_up_by_topic(store: IdempotencyRecords, topic: TopicId) -> None:
+    assert await store.bytes_of(topic) == 0
+
+    await store.add_bytes({topic: 10, new_topic_id(): 5})
+    await store.add_bytes({topic: 2**40})
+
+    assert await store.bytes_of(topic) == 2**40 + 10
+
+
+async def test_all_is_forgotten_of_a_topic_that_is_gone(
+    registry: Registry, store: IdempotencyRecords, topic: TopicId
+) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+    await store.add_bytes({topic: 10})
+
+    await store.forget(topic)
+
+    assert await store.known(topic, KEY) is None
+    assert await store.bytes_of(topic) == 0
+
+
+async def test_a_deleted_topic_takes_its_claims_along(
+    registry: Registry, store: IdempotencyRecords, topic: TopicId
+) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+    await store.add_bytes({topic: 10})
+    project = await registry.projects.find("P")
+    assert project is not None
+
+    await registry.projects.delete(project.id)
+
+    assert await store.known(topic, KEY) is None
+    assert await store.bytes_of(topic) == 0
+    with pytest.raises(TopicGone):
+        await store.claim(topic, KEY, CONTENT, END, MINE)
+
+
+async def test_identities_are_kept_as_everywhere(registry: Registry, store: IdempotencyRecords, topic: TopicId) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+
+    kept = await registry._database.read(lambda connection: connection.execute(publish_claims.select()).one())
+
+    assert (kept.topic_id, kept.key) == (topic_id_text(topic), KEY)

@@ -38,7 +38,7 @@ class KafkaOptions:
     """How long idempotency keys are known; None = as long as their topic's messages are kept."""
     max_batch_bytes: int = 17 * 2**20
     """Largest batch a topic takes: a whole request of 16 MiB, and room for what is around its messages."""
-    ring_bytes: int = 64_000_000
+    tail_cache_bytes: int = 64_000_000
     """Memory for the newest messages of all topics together."""
     ahead_bytes: int = 32_000_000
     """Memory for messages that were fetched beyond what a read asked for, of all readers together."""

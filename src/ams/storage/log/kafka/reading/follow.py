@@ -19,7 +19,7 @@ from ams.storage.log.kafka.brokers.links import Lane, NodeId
 from ams.storage.log.kafka.place import Place
 from ams.storage.log.kafka.reading.fetch import Fetcher, Part, part_of
 from ams.storage.log.kafka.reading.followed import LONG, SHORT, Followed, Node
-from ams.storage.log.kafka.reading.ring import Ring
+from ams.storage.log.kafka.reading.tail_cache import TailCache
 
 WORK = "following of the log"
 WAIT_MS = {LONG: 500, SHORT: 20}
@@ -36,10 +36,10 @@ AGAIN = 0.1
 class Follower:
     """All waits of this process."""
 
-    def __init__(self, connection: Connection, fetcher: Fetcher, ring: Ring, supervisor: Supervisor) -> None:
+    def __init__(self, connection: Connection, fetcher: Fetcher, cache: TailCache, supervisor: Supervisor) -> None:
         self._connection = connection
         self._fetcher = fetcher
-        self._ring = ring
+        self._cache = cache
         self._supervisor = supervisor
         self._followed: dict[TopicId, Followed] = {}
         self._nodes: dict[NodeId, Node] = {}
@@ -204,10 +204,10 @@ class Follower:
     async def _feed(self, followed: Followed, position: Offset, part: Part) -> None:
         """Keep what is new, and wake who waits for it."""
         topic, end = followed.place.topic, Offset(part.high + followed.place.first)
-        next_, after_last = end, self._ring.newest(topic)
-        if not self._ring.has(topic, position, end):
+        next_, after_last = end, self._cache.newest(topic)
+        if not self._cache.has(topic, position, end):
             messages, next_ = await self._fetcher.decode(followed.place, part, position)
-            self._ring.begin(topic, position, next_, messages)
+            self._cache.begin(topic, position, next_, messages)
             after_last = Offset(messages[-1].offset + 1) if messages else position
         if followed.position >= position:
             followed.position = max(followed.position, next_)

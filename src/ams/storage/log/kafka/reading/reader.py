@@ -24,8 +24,8 @@ from ams.storage.log.kafka.place import Place
 from ams.storage.log.kafka.reading.ahead import Ahead
 from ams.storage.log.kafka.reading.fetch import Fetched, Fetcher
 from ams.storage.log.kafka.reading.follow import Follower
-from ams.storage.log.kafka.reading.ring import Ring
 from ams.storage.log.kafka.reading.run import Run, Wish
+from ams.storage.log.kafka.reading.tail_cache import TailCache
 
 LEAST, MOST = 2**12, 2**22
 """Bytes of a fetch for one read."""
@@ -45,9 +45,9 @@ class Reader:
     def __init__(self, connection: Connection, options: KafkaOptions, supervisor: Supervisor | None = None) -> None:
         self._patience = options.patience
         self._fetcher = Fetcher(connection)
-        self._ring = Ring(options.ring_bytes)
+        self._cache = TailCache(options.tail_cache_bytes)
         self._ahead = Ahead(options.ahead_bytes)
-        self._follower = Follower(connection, self._fetcher, self._ring, supervisor or Supervisor())
+        self._follower = Follower(connection, self._fetcher, self._cache, supervisor or Supervisor())
         self._ends = Shared(self._ask_end)
         self._sequels = Shared(self._fetch_ahead, join=True)
         self._fetching = asyncio.Semaphore(FETCHES)
@@ -115,27 +115,27 @@ class Reader:
 
         False also when the topic is forgotten or the reader closes. `LogUnavailable` when no broker answers.
         """
-        if self._ring.newest(place.topic) > after:
+        if self._cache.newest(place.topic) > after:
             return True
         return await self._follower.wait(place, after, timeout)
 
     def appended(self, place: Place, appended: Appended, fragments: Sequence[Fragment]) -> None:
         """Note what was appended by this node: reads at the tail find it in memory, and waits end."""
         end = Offset(appended.first + appended.count)
-        if self._ring.accepts(place.topic, appended.first):
+        if self._cache.accepts(place.topic, appended.first):
             offsets = range(appended.first, end)
             stored = list(map(Stored, offsets, repeat(appended.time), fragments))  # type: ignore[arg-type]
-            self._ring.add(place.topic, appended.first, end, stored)
+            self._cache.add(place.topic, appended.first, end, stored)
         self._follower.grown(place.topic, end)
 
     def drop_before(self, place: Place, oldest: Offset) -> None:
         """Let messages go that are no longer kept."""
-        self._ring.drop_before(place.topic, oldest)
+        self._cache.drop_before(place.topic, oldest)
         self._ahead.drop_before(place.topic, oldest)
 
     def forget(self, place: Place) -> None:
         """Let go of a topic that is no more; who waits on it is told so."""
-        self._ring.forget(place.topic)
+        self._cache.forget(place.topic)
         self._ahead.forget(place.topic)
         self._sizes.pop(place.topic, None)
         self._follower.forget(place.topic)
@@ -155,20 +155,20 @@ class Reader:
     async def _fill(self, wish: Wish, place: Place, start: Offset) -> None:
         until = self._until()
         position = self._from_memory(wish, place.topic, start)
-        end = await self._ends(place) if not wish.full and self._ring.ends_at(place.topic, position) else None
+        end = await self._ends(place) if not wish.full and self._cache.ends_at(place.topic, position) else None
         while not wish.full and (end is None or position < end):
             position, seen = await self._more(wish, place, position, until)
             if not wish.full and end is None and position >= seen:
                 end = await self._ends(place)
         if end == position:
-            self._ring.begin(place.topic, position, position, [])
+            self._cache.begin(place.topic, position, position, [])
         if wish.messages:
             self._ahead.ended(place.topic, start, Offset(wish.messages[-1].offset + 1))
 
     def _from_memory(self, wish: Wish, topic: TopicId, position: Offset) -> Offset:
         """Fill a wish with what is in memory from `position` on; return where to go on."""
         while not wish.full:
-            run = self._ring.run(topic)
+            run = self._cache.run(topic)
             if run is None or not run.covers(position):
                 run = self._ahead.run(topic, position)
             if run is None:
@@ -187,7 +187,7 @@ class Reader:
         run = Run(position, fetched.next, fetched.messages)
         position = run.fill(wish, position)
         if fetched.next >= fetched.end:
-            self._ring.begin(place.topic, run.start, run.next, run.messages)
+            self._cache.begin(place.topic, run.start, run.next, run.messages)
         elif position < run.next:
             self._ahead.keep(place.topic, run)
         return self._from_memory(wish, place.topic, position), fetched.end

@@ -19,7 +19,7 @@ SHARE = 4
 """One topic may take a fourth of the memory."""
 
 
-class Ring:
+class TailCache:
     """Runs of messages at the tails of topics, within one budget of bytes."""
 
     def __init__(self, budget: int) -> None:

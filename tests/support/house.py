@@ -13,7 +13,7 @@ from ams.service.publishing import Publisher
 from ams.service.seeking import Seeker
 from ams.service.validators import Validators
 from ams.storage.log.embedded import LogOptions
-from ams.validation.apart import Apart
+from ams.validation.validator_process import ValidatorProcess
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
 
@@ -27,12 +27,12 @@ class House:
 
     engines: Engines
     caller: Caller
-    apart: Apart = field(default_factory=Apart)
+    process: ValidatorProcess = field(default_factory=ValidatorProcess)
 
     @property
     def validators(self) -> Validators:
         """Validators that have compiled nothing yet."""
-        return Validators(self.engines.registry, self.apart)
+        return Validators(self.engines.registry, self.process)
 
     @property
     def publisher(self) -> Publisher:
@@ -64,8 +64,8 @@ async def open_house(folder: Path, options: LogOptions | None = None) -> AsyncIt
         caller = await engines.caller()
         await engines.topics.create(caller, TOPIC)
         await engines.subscriptions.create(caller, SUB, "projects/P/topics/t")
-        apart = Apart()
+        process = ValidatorProcess()
         try:
-            yield House(engines, caller, apart)
+            yield House(engines, caller, process)
         finally:
-            await apart.close()
+            await process.close()

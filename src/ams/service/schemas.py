@@ -168,7 +168,9 @@ class Schemas:
 
     async def _refusals(self, schema: Schema, part: Sequence[Stored]) -> Sequence[Refused]:
         pieces = [Piece(each.offset, MESSAGE, each.fragment) for each in part]
-        refused = await self._validators.apart(schema.project_id, schema.id, schema.revision, pieces, every=True)
+        refused = await self._validators.check_in_process(
+            schema.project_id, schema.id, schema.revision, pieces, every=True
+        )
         return [Refused(Offset(each.number), each.text) for each in refused]
 
     async def _new_name(self, caller: Caller, schema: Schema, reference: str) -> SchemaName | None:

@@ -17,8 +17,8 @@ from ams.storage.database.cache import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.validation import Compiled, compile_stored
-from ams.validation.apart import Apart
 from ams.validation.budget import INLINE, Budget, TooMuch
+from ams.validation.validator_process import ValidatorProcess
 from ams.validation.worker import DATA, MESSAGE, PAYLOAD, Piece, Refusal, Task
 
 MAX_COMPILED = 2**26
@@ -31,15 +31,15 @@ Candidate = Message | str | bytes
 class Validators:
     """Finds or makes what checks the messages of a topic."""
 
-    def __init__(self, registry: Registry, apart: Apart | None = None) -> None:
+    def __init__(self, registry: Registry, process: ValidatorProcess | None = None) -> None:
         self._registry = registry
         self._compiled: Cache[tuple[SchemaId, int], Compiled] = Cache(MAX_COMPILED, lambda each: each.memory)
         self._one_compiles = asyncio.Lock()
-        self._apart = apart or Apart()
+        self._process = process or ValidatorProcess()
 
     async def close(self) -> None:
         """End what is checked in a process of its own, and the process."""
-        await self._apart.close()
+        await self._process.close()
 
     async def check(self, project: ProjectId, schema: AttachedSchema, messages: Sequence[Message]) -> None:
         """Check a publish request: raise `InvalidInput` for the first message that the schema does not allow.
@@ -52,7 +52,7 @@ class Validators:
             await self.ask(project, schema.id, schema.revision, messages)
 
     async def ask(self, project: ProjectId, schema: SchemaId, revision: int, candidates: Sequence[Candidate]) -> None:
-        """Check candidates in order, here as long as that is done in no time, the others apart.
+        """Check candidates in order, here as long as that is done in no time, the others in a process of their own.
 
         Raises `InvalidInput` for the first that is not allowed; `NotFound` and `Unusable` as `of`, `Overloaded` as
         `check`.
@@ -61,21 +61,23 @@ class Validators:
         if done == len(candidates):
             return
         pieces = [piece_of(index, each) for index, each in enumerate(candidates[done:], done)]
-        for refused in await self.apart(project, schema, revision, pieces):
+        for refused in await self.check_in_process(project, schema, revision, pieces):
             raise InvalidInput(refused.text)
 
-    async def apart(
+    async def check_in_process(
         self, project: ProjectId, schema: SchemaId, revision: int, pieces: Sequence[Piece], *, every: bool = False
     ) -> Sequence[Refusal]:
         """Check pieces in a process of its own; return the first that is refused, or every one.
 
-        Raises `NotFound` when there is no such revision; see `Apart.check` for the others.
+        Raises `NotFound` when there is no such revision; see `ValidatorProcess.check` for the others.
         """
         stored = await self._registry.schemas.revision(schema, revision)
         if stored is None:
             raise NotFound("Schema doesn't exist")
         content = stored.content
-        return await self._apart.check(project, Task(content.type, content.payload, content.attributes, pieces, every))
+        return await self._process.check(
+            project, Task(content.type, content.payload, content.attributes, pieces, every)
+        )
 
     async def of(self, schema: SchemaId, revision: int) -> Compiled:
         """Return a compiled revision; raise `NotFound` when there is none, `Unusable` when it cannot be compiled."""

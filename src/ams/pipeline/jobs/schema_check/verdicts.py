@@ -13,8 +13,8 @@ from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
 from ams.pipeline.jobs.schema_check.rules import Rules
 from ams.validation import compile_stored
-from ams.validation.apart import Apart
 from ams.validation.budget import INLINE, Budget, TooMuch
+from ams.validation.validator_process import ValidatorProcess
 from ams.validation.worker import MESSAGE, Piece, Task
 
 
@@ -25,7 +25,7 @@ class Verdicts:
         self._rules = rules
         self._compiled = compile_stored(rules.type, rules.payload, rules.attributes)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._apart = Apart()
+        self._process = ValidatorProcess()
 
     def __enter__(self) -> "Verdicts":
         return self
@@ -34,7 +34,7 @@ class Verdicts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._loop is not None:
-            self._loop.run_until_complete(self._apart.close())
+            self._loop.run_until_complete(self._process.close())
             self._loop.close()
 
     def refusal(self, offset: int, data: bytes, attributes: Mapping[str, str]) -> str | None:
@@ -56,7 +56,7 @@ class Verdicts:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         try:
-            refused = self._loop.run_until_complete(self._apart.check(None, task))
+            refused = self._loop.run_until_complete(self._process.check(None, task))
         except InvalidInput as error:
             return error.message
         except Overloaded as error:

@@ -1,4 +1,4 @@
-"""Checking apart: what may take long is checked in a process of its own, in limited time and memory.
+"""The validator process: what may take long is checked in a process of its own, in limited time and memory.
 
 One process, begun when it is first needed. Whoever asks waits in turn: each project has one task in the queue, so that
 a project with many waits for itself.
@@ -37,7 +37,7 @@ class _Turn:
     tasks: int = 0
 
 
-class Apart:
+class ValidatorProcess:
     """The process, and the queue before it."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
@@ -121,7 +121,7 @@ class Apart:
             return
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await asyncio.shield(asyncio.ensure_future(_buried(process)))
+        await asyncio.shield(asyncio.ensure_future(_reaped(process)))
 
 
 async def _begun() -> asyncio.subprocess.Process:
@@ -146,7 +146,7 @@ async def _read(process: asyncio.subprocess.Process) -> bytes:
     return await process.stdout.readexactly(length)
 
 
-async def _buried(process: asyncio.subprocess.Process) -> None:
+async def _reaped(process: asyncio.subprocess.Process) -> None:
     """Wait for the end of a process, and close what led to it."""
     if process.stdin is not None:
         process.stdin.close()

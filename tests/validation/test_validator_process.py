@@ -1,4 +1,4 @@
-"""Checking apart, with the real process: it does what is done inline, and nothing that it does holds up anybody."""
+"""The validator process: it does what is done inline, and holds up nothing else."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import pytest
 
 from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
-from ams.validation.apart import MAX_WAITING, Apart
+from ams.validation.validator_process import MAX_WAITING, ValidatorProcess
 from ams.validation.worker import DATA, MESSAGE, PAYLOAD, Checker, Piece, Refusal, Task
 
 ENDLESS = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{100}c"}] * 5000}}
@@ -33,17 +33,17 @@ SLOW = task(ENDLESS, Piece(0, PAYLOAD, LONG_TEXT))
 
 
 @pytest.fixture
-async def apart() -> AsyncIterator[Apart]:
-    made = Apart(0.5)
+async def process() -> AsyncIterator[ValidatorProcess]:
+    made = ValidatorProcess(0.5)
     yield made
     await made.close()
 
 
-async def test_every_refused_piece_is_told_or_the_first(apart: Apart) -> None:
+async def test_every_refused_piece_is_told_or_the_first(process: ValidatorProcess) -> None:
     said = "data is not valid,(root): Invalid type. Expected: number, given: string"
 
-    assert await apart.check("P", NUMBERS) == [Refusal(1, f"Message 1 {said}"), Refusal(3, f"Message 3 {said}")]
-    assert await apart.check("P", task({"type": "number"}, *NUMBERS.pieces, every=False)) == [
+    assert await process.check("P", NUMBERS) == [Refusal(1, f"Message 1 {said}"), Refusal(3, f"Message 3 {said}")]
+    assert await process.check("P", task({"type": "number"}, *NUMBERS.pieces, every=False)) == [
         Refusal(1, f"Message 1 {said}")
     ]
 
@@ -59,46 +59,46 @@ async def test_all_forms_of_pieces_are_checked() -> None:
     ]
 
 
-async def test_what_takes_too_long_is_refused_and_holds_up_nobody(apart: Apart) -> None:
-    await apart.check("P", NUMBERS)
+async def test_what_takes_too_long_is_refused_and_holds_up_nobody(process: ValidatorProcess) -> None:
+    await process.check("P", NUMBERS)
     longest = asyncio.ensure_future(_longest_pause())
     started = time.monotonic()
 
     with pytest.raises(InvalidInput) as refused:
-        await apart.check("P", SLOW)
+        await process.check("P", SLOW)
 
     assert refused.value.message == "Message 0 takes too long or too much memory to check against the schema"
     assert time.monotonic() - started < 5
     longest.cancel()
     assert await longest < 0.3
-    assert len(await apart.check("P", NUMBERS)) == 2
+    assert len(await process.check("P", NUMBERS)) == 2
 
 
-async def test_several_messages_are_named_by_the_first_and_the_last(apart: Apart) -> None:
-    await apart.check("P", NUMBERS)
+async def test_several_messages_are_named_by_the_first_and_the_last(process: ValidatorProcess) -> None:
+    await process.check("P", NUMBERS)
     pieces = [Piece(number, PAYLOAD, LONG_TEXT) for number in (3, 4, 5)]
 
     with pytest.raises(InvalidInput, match="^Messages 3 to 5 take too long "):
-        await apart.check("P", task(ENDLESS, *pieces))
+        await process.check("P", task(ENDLESS, *pieces))
 
 
-async def test_who_leaves_ends_the_check(apart: Apart) -> None:
-    await apart.check("P", NUMBERS)
-    first = asyncio.ensure_future(apart.check("P", SLOW))
+async def test_who_leaves_ends_the_check(process: ValidatorProcess) -> None:
+    await process.check("P", NUMBERS)
+    first = asyncio.ensure_future(process.check("P", SLOW))
     await asyncio.sleep(0.01)
 
     first.cancel()
 
-    assert len(await apart.check("Q", NUMBERS)) == 2
+    assert len(await process.check("Q", NUMBERS)) == 2
     with pytest.raises(asyncio.CancelledError):
         await first
 
 
-async def test_a_project_with_many_tasks_waits_for_itself(apart: Apart) -> None:
+async def test_a_project_with_many_tasks_waits_for_itself(process: ValidatorProcess) -> None:
     order: list[str] = []
 
     async def ask(project: str) -> None:
-        await apart.check(project, NUMBERS)
+        await process.check(project, NUMBERS)
         order.append(project)
 
     outcomes = await asyncio.gather(*(ask(each) for each in "P" * (MAX_WAITING + 2) + "Q"), return_exceptions=True)
@@ -107,29 +107,29 @@ async def test_a_project_with_many_tasks_waits_for_itself(apart: Apart) -> None:
     assert order.index("Q") <= 1
 
 
-async def test_a_process_that_was_ended_is_begun_again(apart: Apart) -> None:
+async def test_a_process_that_was_ended_is_begun_again(process: ValidatorProcess) -> None:
     others = _children()
-    await apart.check("P", NUMBERS)
+    await process.check("P", NUMBERS)
     (worker,) = _children() - others
     os.kill(worker, signal.SIGKILL)
     while worker in _children():
         await asyncio.sleep(0.01)
 
-    assert len(await apart.check("P", NUMBERS)) == 2
+    assert len(await process.check("P", NUMBERS)) == 2
 
 
-async def test_a_stop_ends_what_is_under_way(apart: Apart) -> None:
+async def test_a_stop_ends_what_is_under_way(process: ValidatorProcess) -> None:
     others = _children()
-    await apart.check("P", NUMBERS)
-    first = asyncio.ensure_future(apart.check("P", SLOW))
+    await process.check("P", NUMBERS)
+    first = asyncio.ensure_future(process.check("P", SLOW))
     await asyncio.sleep(0.01)
 
-    await apart.close()
+    await process.close()
 
     with pytest.raises(Overloaded, match="^The service is stopping$"):
         await first
     with pytest.raises(Overloaded, match="^The service is stopping$"):
-        await apart.check("P", NUMBERS)
+        await process.check("P", NUMBERS)
     assert _children() <= others
 
 

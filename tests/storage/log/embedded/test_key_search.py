@@ -54,7 +54,7 @@ async def fill(log: EmbeddedLog, topic: TopicId, first: int, segments: int) -> l
 
 
 def count(log: EmbeddedLog) -> int:
-    return len(list(log._holdings.places))
+    return len(list(log._holdings.catalog))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ async def test_among_very_many_segments_a_new_key_asks_hardly_one_and_a_known_ke
 async def test_a_search_goes_on_where_it_lacked_something_however_many_segments_it_must_ask(large: Counted) -> None:
     async with large.opened() as log:
         topic = await only_topic(log)
-        for segment in log._holdings.places:
+        for segment in log._holdings.catalog:
             segment.filter = EVERYTHING
         end, large.disk.reads = (await log.bounds(topic)).end, 0
 
@@ -124,15 +124,15 @@ async def test_a_segment_that_goes_while_it_is_asked_is_passed_over() -> None:
     async with engine.opened(retention=HOUR) as log:
         topic = await new_topic(log)
         await fill(log, topic, 0, 20)
-        places, key = log._holdings.places, key_hash(topic, b"7")
-        *_, segment = places.may_hold(key, engine.clock.wall())
+        catalog, key = log._holdings.catalog, key_hash(topic, b"7")
+        *_, segment = catalog.may_hold(key, engine.clock.wall())
         with pytest.raises(Cold):
-            places.answered_in(segment, topic, key)
+            catalog.answered_in(segment, topic, key)
 
         engine.clock.advance(HOUR + 1)
         await log.retain()
 
-        assert places.answered_in(segment, topic, key) is None
+        assert catalog.answered_in(segment, topic, key) is None
 
 
 async def test_indexes_written_before_there_were_filters_are_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ async def test_indexes_written_before_there_were_filters_are_as_good(monkeypatch
     monkeypatch.undo()
 
     async with engine.opened() as log:
-        heads = [segment.head for segment in log._holdings.places]
+        heads = [segment.head for segment in log._holdings.catalog]
         assert {head.filter_bytes for head in heads if head is not None} == {0}
         for number in range(90):
             assert await log.append(topic, texts("a"), key=str(number)) == answers[number]

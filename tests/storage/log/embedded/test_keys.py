@@ -81,7 +81,7 @@ async def test_memory_does_not_grow_with_the_number_of_keys(engine: Embedded) ->
             if number % 50 == 49:
                 await log.retain()
 
-        held = sum(len(each.entries.keys) for each in log._holdings.places if each.entries is not None)
+        held = sum(len(each.entries.keys) for each in log._holdings.catalog if each.entries is not None)
 
         assert held <= 50
         assert [await log.append(topic, texts(str(number)), key=str(number)) for number in range(400)] == answers
@@ -98,7 +98,7 @@ async def test_keys_of_an_open_segment_count_after_a_restart(engine: Embedded) -
         for number in range(9, 12):
             await log.append(topic, texts("a"), key=str(number))
 
-        assert len(list(log._holdings.places)) == 2
+        assert len(list(log._holdings.catalog)) == 2
 
 
 async def test_what_an_earlier_version_remembered_of_a_content_stays_valid(

@@ -313,13 +313,13 @@ async def test_a_read_ends_before_what_retention_takes_meanwhile(engine: Embedde
         topic = await new_topic(log)
         for number in range(6):
             await log.append(topic, numbered(number, 1, size=600))
-        places = log._holdings.places
-        second = next(each for each in places if each.sequence == 2)
+        catalog = log._holdings.catalog
+        second = next(each for each in catalog if each.sequence == 2)
         opened, loop = engine.disk.open, asyncio.get_running_loop()
 
         def remove_when_opened(path: str, *, create: bool = False) -> int:
-            if path == second.path and second.sequence in places.by_sequence:
-                loop.call_soon_threadsafe(places.remove, second)
+            if path == second.path and second.sequence in catalog.by_sequence:
+                loop.call_soon_threadsafe(catalog.remove, second)
                 engine.disk.unlink(path)
             return opened(path, create=create)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.core.names import Offset, TopicId
+from ams.storage.log.embedded.catalog import Segment, SegmentCatalog
 from ams.storage.log.embedded.classes import CLASSES
 from ams.storage.log.embedded.entries import Answered, SegmentEntries
 from ams.storage.log.embedded.index import Row
-from ams.storage.log.embedded.places import Places, Segment
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.segment import HEAD_BYTES, index_path
 from ams.storage.log.embedded.topic import TopicState
@@ -23,7 +23,7 @@ class Holdings:
 
     folder: str
     topics: dict[TopicId, TopicState]
-    places: Places
+    catalog: SegmentCatalog
     commit: int
     """The last commit applied here."""
     table: str | None
@@ -42,7 +42,7 @@ class Holdings:
         if outcome.records:
             self._place(outcome)
         if outcome.sequence:
-            self.places.by_sequence[outcome.sequence].length = outcome.length
+            self.catalog.by_sequence[outcome.sequence].length = outcome.length
         if outcome.answers:
             self._answer(outcome)
         if outcome.controls:
@@ -73,10 +73,10 @@ class Holdings:
         begun, kind = outcome.begun, CLASSES[outcome.code]
         assert begun is not None
         path = index_path(self.folder, kind, begun.sequence)
-        self.places.add(Segment(kind, begun.sequence, begun.path, path, HEAD_BYTES, SegmentEntries()))
+        self.catalog.add(Segment(kind, begun.sequence, begun.path, path, HEAD_BYTES, SegmentEntries()))
 
     def _place(self, outcome: Outcome) -> None:
-        segment = self.places.by_sequence[outcome.sequence]
+        segment = self.catalog.by_sequence[outcome.sequence]
         assert segment.entries is not None
         add, bit = segment.entries.add, 1 << outcome.code
         for topic, first, time, messages, position, length in outcome.records:
@@ -89,7 +89,7 @@ class Holdings:
     def _answer(self, outcome: Outcome) -> None:
         for append, appended in outcome.answers:
             if append.key:
-                entries = self.places.by_sequence[outcome.sequence].entries
+                entries = self.catalog.by_sequence[outcome.sequence].entries
                 assert entries is not None
                 entries.add_key(append.topic.id, append.hashed, Answered(appended, append.content))
                 self.forget_key(append.hashed)
@@ -99,7 +99,7 @@ class Holdings:
 
     def _note_time(self, outcome: Outcome) -> None:
         """Let a segment of creates only be as old as they are, and not older than every message."""
-        entries = self.places.by_sequence[outcome.sequence].entries
+        entries = self.catalog.by_sequence[outcome.sequence].entries
         assert entries is not None
         entries.note_time(outcome.time)
 
@@ -140,6 +140,6 @@ class Holdings:
             work.done.set_exception(error)
 
     def _close(self, closed: Closed) -> None:
-        segment = self.places.by_sequence[closed.sequence]
+        segment = self.catalog.by_sequence[closed.sequence]
         segment.length, segment.closed = closed.length, True
         self.unsealed.append(segment)

@@ -79,9 +79,9 @@ class Keys:
 
     async def _remembered(self, topic: TopicState, hashed: bytes) -> Answered | None:
         """Return what is known of a key; None when it is new to its window."""
-        since, places = self._since(topic), self._holdings.places
-        for segment in places.may_hold(hashed, since):
-            answered = await self._upkeep.look_up(partial(places.answered_in, segment, topic.id, hashed))
+        since, catalog = self._since(topic), self._holdings.catalog
+        for segment in catalog.may_hold(hashed, since):
+            answered = await self._upkeep.look_up(partial(catalog.answered_in, segment, topic.id, hashed))
             if answered is not None and answered.appended.time >= since:
                 return answered
         return None

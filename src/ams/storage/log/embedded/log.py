@@ -14,6 +14,7 @@ from ams.core.names import Offset, TopicId, topic_id_text
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk, Files
 from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals
+from ams.storage.log.embedded.catalog import SegmentCatalog
 from ams.storage.log.embedded.classes import class_of
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.findings import Recovery
@@ -23,7 +24,6 @@ from ams.storage.log.embedded.loading import loads
 from ams.storage.log.embedded.options import MIB, LogOptions
 from ams.storage.log.embedded.pages import Pages
 from ams.storage.log.embedded.parts import Part
-from ams.storage.log.embedded.places import Places
 from ams.storage.log.embedded.reader import DamageBook, Reader
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.recovery import Restored, recover
@@ -67,10 +67,10 @@ class EmbeddedLog:
         self._options = options
         self._supervisor = supervisor
         self._space = Space(files, folder, clock, options)
-        places = Places(Pages(files, _INDEX_MEMORY))
+        catalog = SegmentCatalog(Pages(files, _INDEX_MEMORY))
         for segment in restored.segments:
-            places.add(segment)
-        self._holdings = Holdings(folder, restored.topics, places, restored.commit, restored.table)
+            catalog.add(segment)
+        self._holdings = Holdings(folder, restored.topics, catalog, restored.commit, restored.table)
         self._holdings.unsealed += [each for each in restored.segments if each.closed and each.head is None]
         self._book = DamageBook()
         for damage in restored.report.damage:
@@ -80,7 +80,7 @@ class EmbeddedLog:
         self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
         self._upkeep = Upkeep(self._holdings, self._committer, files, clock, options, self._book)
         self._keys = Keys(self._holdings, self._upkeep, clock, options)
-        self._reader = Reader(places, self._book, self._upkeep.look_up)
+        self._reader = Reader(catalog, self._book, self._upkeep.look_up)
         self._background: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
         self._failed = False
@@ -225,7 +225,7 @@ class EmbeddedLog:
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
         state = await self._aged(topic)
-        offset = await self._upkeep.look_up(partial(self._holdings.places.since, state, time))
+        offset = await self._upkeep.look_up(partial(self._holdings.catalog.since, state, time))
         if offset is None:
             return None
         offset = max(offset, state.oldest)
@@ -271,8 +271,8 @@ class EmbeddedLog:
 
     def usage(self) -> int:
         """Return the bytes of segments, indexes and reserve."""
-        places = self._holdings.places
-        return self._space.reserved + sum(each.length + (each.head.size if each.head else 0) for each in places)
+        catalog = self._holdings.catalog
+        return self._space.reserved + sum(each.length + (each.head.size if each.head else 0) for each in catalog)
 
     @property
     def refusal(self) -> str | None:
@@ -313,7 +313,7 @@ class EmbeddedLog:
             self._committer.submit(None)
         await asyncio.to_thread(self._thread.join)
         await asyncio.sleep(0)  # outcomes told by the thread's last breath
-        await self._holdings.places.pages.close()
+        await self._holdings.catalog.pages.close()
 
     def _topic(self, topic: TopicId) -> TopicState:
         self._check_open()
@@ -337,13 +337,13 @@ class EmbeddedLog:
     async def _age(self, state: TopicState, now: Milliseconds) -> None:
         """Move the oldest offset past what is gone or too old, and work out when to look next."""
         retention = state.retention or self._options.retention
-        find = self._holdings.places.find
+        find = self._holdings.catalog.find
         state.age_due = Milliseconds(now + _MAX_AGE_CHECK_MS)
         end = state.end
         place = await self._upkeep.look_up(lambda: find(state, state.oldest))
         if place is not None and place.entries.times[place.number] < now - retention:
             kept = await self._upkeep.look_up(
-                partial(self._holdings.places.since, state, Milliseconds(now - retention))
+                partial(self._holdings.catalog.since, state, Milliseconds(now - retention))
             )
             state.oldest = max(state.oldest, end if kept is None else kept)
             place = await self._upkeep.look_up(lambda: find(state, state.oldest))

@@ -28,7 +28,7 @@ def parts_of(holdings: Holdings) -> Sequence[Part]:
 
 
 def _parts_of(holdings: Holdings) -> Iterator[Part]:
-    for segment in holdings.places:
+    for segment in holdings.catalog:
         if segment.length > HEAD_BYTES:
             yield Part(os.path.relpath(segment.path, holdings.folder), segment.length)
         if segment.head is not None:

@@ -15,9 +15,9 @@ import structlog
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.messages import Stored
 from ams.core.names import Offset, TopicId
+from ams.storage.log.embedded.catalog import Place, Segment, SegmentCatalog
 from ams.storage.log.embedded.findings import Damage
 from ams.storage.log.embedded.pages import THREADS
-from ams.storage.log.embedded.places import Place, Places, Segment
 from ams.storage.log.embedded.record import Header, stored_of
 from ams.storage.log.embedded.scan import read_record
 from ams.storage.log.embedded.topic import TopicState
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class LookUp(Protocol):
-    """Answers a question to `Places`, loading from the disk what it needs."""
+    """Answers a question to `SegmentCatalog`, loading from the disk what it needs."""
 
     def __call__(self, ask: Callable[[], T], /) -> Awaitable[T]:
         """Return what `ask` returns."""
@@ -74,10 +74,10 @@ Checked = tuple[Header, bytes] | Damage
 
 
 class Reader:
-    """Reads messages of one log; `look_up` answers questions to `Places`, loading what they need."""
+    """Reads messages of one log; `look_up` answers questions to `SegmentCatalog`, loading what they need."""
 
-    def __init__(self, places: Places, book: DamageBook, look_up: LookUp) -> None:
-        self._places = places
+    def __init__(self, catalog: SegmentCatalog, book: DamageBook, look_up: LookUp) -> None:
+        self._catalog = catalog
         self._book = book
         self._look_up = look_up
         self._turns = asyncio.Semaphore(THREADS)
@@ -96,7 +96,7 @@ class Reader:
     async def _fill(self, batch: "_Batch", topic: TopicState) -> None:
         end = topic.end
         while batch.offset < end and batch.wants_more():
-            place = await self._look_up(lambda: self._places.find(topic, batch.offset))
+            place = await self._look_up(lambda: self._catalog.find(topic, batch.offset))
             if place is None:
                 break
             stop, spans = _plan(place, batch)
@@ -118,7 +118,7 @@ class Reader:
 
     async def _records(self, span: Span, topic: TopicId, batch: "_Batch") -> list[Checked]:
         """Return the records of a span; none when retention took the segment meanwhile."""
-        pages, path = self._places.pages, span.segment.path
+        pages, path = self._catalog.pages, span.segment.path
         try:
             data = pages.open.read_now(path, span.size, span.position) if span.size <= INLINE_BYTES else None
         except OSError as error:
@@ -131,7 +131,7 @@ class Reader:
         try:
             return await pages.on_thread(lambda: _check(span, topic, pages.open.read(path, span.size, span.position)))
         except LogUnavailable:
-            if span.segment.sequence in self._places.by_sequence:
+            if span.segment.sequence in self._catalog.by_sequence:
                 raise
             return []
 

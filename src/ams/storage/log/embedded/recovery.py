@@ -15,11 +15,11 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
 from ams.storage.files import NEW, FileHandle, Files
+from ams.storage.log.embedded.catalog import Segment
 from ams.storage.log.embedded.classes import CLASSES, RetentionClass, class_of
 from ams.storage.log.embedded.findings import Damage, Recovery, Trimmed
 from ams.storage.log.embedded.index import IndexHead, Row
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.places import Segment
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.scan import Control, Reached, Scanned, scan
 from ams.storage.log.embedded.sealing import read_directory, read_filter, read_head

@@ -6,6 +6,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged
 from ams.core.names import TopicId
 from ams.storage.files import Files, write_whole
+from ams.storage.log.embedded.catalog import Segment
 from ams.storage.log.embedded.entries import SegmentEntries
 from ams.storage.log.embedded.filter import NO_KEYS, KeyFilter, decode_filter, make_filter
 from ams.storage.log.embedded.index import (
@@ -18,7 +19,6 @@ from ams.storage.log.embedded.index import (
     encode_index,
     hashes_in,
 )
-from ams.storage.log.embedded.places import Segment
 from ams.storage.log.embedded.scan import scan
 
 Table = Callable[[], tuple[int, list[Row]]]

@@ -18,12 +18,12 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset
 from ams.storage.files import Files
+from ams.storage.log.embedded.catalog import IndexDamaged, Segment
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.findings import Damage
 from ams.storage.log.embedded.holdings import Holdings
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.parts import Part, parts_of
-from ams.storage.log.embedded.places import IndexDamaged, Segment
 from ams.storage.log.embedded.reader import DamageBook
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.scan import scan
@@ -143,10 +143,10 @@ class Upkeep:
             return parts_of(self._holdings)
 
     async def look_up(self, ask: Callable[[], T]) -> T:
-        """Answer a question to `Places`, loading what it lacks and making damaged indexes anew."""
+        """Answer a question to `SegmentCatalog`, loading what it lacks and making damaged indexes anew."""
         while True:
             try:
-                return await self._holdings.places.pages.looked_up(ask)
+                return await self._holdings.catalog.pages.looked_up(ask)
             except IndexDamaged as broken:
                 await self._rebuild(broken)
 
@@ -173,9 +173,9 @@ class Upkeep:
 
     async def _index(self, segment: Segment) -> None:
         holdings = self._holdings
-        earlier = [each for each in holdings.places.by_class[segment.kind.code] if each.sequence < segment.sequence]
+        earlier = [each for each in holdings.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
         head, keys = await self._on_thread(lambda: self._sealer.seal(segment, earlier))
-        holdings.places.forget_index(segment)
+        holdings.catalog.forget_index(segment)
         segment.head, segment.filter, segment.entries = head, keys, None
         if holdings.table is not None and not self._has_segment(holdings.table):
             self._old_tables.append(holdings.table)
@@ -189,11 +189,11 @@ class Upkeep:
             self._old_tables.pop()
 
     def _has_segment(self, index: str) -> bool:
-        return any(segment.index_path == index for segment in self._holdings.places)
+        return any(segment.index_path == index for segment in self._holdings.catalog)
 
     async def _cut_old(self) -> None:
         now = self._clock.wall()
-        for segment in list(self._holdings.places):
+        for segment in list(self._holdings.catalog):
             if segment.head is not None and segment.newest < now - segment.kind.age:
                 await self._remove(segment)
                 logger.info("log.cut", file=segment.path, bytes=segment.length, reason="age")
@@ -204,7 +204,7 @@ class Upkeep:
         sealed_all = False
         while await self._used() > self._options.max_bytes:
             oldest = min(
-                (each for each in self._holdings.places if each.head is not None),
+                (each for each in self._holdings.catalog if each.head is not None),
                 key=lambda each: each.sequence,
                 default=None,
             )
@@ -239,7 +239,7 @@ class Upkeep:
         """Forget a segment and free its space; the newest table stays until there is a newer one."""
         holdings = self._holdings
         ends = await self._ends_of_spread(segment)
-        holdings.places.remove(segment)
+        holdings.catalog.remove(segment)
         for topic in holdings.topics.values():
             topic.age_due = Milliseconds(0)
         await self._move_past(ends)
@@ -248,21 +248,21 @@ class Upkeep:
 
     async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
         """Return where topics with messages in several classes end in a segment."""
-        places, bit = self._holdings.places, 1 << segment.kind.code
+        catalog, bit = self._holdings.catalog, 1 << segment.kind.code
         spread = [topic for topic in self._holdings.topics.values() if topic.is_spread and topic.classes & bit]
-        return {topic: await self.look_up(partial(places.end_in, segment, topic.id)) for topic in spread}
+        return {topic: await self.look_up(partial(catalog.end_in, segment, topic.id)) for topic in spread}
 
     async def _move_past(self, ends: dict[TopicState, Offset]) -> None:
         """Give up what is older than what goes now but lies in another class: kept offsets have no holes.
 
         This is written down where it matters, as after a restart the older ones would be found again.
         """
-        places = self._holdings.places
+        catalog = self._holdings.catalog
         before = {topic: topic.oldest for topic in ends}
         for topic, end in ends.items():
             topic.oldest = max(topic.oldest, end)
         for topic, end in ends.items():
-            left = await self.look_up(partial(places.find, topic, before[topic]))
+            left = await self.look_up(partial(catalog.find, topic, before[topic]))
             if left is not None and left.entries.firsts[left.number] < end:
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._committer.submit(Control(Kind.OLDEST, topic, done, oldest=topic.oldest))
@@ -279,13 +279,13 @@ class Upkeep:
     async def _rebuild(self, broken: IndexDamaged) -> None:
         segment = broken.segment
         async with self._rebuilding:
-            if segment.entries is not None or segment.sequence not in self._holdings.places.by_sequence:
+            if segment.entries is not None or segment.sequence not in self._holdings.catalog.by_sequence:
                 return
             self._book.note(Damage(segment.index_path, 0, 0, f"index: {broken}"))
-            found = await self._holdings.places.pages.on_thread(
+            found = await self._holdings.catalog.pages.on_thread(
                 lambda: scan(self._files, segment.path, segment.sequence, segment.length, closed=True)
             )
-            if segment.sequence not in self._holdings.places.by_sequence:
+            if segment.sequence not in self._holdings.catalog.by_sequence:
                 return
             for damage in found.damage:
                 self._book.note(damage)
@@ -293,7 +293,7 @@ class Upkeep:
             for topic in [topic for topic in content.topics if topic not in self._holdings.topics]:
                 del content.topics[topic]
             segment.entries, segment.head, segment.filter = content, None, None
-            self._holdings.places.forget_index(segment)
+            self._holdings.catalog.forget_index(segment)
             self._holdings.unsealed.append(segment)
             self.call()
 

@@ -71,7 +71,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Places:
+class SegmentCatalog:
     """All segments, by class, in the order of their sequence numbers."""
 
     pages: Pages

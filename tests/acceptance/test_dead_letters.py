@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dead_letters import bury
+from tests.support.dead_letters import dead_letter
 from tests.support.documents import ROOT, follow, make_clone, run
 from tests.support.service import LiveService, live_service
 
@@ -40,4 +40,4 @@ def furnish(clone: Path, live: LiveService) -> None:
     made = run(BEFORE, clone, AMS_ENDPOINT=live.base_url)
     assert made.returncode == 0, made.stdout
     for offset, (reason, status) in enumerate([("Bad Request", 400), ("no such pump", 422)]):
-        bury(live.base_url, live.ca, WORKER, SUBSCRIPTION, offset, reason, status)
+        dead_letter(live.base_url, live.ca, WORKER, SUBSCRIPTION, offset, reason, status)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from tests.cli.conftest import WORKER_TOKEN, Ams
-from tests.support.dead_letters import bury
+from tests.support.dead_letters import dead_letter
 from tests.support.service import LiveService
 
 URL = "https://pump.example/in"
@@ -25,7 +25,7 @@ def sub(ams: Ams, project: str, service: LiveService) -> str:
 
 def put_aside(service: LiveService, project: str, name: str, offset: int) -> None:
     path = f"projects/{project}/subscriptions/{name}"
-    bury(service.base_url, service.ca, WORKER_TOKEN, path, offset, f"no {offset}", 422)
+    dead_letter(service.base_url, service.ca, WORKER_TOKEN, path, offset, f"no {offset}", 422)
 
 
 def jobs(ams: Ams, topic: str = "jobs") -> list[dict[str, object]]:

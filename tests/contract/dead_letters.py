@@ -37,7 +37,7 @@ PUSHED = (
 )  # fmt: skip
 
 
-def bury(number: object = 0, by: str = "worker", **fields: Any) -> Ask:
+def dead_letter(number: object = 0, by: str = "worker", **fields: Any) -> Ask:
     letter = {"reason": "Bad Request", "attempts": 5, "status": 400}
     ack_id = f"projects/$P/subscriptions/S:{number}"
     return post(SUBSCRIPTION + ":deadLetter", {"ackId": ack_id, **letter, **fields}, by)
@@ -60,37 +60,39 @@ LETTER = {
 PULLED = post(THE_LETTERS + ":pull", {"maxMessages": "9", "returnImmediately": "true"})
 
 ROWS = [
-    row("ours dead letters", "the next message goes there, is acknowledged, and tells why", bury(), EMPTY, PUSHED,
+    row("ours dead letters", "the next message goes there, is acknowledged, and tells why", dead_letter(), EMPTY,
+        PUSHED,
         (stands(1), (PULLED, Answer({"receivedMessages": [Has(message=Has(data="MA==",
             attributes=Has(**LETTER)))]})))),
-    row("ours dead letters", "once, however often it is asked", bury(reason="other", status=0), EMPTY,
-        (*PUSHED, bury()), (stands(1), count(1))),
-    row("ours dead letters", "then the one after it", bury(1), EMPTY, (*PUSHED, bury()), (stands(2), count(2))),
-    row("ours dead letters", "what is acknowledged already is left alone", bury(), EMPTY,
+    row("ours dead letters", "once, however often it is asked", dead_letter(reason="other", status=0), EMPTY,
+        (*PUSHED, dead_letter()), (stands(1), count(1))),
+    row("ours dead letters", "then the one after it", dead_letter(1), EMPTY, (*PUSHED, dead_letter()),
+        (stands(2), count(2))),
+    row("ours dead letters", "what is acknowledged already is left alone", dead_letter(), EMPTY,
         (*PUSHED, pull(by="worker"), ack(1, by="worker")), (count(0),)),
     row("ours dead letters", "of an attempt nothing need be said but which message",
         post(SUBSCRIPTION + ":deadLetter", {"ackId": "projects/$P/subscriptions/S:0"}, "worker"), EMPTY, PUSHED,
         (stands(1), count(1))),
     *[row("ours dead letters", f"no such body: {body!r}", post(SUBSCRIPTION + ":deadLetter", body, "worker"),
         BAD_LETTER, PUSHED, UNCHANGED) for body in (b"", b"{", [], {"ackId": 1})],
-    *[row("ours dead letters", f"no such verdict: {each!r}", bury(**each), BAD_LETTER, PUSHED, UNCHANGED)
+    *[row("ours dead letters", f"no such verdict: {each!r}", dead_letter(**each), BAD_LETTER, PUSHED, UNCHANGED)
       for each in ({"attempts": -1}, {"attempts": "5"}, {"attempts": 2**31}, {"status": 1000}, {"status": -1},
           {"reason": 7})],
-    *[row("ours dead letters", f"no such id: {each!r}", bury(ackId=each), BAD_ID, PUSHED, UNCHANGED)
+    *[row("ours dead letters", f"no such id: {each!r}", dead_letter(ackId=each), BAD_ID, PUSHED, UNCHANGED)
       for each in ("", "0", "projects/$P/subscriptions/R:0", "projects/$P/subscriptions/S:-1",
           "projects/$P/subscriptions/S:x", "projects/$P/subscriptions/S:99999999999999999999")],
-    row("ours dead letters", "an absent id", bury(ackId=None), BAD_ID, PUSHED, UNCHANGED),
-    row("ours dead letters", "of an unknown subscription", bury(), NO_SUBSCRIPTION, (A_TOPIC,)),
-    row("ours dead letters", "not the next one", bury(1), NOT_NEXT, PUSHED, UNCHANGED),
-    row("ours dead letters", "not there", bury(2), NOT_NEXT, PUSHED, UNCHANGED),
-    *[row("ours dead letters", f"no place for it: {what}", bury(),
+    row("ours dead letters", "an absent id", dead_letter(ackId=None), BAD_ID, PUSHED, UNCHANGED),
+    row("ours dead letters", "of an unknown subscription", dead_letter(), NO_SUBSCRIPTION, (A_TOPIC,)),
+    row("ours dead letters", "not the next one", dead_letter(1), NOT_NEXT, PUSHED, UNCHANGED),
+    row("ours dead letters", "not there", dead_letter(2), NOT_NEXT, PUSHED, UNCHANGED),
+    *[row("ours dead letters", f"no place for it: {what}", dead_letter(),
         error("CO", "Subscription has no dead letter topic"), given, (stands(0),))
       for what, given in (("a pull subscription", (*BOTH, publish("MA==", "MQ=="))),
           ("an endpoint", (A_TOPIC, create(AN_ENDPOINT), publish("MA==", "MQ=="))))],
-    row("ours dead letters", "a place that is gone: the message stays", bury(),
+    row("ours dead letters", "a place that is gone: the message stays", dead_letter(),
         error("CO", "Dead letter topic doesn't exist"), (*PUSHED, delete(DEAD)), (stands(0),)),
-    row("ours dead letters", "a topic that is gone", bury(), error("CO", "Subscription's topic doesn't exist"),
+    row("ours dead letters", "a topic that is gone", dead_letter(), error("CO", "Subscription's topic doesn't exist"),
         (*PUSHED, delete(TOPIC)), (count(0),)),
-    row("ours dead letters", "not for administrators", bury(by="adm"), FORBIDDEN, (*PUSHED, ADMIN), UNCHANGED),
-    row("ours dead letters", "nor for consumers", bury(by="con"), FORBIDDEN, (*PUSHED, CONSUMER), UNCHANGED),
+    row("ours dead letters", "not for administrators", dead_letter(by="adm"), FORBIDDEN, (*PUSHED, ADMIN), UNCHANGED),
+    row("ours dead letters", "nor for consumers", dead_letter(by="con"), FORBIDDEN, (*PUSHED, CONSUMER), UNCHANGED),
 ]  # fmt: skip

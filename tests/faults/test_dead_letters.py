@@ -21,7 +21,7 @@ PATIENCE = 60
 """Seconds for everything."""
 
 
-class Burying(threading.Thread):
+class DeadLettering(threading.Thread):
     """A worker that puts one message after the other aside, each with other words, until the service is gone."""
 
     def __init__(self, live: LiveService, done: list[int], life: int) -> None:
@@ -71,7 +71,7 @@ def test_every_message_is_put_aside_once_and_in_order_through_kills(tmp_path: Pa
         with live_service(tmp_path / "ams-data", *flags, "--push-worker-token", WORKER) as live:
             if life == 0:
                 furnish(live)
-            worker = Burying(live, done, life)
+            worker = DeadLettering(live, done, life)
             worker.start()
             if life < KILLS:
                 enough = len(done) + MESSAGES // 4

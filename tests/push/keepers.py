@@ -44,12 +44,12 @@ class MemoryUpstream:
     def __init__(self, messages: int = 0, path: str = PATH) -> None:
         self.messages: dict[str, list[Pulled]] = {path: [pulled(offset) for offset in range(messages)]}
         self.positions: dict[str, int] = {}
-        self.buried: list[tuple[Pulled, Verdict]] = []
+        self.dead_lettered: list[tuple[Pulled, Verdict]] = []
         self.pulls: list[int] = []
         """How many messages were asked for each time."""
         self.acknowledged: list[int] = []
         self.forgotten: list[str] = []
-        self.failing: dict[str, list[UpstreamError | None]] = {"pull": [], "acknowledge": [], "bury": []}
+        self.failing: dict[str, list[UpstreamError | None]] = {"pull": [], "acknowledge": [], "dead_letter": []}
         """What the next calls raise; None: nothing."""
         self.seconds: float | None = None
         self.waiting = 0
@@ -95,10 +95,10 @@ class MemoryUpstream:
         self.acknowledged.append(last.offset)
         self.positions[target.path] = last.offset + 1
 
-    async def bury(self, target: Target, message: Pulled, verdict: Verdict) -> None:
-        """Keep the message in `buried`, and move behind it."""
-        self._fail("bury")
-        self.buried.append((message, verdict))
+    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+        """Keep the message in `dead_lettered`, and move behind it."""
+        self._fail("dead_letter")
+        self.dead_lettered.append((message, verdict))
         self.positions[target.path] = message.offset + 1
 
     def forget(self, target: Target) -> None:
@@ -218,7 +218,7 @@ class Notes(Unobserved):
         """Count messages."""
         self.messages += messages
 
-    def buried(self, path: str) -> None:
+    def dead_lettered(self, path: str) -> None:
         """Count a dead letter."""
         self.dead += 1
 

@@ -31,7 +31,7 @@ def shown(tally: Tally) -> str:
     tally.attempted(S, Attempt(0, 3, 200, 250, 100))
     tally.attempted(R, Attempt(0, 1, 500, 750, 100, "HTTP 500"))
     tally.delivered(S, 3)
-    tally.buried(R)
+    tally.dead_lettered(R)
     tally.late(R)
     return generate_latest(metrics_of(Source(tally))).decode()
 

@@ -43,7 +43,7 @@ def test_what_passed_and_what_was_to_blame_are_forgotten() -> None:
     counted.passed(pulled(1))
 
     assert counted.refused([pulled(2)], 422) == MOST + 1
-    counted.buried()
+    counted.dead_lettered()
     assert counted.refused([pulled(2)], 422) == 0
 
 

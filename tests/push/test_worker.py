@@ -565,7 +565,7 @@ async def test_a_message_that_is_refused_too_often_is_put_aside_and_those_behind
         await bench.idle()
         state = bench.worker.state()
 
-    [(message, verdict)] = bench.upstream.buried
+    [(message, verdict)] = bench.upstream.dead_lettered
     assert (message.offset, verdict.reason, verdict.attempts, verdict.status) == (1, "bad", 3, 422)
     assert bench.upstream.acknowledged == [0, 2]
     assert (state.dead, state.delivered, state.failure) == (1, 2, None)
@@ -578,7 +578,7 @@ async def test_a_dead_letter_says_what_the_endpoint_said_without_secrets(said: s
     async with working(MemoryUpstream(1), sender, target(header_value="s3cret-value", **DEAD)) as bench:
         await bench.idle()
 
-    [(_, verdict)] = bench.upstream.buried
+    [(_, verdict)] = bench.upstream.dead_lettered
     assert verdict.reason == reason
 
 
@@ -588,7 +588,7 @@ async def test_of_many_messages_the_one_that_is_refused_is_found_and_no_other_is
         await bench.idle()
         state = bench.worker.state()
 
-    assert [message.offset for message, _ in bench.upstream.buried] == [37]
+    assert [message.offset for message, _ in bench.upstream.dead_lettered] == [37]
     assert state.delivered == 63
     accepted = [sent.ids for sent in bench.sender.sent if 37 not in sent.ids]
     assert sorted(itertools.chain(*accepted)) == [each for each in range(64) if each != 37]
@@ -603,7 +603,7 @@ async def test_a_message_refused_together_with_the_one_to_blame_begins_anew() ->
     async with working(upstream, ScriptedSender(*answers), dead) as bench:
         await bench.idle()
 
-    assert [message.offset for message, _ in upstream.buried] == [0]
+    assert [message.offset for message, _ in upstream.dead_lettered] == [0]
     assert upstream.acknowledged == [1]
 
 
@@ -619,7 +619,7 @@ async def test_refusals_of_a_message_that_was_delivered_since_do_not_count() -> 
         bench.upstream.append(count=0)
         await until(lambda: len(bench.sender.sent) == 10)
 
-    assert upstream.buried == []
+    assert upstream.dead_lettered == []
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 502, 503, 504])
@@ -627,7 +627,7 @@ async def test_statuses_that_tell_nothing_of_a_message_put_none_aside(status: in
     async with working(MemoryUpstream(1), ScriptedSender(*[Answer(status, "")] * 9), target(**DEAD)) as bench:
         await bench.idle()
 
-        assert bench.upstream.buried == []
+        assert bench.upstream.dead_lettered == []
         assert bench.upstream.acknowledged == [0]
 
 
@@ -635,25 +635,25 @@ async def test_endpoints_that_do_not_answer_refuse_no_message() -> None:
     async with working(MemoryUpstream(1), ScriptedSender(*[SendFailed("reset")] * 9), target(**DEAD)) as bench:
         await bench.idle()
 
-        assert bench.upstream.buried == []
+        assert bench.upstream.dead_lettered == []
 
 
 async def test_without_a_dead_letter_topic_a_message_is_tried_for_ever() -> None:
     async with working(MemoryUpstream(1), ScriptedSender(*[Answer(422, "")] * 30)) as bench:
         await bench.idle()
 
-        assert bench.upstream.buried == []
+        assert bench.upstream.dead_lettered == []
         assert bench.worker.state().failed == 30
 
 
 async def test_a_message_that_cannot_be_put_aside_now_is_later() -> None:
     upstream = MemoryUpstream(1)
-    upstream.failing["bury"] = [Away("no dead letter topic")]
+    upstream.failing["dead_letter"] = [Away("no dead letter topic")]
     async with working(upstream, ScriptedSender(then=refuses(0)), target(**DEAD)) as bench:
         await bench.idle()
         failure = bench.worker.state().last_failure
 
-    assert [verdict.attempts for _, verdict in upstream.buried] == [4]
+    assert [verdict.attempts for _, verdict in upstream.dead_lettered] == [4]
     assert failure is not None
 
 

@@ -94,8 +94,8 @@ def test_exactly_the_messages_that_are_always_refused_are_put_aside(
 
     worker = asyncio.run(run.go(max_messages=most, dead_letter_topic="dead", max_delivery_attempts=attempts))
 
-    assert {message.offset for message, _ in run.upstream.buried} == bad
-    assert len(run.upstream.buried) == len(bad) == worker.state().dead
-    assert all(verdict.attempts >= attempts for _, verdict in run.upstream.buried)
+    assert {message.offset for message, _ in run.upstream.dead_lettered} == bad
+    assert len(run.upstream.dead_lettered) == len(bad) == worker.state().dead
+    assert all(verdict.attempts >= attempts for _, verdict in run.upstream.dead_lettered)
     assert worker.state().delivered == messages - len(bad)
     assert run.upstream.position() == messages

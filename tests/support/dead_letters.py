@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 
 
-def bury(base_url: str, ca: Path, worker_token: str, name: str, offset: int, reason: str, status: int) -> None:
+def dead_letter(base_url: str, ca: Path, worker_token: str, name: str, offset: int, reason: str, status: int) -> None:
     """Put a message of a subscription aside; `name` is `projects/P/subscriptions/S`."""
     letter = {"ackId": f"{name}:{offset}", "reason": reason, "attempts": 3, "status": status}
     trusted = ssl.create_default_context(cafile=str(ca))

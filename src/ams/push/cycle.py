@@ -167,16 +167,16 @@ class Cycle:
         reason = f"HTTP {answer.status}" if repeats(said, messages) else error
         self._report.failed(self._failure(said, answer.status), reason)
         if attempts := self._refusals.refused(messages, answer.status):
-            await self._bury(messages[0], Verdict(said, attempts, answer.status))
+            await self._dead_letter(messages[0], Verdict(said, attempts, answer.status))
             return None
         return self._wait(answer.retry_after if answer.status in refusals.ASKS_FOR_TIME else None)
 
-    async def _bury(self, message: Pulled, verdict: Verdict) -> None:
+    async def _dead_letter(self, message: Pulled, verdict: Verdict) -> None:
         self._stage = ACKNOWLEDGE
-        await self._means.upstream.bury(self._target, message, verdict)
-        self._refusals.buried()
+        await self._means.upstream.dead_letter(self._target, message, verdict)
+        self._refusals.dead_lettered()
         self._backoff = retry.succeeded(self._policy, self._backoff)
-        self._report.buried()
+        self._report.dead_lettered()
 
     def _refusal(self, answer: Answer) -> str:
         said = self._details.answer(answer.text)

@@ -32,10 +32,10 @@ class Leased:
         self._require()
         await self._upstream.acknowledge(target, last)
 
-    async def bury(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Put aside what is still this process's to deliver."""
         self._require()
-        await self._upstream.bury(target, message, verdict)
+        await self._upstream.dead_letter(target, message, verdict)
 
     def forget(self, target: Target) -> None:
         """Forget what the upstream remembers."""

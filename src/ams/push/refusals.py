@@ -42,7 +42,7 @@ class Refusals:
         count = self._counts[messages[0].offset]
         return count if len(messages) == 1 and count >= self._most else 0
 
-    def buried(self) -> None:
+    def dead_lettered(self) -> None:
         """Note that a message was put aside: it was to blame for the others in its bodies too."""
         self._counts.clear()
 

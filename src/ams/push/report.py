@@ -21,7 +21,7 @@ class Observer(Protocol):
         """Take note of messages that were acknowledged."""
         ...
 
-    def buried(self, path: str) -> None:
+    def dead_lettered(self, path: str) -> None:
         """Take note of a message that was put aside as a dead letter."""
         ...
 
@@ -39,7 +39,7 @@ class Unobserved:
     def delivered(self, path: str, messages: int) -> None:
         """Take no note."""
 
-    def buried(self, path: str) -> None:
+    def dead_lettered(self, path: str) -> None:
         """Take no note."""
 
     def late(self, path: str) -> None:
@@ -94,11 +94,11 @@ class Report:
         self._observer.delivered(self._path, messages)
         self.changed = True
 
-    def buried(self) -> None:
+    def dead_lettered(self) -> None:
         """Note that a message was put aside: nothing is wrong any more."""
         self._dead += 1
         self._failure = None  # told of as dead, not as recovered
-        self._observer.buried(self._path)
+        self._observer.dead_lettered(self._path)
         self.changed = True
 
     def late(self, failure: Failure) -> None:

@@ -46,7 +46,7 @@ class Tally:
         for sums in self._of(path):
             sums.messages += messages
 
-    def buried(self, path: str) -> None:
+    def dead_lettered(self, path: str) -> None:
         """Take note of a message that was put aside as a dead letter."""
         for sums in self._of(path):
             sums.dead += 1

@@ -68,7 +68,7 @@ class Upstream(Protocol):
         """Acknowledge everything up to `last`; durable when it returns."""
         ...
 
-    async def bury(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Put a message into the target's dead letter topic, once however often this is asked, and acknowledge it."""
         ...
 

@@ -193,7 +193,7 @@ async def test_a_service_that_is_not_there_is_away() -> None:
         with pytest.raises(Away):
             await pull(upstream, target(path))
         with pytest.raises(Away):
-            await upstream.bury(target(path), Pulled(0, "0", "", b'"data":""'), Verdict("HTTP 422", 3, 422))  # type: ignore[arg-type]
+            await upstream.dead_letter(target(path), Pulled(0, "0", "", b'"data":""'), Verdict("HTTP 422", 3, 422))  # type: ignore[arg-type]
 
 
 def test_patience_is_the_deadline_and_never_nothing() -> None:

@@ -57,8 +57,8 @@ async def subscription(house: House) -> Subscription:
     return found
 
 
-async def bury(house: House, offset: int, verdict: Verdict = VERDICT) -> None:
-    await dead_letters(house).bury(await subscription(house), "P", Offset(offset), verdict)
+async def dead_letter(house: House, offset: int, verdict: Verdict = VERDICT) -> None:
+    await dead_letters(house).dead_letter(await subscription(house), "P", Offset(offset), verdict)
 
 
 async def topic(house: House, name: TopicName = DEAD) -> Topic:
@@ -87,7 +87,7 @@ async def publish(house: House, *messages: Message) -> Appended:
 async def test_a_letter_is_the_message_and_why_it_is_one(house: House) -> None:
     stored = await publish(house, message("AAEC", {"kind": "seed"}), message("", {"n": "1"}))
 
-    await bury(house, 0)
+    await dead_letter(house, 0)
 
     [letter] = await letters(house)
     assert letter.data == "AAEC"
@@ -109,7 +109,7 @@ async def test_only_that_message_is_acknowledged_and_the_others_can_still_be(hou
     deliverer = house.deliverer()
     await deliverer.pull(await subscription(house), 3, wait=False)
 
-    await bury(house, 0)
+    await dead_letter(house, 0)
 
     assert await standing(house) == 1
     await house.engines.cursors.acknowledge((await subscription(house)).id, Offset(2), Milliseconds(10_000))
@@ -122,7 +122,7 @@ async def test_a_deadline_that_has_passed_does_not_matter_to_who_has_the_subscri
     await house.deliverer().pull(await subscription(house), 1, wait=False)
     house.engines.clock.advance(3_600_000)
 
-    await bury(house, 0)
+    await dead_letter(house, 0)
 
     assert await standing(house) == 1
 
@@ -131,8 +131,8 @@ async def test_asked_again_it_is_put_aside_once(house: House) -> None:
     await house.publish(2)
 
     for verdict in (VERDICT, OTHER, VERDICT):
-        await bury(house, 0, verdict)
-    await asyncio.gather(*(bury(house, 1, verdict) for verdict in (VERDICT, OTHER) * 5))
+        await dead_letter(house, 0, verdict)
+    await asyncio.gather(*(dead_letter(house, 1, verdict) for verdict in (VERDICT, OTHER) * 5))
 
     assert await dead_ids(house) == [0, 1]
     assert await standing(house) == 2
@@ -143,7 +143,7 @@ async def test_what_is_not_the_next_message_is_not_put_aside(house: House, offse
     await house.publish(2)
 
     with pytest.raises(NotNext, match="^Message is not the next one of the subscription$"):
-        await bury(house, offset)
+        await dead_letter(house, offset)
 
     assert (await dead_ids(house), await standing(house)) == ([], 0)
 
@@ -153,10 +153,10 @@ async def test_without_its_topic_nothing_is_lost_and_with_it_all_goes_on(house: 
     await house.engines.topics.delete(house.caller, DEAD)
 
     with pytest.raises(Conflict, match="^Dead letter topic doesn't exist$"):
-        await bury(house, 0)
+        await dead_letter(house, 0)
     assert await standing(house) == 0
     await house.engines.topics.create(house.caller, DEAD)
-    await bury(house, 0)
+    await dead_letter(house, 0)
 
     assert (await dead_ids(house), await standing(house)) == ([0], 1)
 
@@ -174,7 +174,7 @@ async def test_without_a_place_for_it_a_message_stays(house: House, config: Push
     await configure(house, config)
 
     with pytest.raises(Conflict, match=reason):
-        await bury(house, 0)
+        await dead_letter(house, 0)
 
     assert await standing(house) == 0
 
@@ -185,14 +185,14 @@ async def test_a_topic_that_is_gone_is_told(house: House) -> None:
     await house.engines.topics.delete(house.caller, TOPIC)
 
     with pytest.raises(Conflict, match="^Subscription's topic doesn't exist$"):
-        await dead_letters(house).bury(found, "P", Offset(0), VERDICT)
+        await dead_letters(house).dead_letter(found, "P", Offset(0), VERDICT)
 
 
 async def test_the_topic_made_anew_has_letters_of_its_own(house: House) -> None:
     """The ids begin again, but not the keys."""
     for _ in range(2):
         await house.publish(1)
-        await bury(house, 0)
+        await dead_letter(house, 0)
         await house.engines.topics.delete(house.caller, TOPIC)
         await house.engines.topics.create(house.caller, TOPIC)
 
@@ -201,10 +201,10 @@ async def test_the_topic_made_anew_has_letters_of_its_own(house: House) -> None:
 
 async def test_a_message_moved_back_to_is_not_put_aside_twice(house: House) -> None:
     await house.publish(2)
-    await bury(house, 0)
+    await dead_letter(house, 0)
     await house.seeker.seek(house.caller, SUB, 0)
 
-    await bury(house, 0, OTHER)
+    await dead_letter(house, 0, OTHER)
 
     assert (await dead_ids(house), await standing(house)) == ([0], 1)
 
@@ -231,7 +231,7 @@ async def test_a_seek_meanwhile_wins(house: House, to: int, told: contextlib.Abs
     sought = replace(dead_letters(house), log=Seeking(house, to))  # type: ignore[arg-type]
 
     with told:
-        await sought.bury(await subscription(house), "P", Offset(0), VERDICT)
+        await sought.dead_letter(await subscription(house), "P", Offset(0), VERDICT)
 
     assert (await dead_ids(house), await standing(house)) == ([0], to)
 
@@ -239,7 +239,7 @@ async def test_a_seek_meanwhile_wins(house: House, to: int, told: contextlib.Abs
 async def test_letters_are_counted_as_published_and_acknowledged(house: House) -> None:
     await house.publish(1)
 
-    await bury(house, 0)
+    await dead_letter(house, 0)
 
     assert (await topic(house)).id in house.engines.counts.published
     assert (await subscription(house)).id in house.engines.counts.acknowledged
@@ -249,7 +249,7 @@ async def test_letters_are_counted_as_published_and_acknowledged(house: House) -
 async def test_any_reason_can_be_stored_on_one_line(house: House, reason: str) -> None:
     await house.publish(1)
 
-    await bury(house, 0, Verdict(reason, 1, 500))
+    await dead_letter(house, 0, Verdict(reason, 1, 500))
 
     [letter] = await letters(house)
     kept = letter.attributes["deadLetterReason"]
@@ -281,10 +281,10 @@ async def test_one_that_does_not_fit_goes_without_its_reason_and_waits_if_that_i
     for most, fits in ((1000, False), (1500, True)):
         letting = replace(dead_letters(house), log=Narrow(house.engines.log, most))  # type: ignore[arg-type]
         if fits:
-            await letting.bury(await subscription(house), "P", Offset(0), reason)
+            await letting.dead_letter(await subscription(house), "P", Offset(0), reason)
         else:
             with pytest.raises(TooLarge, match="^Message is too large for the dead letter topic$"):
-                await letting.bury(await subscription(house), "P", Offset(0), reason)
+                await letting.dead_letter(await subscription(house), "P", Offset(0), reason)
             assert await standing(house) == 0
 
     [letter] = await letters(house)
@@ -297,7 +297,7 @@ async def test_the_schema_and_the_access_list_of_the_topic_are_not_asked(house: 
     await house.publish(1)
     await house.engines.topics.set_access_list(house.caller, DEAD, [])
 
-    await bury(house, 0)
+    await dead_letter(house, 0)
 
     assert await dead_ids(house) == [0]
 
@@ -308,10 +308,10 @@ async def test_a_worker_elsewhere_is_bound_as_by_a_pull(house: House) -> None:
     use_case = dead_letters(house)
 
     with pytest.raises(NotAllowed):
-        await use_case.bury_for(stranger, SUB, Offset(0), VERDICT)
+        await use_case.dead_letter_for(stranger, SUB, Offset(0), VERDICT)
     with pytest.raises(SubscriptionGone):
-        await use_case.bury_for(house.caller, SubscriptionName("none"), Offset(0), VERDICT)
-    await use_case.bury_for(house.caller, SUB, Offset(0), VERDICT)
+        await use_case.dead_letter_for(house.caller, SubscriptionName("none"), Offset(0), VERDICT)
+    await use_case.dead_letter_for(house.caller, SUB, Offset(0), VERDICT)
 
     assert await dead_ids(house) == [0]
 
@@ -361,9 +361,9 @@ async def test_each_is_put_aside_once_wherever_it_is_killed(
             mortal = Mortal(getattr(house.engines, engine), step, after=after)
             dying = replace(dead_letters(house), **{engine: mortal})
             with contextlib.suppress(Killed):  # a step may not be come to, as what it would do is done
-                await dying.bury(await subscription(house), "P", Offset(where), OTHER if again else VERDICT)
+                await dying.dead_letter(await subscription(house), "P", Offset(where), OTHER if again else VERDICT)
         for offset in range(3):
-            await bury(house, offset)
+            await dead_letter(house, offset)
 
         assert await dead_ids(house) == [0, 1, 2]
         assert await standing(house) == 3
@@ -380,10 +380,10 @@ async def test_cursors_that_cannot_store_leave_the_message_to_be_asked_for_again
             raise CursorsUnavailable
 
     with pytest.raises(CursorsUnavailable):
-        await replace(dead_letters(house), cursors=Full()).bury(  # type: ignore[arg-type]
+        await replace(dead_letters(house), cursors=Full()).dead_letter(  # type: ignore[arg-type]
             await subscription(house), "P", Offset(0), VERDICT
         )
     assert await standing(house) == 0
-    await bury(house, 0, OTHER)
+    await dead_letter(house, 0, OTHER)
 
     assert await dead_ids(house) == [0]

@@ -97,7 +97,7 @@ class HttpUpstream:
             )
         self._acknowledged(target, last)
 
-    async def bury(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Let the service put a message into the dead letter topic, and acknowledge it."""
         project, subscription = named(target.path)
         ack = wire.ack_id(project, subscription, message.offset)

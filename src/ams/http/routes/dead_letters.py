@@ -36,14 +36,14 @@ class DeadLetterRoutes:
     def rows(self) -> list[Row]:
         """Return the routes of this room."""
         path = "/projects/{project}/subscriptions/{subscription}:deadLetter"
-        return [Row("POST", path, "subscriptions:deadLetter", self.bury, reads=DeadLetter)]
+        return [Row("POST", path, "subscriptions:deadLetter", self.dead_letter, reads=DeadLetter)]
 
-    async def bury(self, call: Call) -> bytes:
+    async def dead_letter(self, call: Call) -> bytes:
         """Put the next message aside into the dead letter topic, once however often asked, and acknowledge it."""
         letter = _letter.read(await call.body())
         offset = ack_offset(ack_prefix(call.caller.here.name, call.subscription), letter.ack_id or "")
         if offset < 0:
             raise InvalidInput("Invalid ack id")
         verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
-        await self._dead_letters.bury_for(call.caller, call.subscription, Offset(offset), verdict)
+        await self._dead_letters.dead_letter_for(call.caller, call.subscription, Offset(offset), verdict)
         return answers.EMPTY

@@ -54,16 +54,16 @@ class DeadLetters:
     cursors: Cursors
     counts: Counts
 
-    async def bury_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
+    async def dead_letter_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
         """Put aside what a worker elsewhere could not deliver; the access list binds as for a pull.
 
-        Raises, in this order: `NotFound`, `NotAllowed`, what `bury` does.
+        Raises, in this order: `NotFound`, `NotAllowed`, what `dead_letter` does.
         """
         subscription = await find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
-        await self.bury(subscription, caller.here.name, offset, verdict)
+        await self.dead_letter(subscription, caller.here.name, offset, verdict)
 
-    async def bury(self, subscription: Subscription, project: str, offset: Offset, verdict: Verdict) -> None:
+    async def dead_letter(self, subscription: Subscription, project: str, offset: Offset, verdict: Verdict) -> None:
         """Put the next message of a subscription of `project` aside, once however often asked, and acknowledge it.
 
         One that is acknowledged already is left alone. Raises `Conflict` when there is nowhere to put it;

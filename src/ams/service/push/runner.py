@@ -67,13 +67,13 @@ class EnginesUpstream:
             except (InvalidInput, AckTimeout) as error:  # somebody moved the cursor meanwhile
                 raise NotTaken(error.message) from error
 
-    async def bury(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Put a message into the dead letter topic, and acknowledge it."""
         with _told_upstream():
             subscription = await self._subscription(target)
             project, _ = _names(target)
             try:
-                await self._dead_letters.bury(subscription, project, Offset(message.offset), verdict)
+                await self._dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)
             except NotNext as error:
                 raise NotTaken(error.message) from error
 

@@ -10,7 +10,7 @@ import structlog
 from ams.access.admission import Caller
 from ams.core.errors import AlreadyExists, InvalidInput, NotFound, Unusable
 from ams.core.names import ProjectName, checked_name
-from ams.service.push.pushing import nobody_is_told
+from ams.service.push.pushing import no_push_server
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Project
@@ -35,7 +35,7 @@ class Projects:
     """What can be done with projects."""
 
     def __init__(
-        self, registry: Registry, log: Log, cursors: Cursors, *, changed: Callable[[], Awaitable[None]] = nobody_is_told
+        self, registry: Registry, log: Log, cursors: Cursors, *, changed: Callable[[], Awaitable[None]] = no_push_server
     ) -> None:
         """`changed` lets whoever delivers by push follow at once."""
         self._registry = registry

@@ -21,7 +21,7 @@ from ams.service.counts import Counts
 from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment
 from ams.service.push.dead_letters import DeadLetters
-from ams.service.push.pushing import Leaseholders, Pushing, nobody_is_told
+from ams.service.push.pushing import Leaseholders, Pushing, no_push_server
 from ams.service.push.runner import EnginesUpstream, Moves, PushRunner
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: 
     runner = PushRunner(assignment, workers, tally, moves, holder=own) if workers else None
     pushing = Pushing(registry, worker_token=settings.push_worker_token)
     if reach is not None:
-        server = reach.driven or Leaseholders(assignment, runner.settle if runner else nobody_is_told)
+        server = reach.driven or Leaseholders(assignment, runner.settle if runner else no_push_server)
         pushing = Pushing(registry, True, settings.push_worker_token, reach.endpoints, server, assignment)
     return Push(pushing, assignment, dead_letters, runner, reach)
 

@@ -31,8 +31,8 @@ FIRST_WORKER = UserName("push_worker_0")
 """By convention (HTTP contract 13.5)."""
 
 
-async def nobody_is_told() -> None:
-    """Stand where nobody delivers by push."""
+async def no_push_server() -> None:
+    """Do nothing, where nothing is delivered by push."""
 
 
 class PushServer(Protocol):

@@ -10,7 +10,7 @@ from ams.core.names import SubscriptionName
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.signing import new_secret
 from ams.service.lookup import find_subscription
-from ams.service.push.pushing import nobody_is_told
+from ams.service.push.pushing import no_push_server
 from ams.storage.registry.registry import Registry
 
 KEEP_SECONDS = 86_400
@@ -34,7 +34,7 @@ class PushSecrets:
     """Replaces what the deliveries of a subscription are signed with."""
 
     registry: Registry
-    changed: Callable[[], Awaitable[None]] = nobody_is_told
+    changed: Callable[[], Awaitable[None]] = no_push_server
     """Lets whoever delivers follow at once."""
 
     async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> Rotated:

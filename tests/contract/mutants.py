@@ -2,7 +2,7 @@
 
 Each change is made alone in a copy of the package: an error's text, an error's status code or word, who may do an
 action, or the method of a route. The contract's table is asked first, then, for what is ours and what only a race
-shows, the tests of the rooms. A change that nobody notices is printed so; the last line is the result, and the exit
+shows, the tests of the packages. A change that nobody notices is printed so; the last line is the result, and the exit
 code tells whether all were noticed.
 """
 
@@ -30,7 +30,7 @@ ERRORS = {
 NOT_OF_THE_CONTRACT = {"checking.py", "observing.py", "serving.py", "wiring.py"}
 SUITES = {
     "the contract": ["tests/contract"],
-    "its room": [
+    "its package": [
         "tests/http", "tests/access", "tests/validation", "tests/storage/registry", "tests/core", "tests/service",
         *sorted(
             str(each.relative_to(ROOT)) for folder in ("", "app", "storage")

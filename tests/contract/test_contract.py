@@ -29,12 +29,12 @@ from tests.contract.lines import LINES
 from tests.contract.rows import Row
 from tests.contract.runner import Runner
 
-ROOMS = (
+MODULES = (
     transport, access, users, people, registrations, resources, delivery, push, delivered, schemas, checked, service,
     metrics, usage, clients, ours, ours_push, signing,
     dead_letters, tokens,
 )  # fmt: skip
-ROWS = [row for room in ROOMS for row in room.ROWS]
+ROWS = [row for module in MODULES for row in module.ROWS]
 OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")
 
 

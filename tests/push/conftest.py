@@ -1,4 +1,4 @@
-"""A receiver for all tests of the room, and the loops they run on."""
+"""A receiver for all tests of the package, and the loops they run on."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping

@@ -135,7 +135,7 @@ class Admission:
         show_tokens: bool = True,
         clock: Clock | None = None,
     ) -> None:
-        """`logins` is asked about tokens of issuers; `note_use` is told of each use of a named token."""
+        """`logins` is asked about tokens of issuers; `note_use` is called for each use of a named token."""
         self._registry = registry
         self._service_token = _bytes(service_token)
         self._access_lists = per_resource_auth

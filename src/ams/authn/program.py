@@ -1,4 +1,4 @@
-"""`ams authn serve` as a whole: from settings to a service that answers, and back in order when it is told to stop."""
+"""`ams authn serve` as a whole: from settings to a service that answers, and back in order when it is stopped."""
 
 import asyncio
 import contextlib

@@ -22,7 +22,7 @@ from ams.storage.files import Disk
 from ams.storage.folder import is_ours
 
 _EVERY_SECONDS = 5.0
-"""How often progress is told."""
+"""How often progress is reported."""
 
 _IN_CLEAR = "Every token stands in it in clear: guard it, and remove it afterwards."
 _LEFT_OUT = (

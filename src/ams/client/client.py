@@ -32,7 +32,7 @@ class Client:
     `endpoint` is `https://HOST[:PORT]`; `ca` a file of trusted certificates (PEM) or its text, absent = the system's;
     `cert` and `key` files of a certificate to show (PEM; no `key` = it is in `cert`); `timeout` the seconds an answer
     may take, longer than the service lets a pull wait. `retry` says how often and how long calls are sent again that
-    may be, None = never; `on_retry` is told each time. Raises `InvalidInput` for an endpoint or token that cannot be
+    may be, None = never; `on_retry` is called each time. Raises `InvalidInput` for an endpoint or token that cannot be
     one, and `Unusable` for a file that cannot be used.
     """
 

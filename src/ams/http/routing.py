@@ -1,4 +1,4 @@
-"""Rows of the route table: a room per resource lists its rows, `app` makes routes of them."""
+"""Rows of the route table: a module per resource lists its rows, `app` makes routes of them."""
 
 import asyncio
 import contextlib

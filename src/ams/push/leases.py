@@ -1,8 +1,8 @@
 """Leases: which process delivers what, so that no subscription is delivered by two and none by nobody.
 
-A process that delivers is a **holder**. It says every `HEARTBEAT_SECONDS` that it lives and what it holds, and is told
-what is its to hold. Who has not said so for `LEASE_SECONDS` holds nothing any more, and others get its share; it knows
-this itself, by its own clock from the sending of its last answered heartbeat, and has stopped by then.
+A process that delivers is a **holder**. It says every `HEARTBEAT_SECONDS` that it lives and what it holds, and is
+answered what is its to hold. Who has not said so for `LEASE_SECONDS` holds nothing any more, and others get its share;
+it knows this itself, by its own clock from the sending of its last answered heartbeat, and has stopped by then.
 """
 
 from collections.abc import Mapping

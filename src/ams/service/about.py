@@ -55,7 +55,7 @@ class About:
             raise NotAllowed
 
     async def status(self, *, details: bool) -> ServiceState:
-        """Return how the service is; a registry that cannot answer is told here too (17.4, O9)."""
+        """Return how the service is; a registry that cannot answer is reported here too (17.4, O9)."""
         status = OK if await self._is_well() else WARNING
         if not self.pushing.enabled:
             return ServiceState(status, None)

@@ -56,7 +56,7 @@ def inconsistencies(held: Held) -> Inconsistencies:
         _without(held.logs, held.topics),
         _without(held.subscriptions, cursors),
         _without(cursors, held.subscriptions),
-        # A cursor that belongs to nobody is told of once.
+        # A cursor without a subscription is reported once.
         past if held.subscriptions is None else past & held.subscriptions,
     )
 

@@ -33,7 +33,7 @@ class Seeker:
     log: Log
     cursors: Cursors
     moved: Callable[[SubscriptionId], None] = lambda _: None
-    """Is told of each subscription that was moved: whoever waits for its messages looks again."""
+    """Is called for each subscription that was moved: whoever waits for its messages looks again."""
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
         """Return where the subscription stands; a cursor that retention has passed is moved up first."""

@@ -43,7 +43,7 @@ class Subscriptions:
         *,
         deleted: Callable[[SubscriptionId], None] = lambda _: None,
     ) -> None:
-        """`deleted` is told of each subscription that was deleted."""
+        """`deleted` is called for each subscription that was deleted."""
         self._registry = registry
         self._log = log
         self._cursors = cursors

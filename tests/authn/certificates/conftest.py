@@ -1,4 +1,4 @@
-"""A CA with one below it, a folder that trusts it, and a server with its lists, for all tests of the room."""
+"""A CA with one below it, a folder that trusts it, and a server with its lists, for all tests of the package."""
 
 import ipaddress
 from collections.abc import AsyncIterator

@@ -23,7 +23,7 @@ STOP_SECONDS = 1.0
 """For calls under way, at a stop."""
 
 _OPTIONS = (("grpc.so_reuseport", 0),)
-"""A port that another process has is told, not shared."""
+"""A port that another process has is an error, not shared."""
 
 
 @contextlib.asynccontextmanager

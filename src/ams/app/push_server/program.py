@@ -1,4 +1,4 @@
-"""`ams push` as a whole: from settings to a push server that works, and back in order when it is told to stop."""
+"""`ams push` as a whole: from settings to a push server that works, and back in order when it is stopped."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Serving: from settings to a running service, and back in order when it is told to stop."""
+"""Serving: from settings to a running service, and back in order when it is stopped."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Wiring: the one room that chooses engines, makes use cases of them, and starts and stops it all in order.
+"""Wiring: the one package that chooses engines, makes use cases of them, and starts and stops it all in order.
 
 `engines` opens what is kept, `starting` puts it in order, `assembly` builds the service over it.
 """
@@ -41,8 +41,8 @@ async def service(
 ) -> AsyncIterator[Service]:
     """Open everything, and close it in order at the end.
 
-    What is on other machines and does not answer is waited for; `tell` is told what for. The `supervisor` watches what
-    runs in the background. Raises `Unusable` with one
+    What is on other machines and does not answer is waited for; `tell` is called with what for. The `supervisor`
+    watches what runs in the background. Raises `Unusable` with one
     line when a setting, the folder or what is in it cannot be used.
     """
     watched = supervisor or Supervisor()

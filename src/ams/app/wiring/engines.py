@@ -47,7 +47,7 @@ async def open_engines(
 ) -> AsyncIterator[Engines]:
     """Open what keeps things; raise `Unusable` with one line when something cannot be used.
 
-    What is on other machines and does not answer is waited for; `tell` is told what for.
+    What is on other machines and does not answer is waited for; `tell` is called with what for.
     """
     supervisor = supervisor or Supervisor()
     async with contextlib.AsyncExitStack() as stack:

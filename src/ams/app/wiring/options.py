@@ -1,4 +1,4 @@
-"""What the engines of the log are told, made of the settings."""
+"""Options of the log's engines, made of the settings."""
 
 from typing import TYPE_CHECKING
 

@@ -10,7 +10,7 @@ from ams.core.errors import Unavailable
 
 T = TypeVar("T")
 Tell = Callable[[str], None]
-"""Is told what a start waits for; an empty text when it does not wait any more."""
+"""Is called with what a start waits for; an empty text when it does not wait any more."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
 """Seconds between two tries: each pause is twice the one before."""

@@ -48,7 +48,7 @@ class ServiceTypeRoutes:
         self._service_types = service_types
 
     def rows(self) -> list[Row]:
-        """Return the room's part of the route table."""
+        """Return the rows of the route table."""
         return [
             Row("POST", TYPES, "service-types:create", self.create, changes=True),
             Row("GET", TYPES, "service-types:list", self.list),
@@ -91,7 +91,7 @@ class AuthMethodRoutes:
         self._auth_methods = auth_methods
 
     def rows(self) -> list[Row]:
-        """Return the room's part of the route table."""
+        """Return the rows of the route table."""
         return [
             Row("POST", TYPE + "/authm", "auth-methods:create", self.create, changes=True),
             Row("GET", HOST + "/authm", "auth-methods:show", self.show),
@@ -138,7 +138,7 @@ class BindingRoutes:
         self._bindings = bindings
 
     def rows(self) -> list[Row]:
-        """Return the room's part of the route table."""
+        """Return the rows of the route table."""
         one = "/bindings/{name}"
         return [
             Row("GET", HOST + "/bindings", "bindings:list", self.of_host),
@@ -191,7 +191,7 @@ class KeyRoutes:
         self._keys = keys
 
     def rows(self) -> list[Row]:
-        """Return the room's part of the route table."""
+        """Return the rows of the route table."""
         one = "/keys/{name}"
         return [
             Row("GET", "/keys", "keys:list", self.list, of_keys=True),
@@ -223,7 +223,7 @@ class OpenRoutes:
         self._health = health
 
     def rows(self) -> list[Row]:
-        """Return the room's part of the route table."""
+        """Return the rows of the route table."""
         return [
             Row("GET", HOST + ":authx509", LOGIN, self.login, open=True),
             Row("GET", "/version", "version:show", self.version, open=True),

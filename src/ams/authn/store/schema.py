@@ -1,4 +1,4 @@
-"""What the database is told of the certificate service's tables."""
+"""What the database needs to know of the certificate service's tables."""
 
 from sqlalchemy import MetaData
 

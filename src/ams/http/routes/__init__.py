@@ -1,4 +1,4 @@
-"""The rooms of the API behind the hot routes: one file per resource, joined here into one table."""
+"""The routes of the API behind the hot routes: one file per resource, joined here into one table."""
 
 from ams.access.admission import Admission
 from ams.http.routes.audit import AuditRoutes

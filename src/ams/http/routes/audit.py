@@ -8,13 +8,13 @@ from ams.storage.audit.shape import Lines
 
 
 class AuditRoutes:
-    """The room of the audit log."""
+    """The routes of the audit log."""
 
     def __init__(self, records: AuditRecords) -> None:
         self._records = records
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         return [Row("GET", "/audit", "audit:list", self.list, answers=Lines, parameters=(*FILTERS, *PAGE))]
 
     async def list(self, call: Call) -> bytes:

@@ -43,13 +43,13 @@ _binding = Reader(BindingBody, bad_request)
 
 
 class BindingRoutes:
-    """The room of bindings."""
+    """The routes of bindings."""
 
     def __init__(self, bindings: bindings.Bindings) -> None:
         self._bindings = bindings
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         all_ = "/users/{user}/bindings"
         one = all_ + "/{binding}"
         return [

@@ -1,4 +1,4 @@
-"""Request bodies that more than one room reads."""
+"""Request bodies that more than one module reads."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -28,13 +28,13 @@ _letter = Reader(DeadLetter, lambda: InvalidInput(BAD_ARGUMENTS))
 
 
 class DeadLetterRoutes:
-    """The room of dead letters."""
+    """The routes of dead letters."""
 
     def __init__(self, dead_letters: DeadLetters) -> None:
         self._dead_letters = dead_letters
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         path = "/projects/{project}/subscriptions/{subscription}:deadLetter"
         return [Row("POST", path, "subscriptions:deadLetter", self.dead_letter, reads=DeadLetter)]
 

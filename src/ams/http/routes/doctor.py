@@ -61,14 +61,14 @@ class ServiceDiagnosis(msgspec.Struct):
 
 
 class DoctorRoutes:
-    """The room of the doctors."""
+    """The routes of the doctors."""
 
     def __init__(self, doctor: doctor.Doctor, service: ServiceDoctor) -> None:
         self._doctor = doctor
         self._service = service
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         path = "/projects/{project}/subscriptions/{subscription}:doctor"
         return [
             Row("GET", path, "subscriptions:doctor", self.look, answers=Diagnosis),

@@ -87,13 +87,13 @@ _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class IssuerRoutes:
-    """The room of issuers."""
+    """The routes of issuers."""
 
     def __init__(self, issuers: issuers.Issuers) -> None:
         self._issuers = issuers
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         one = "/issuers/{issuer}"
         return [
             Row("GET", "/issuers", "issuers:list", self.list, answers=Issuers),

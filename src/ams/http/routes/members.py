@@ -26,13 +26,13 @@ _add = Reader(MemberRoles, bad_request)
 
 
 class MemberRoutes:
-    """The room of members."""
+    """The routes of members."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         members = "/projects/{project}/members"
         return [
             Row(

@@ -73,14 +73,14 @@ class UsageReport(msgspec.Struct):
 
 
 class MetricsRoutes:
-    """The room of metrics."""
+    """The routes of metrics."""
 
     def __init__(self, metrics: metrics.Metrics, usage: usage.Usage) -> None:
         self._metrics = metrics
         self._usage = usage
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room; `/users/usageReport` comes before `/users/{user}` (contract 1.3)."""
+        """Return the rows of the route table; `/users/usageReport` comes before `/users/{user}` (contract 1.3)."""
         project = "/projects/{project}"
         subscription = project + "/subscriptions/{subscription}:metrics"
         return [

@@ -50,13 +50,13 @@ class OffsetAt(msgspec.Struct):
 
 
 class OffsetRoutes:
-    """The room of offsets."""
+    """The routes of offsets."""
 
     def __init__(self, seeker: Seeker) -> None:
         self._seeker = seeker
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         one = "/projects/{project}/subscriptions/{subscription}"
         return [
             Row("GET", one + ":offsets", "subscriptions:offsets", self.show, answers=Offsets),

@@ -27,13 +27,13 @@ _update = Reader(ProjectChange, bad_request)
 
 
 class ProjectRoutes:
-    """The room of projects."""
+    """The routes of projects."""
 
     def __init__(self, projects: Projects) -> None:
         self._projects = projects
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         return [
             Row("GET", "/projects", "projects:list", self.list, answers=answers.Projects),
             Row("GET", "/projects/{project}", "projects:show", self.show, answers=answers.Project),

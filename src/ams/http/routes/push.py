@@ -73,14 +73,14 @@ _modify = Reader(NewPushConfig, lambda: InvalidInput("Invalid Subscription Argum
 
 
 class PushRoutes:
-    """The room of push configurations."""
+    """The routes of push configurations."""
 
     def __init__(self, pushing: Pushing, secrets: PushSecrets) -> None:
         self._pushing = pushing
         self._secrets = secrets
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         one = "/projects/{project}/subscriptions/{subscription}"
         modify, verify = "subscriptions:modifyPushConfig", "subscriptions:verifyPushEndpoint"
         rotate = "subscriptions:rotatePushSecret"

@@ -74,14 +74,14 @@ _NOBODY = str(uuid.UUID(int=0))
 
 
 class LeaseRoutes:
-    """The room of leases."""
+    """The routes of leases."""
 
     def __init__(self, assignment: Assignment, pushing: Pushing) -> None:
         self._assignment = assignment
         self._pushing = pushing
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         return [Row("POST", "/push:lease", "push:lease", self.lease, reads=BeatBody, answers=Lease, most=MAX_BODY)]
 
     async def lease(self, call: Call) -> bytes:

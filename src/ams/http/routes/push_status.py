@@ -61,13 +61,13 @@ class PushReport(msgspec.Struct, rename="camel"):
 
 
 class PushStatusRoutes:
-    """The room of deliveries."""
+    """The routes of deliveries."""
 
     def __init__(self, watcher: PushWatcher) -> None:
         self._watcher = watcher
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         path = "/projects/{project}/subscriptions/{subscription}:pushStatus"
         return [Row("GET", path, "subscriptions:pushStatus", self.look, answers=PushReport)]
 

@@ -36,14 +36,14 @@ _wait = Reader(WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))
 
 
 class WaitRoutes:
-    """The room of waits."""
+    """The routes of waits."""
 
     def __init__(self, deliverer: Deliverer, pushing: Pushing) -> None:
         self._deliverer = deliverer
         self._pushing = pushing
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         return [Row("POST", "/push:wait", "push:wait", self.wait, reads=WaitBody, answers=Ready, most=MAX_BODY)]
 
     async def wait(self, call: Call) -> bytes:

@@ -42,7 +42,7 @@ class ReadMessage(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class ReadingRoutes:
-    """The room of ranges."""
+    """The routes of ranges."""
 
     def __init__(self, reader: RangeReader) -> None:
         self._reader = reader
@@ -50,7 +50,7 @@ class ReadingRoutes:
         """Of making a piece."""
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         one = "/projects/{project}/topics/{topic}"
         return [
             Row(

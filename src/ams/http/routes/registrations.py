@@ -61,13 +61,13 @@ _applicant = Reader(ApplicantBody, lambda: InvalidInput("Invalid User Arguments"
 
 
 class RegistrationRoutes:
-    """The room of registrations."""
+    """The routes of registrations."""
 
     def __init__(self, registrations: registrations.Registrations) -> None:
         self._registrations = registrations
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         all_, one = "/registrations", "/registrations/{uuid}"
         return [
             Row("POST", all_, "registrations:newUser", self.create, ApplicantBody, Registration),

@@ -17,13 +17,13 @@ _retention = Reader(NewRetention, lambda: InvalidInput("Invalid Retention Argume
 
 
 class RetentionRoutes:
-    """The room of retention."""
+    """The routes of retention."""
 
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         project, topic = "/projects/{project}:modifyRetention", "/projects/{project}/topics/{topic}:modifyRetention"
         return [
             Row("POST", topic, "topics:modifyRetention", self.of_topic, reads=NewRetention, answers=answers.Topic),

@@ -93,13 +93,13 @@ _message = msgspec.json.Decoder(_Message)
 
 
 class SchemaRoutes:
-    """The room of schemas."""
+    """The routes of schemas."""
 
     def __init__(self, schemas: schemas.Schemas) -> None:
         self._schemas = schemas
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         all_ = "/projects/{project}/schemas"
         one = all_ + "/{schema}"
         return [

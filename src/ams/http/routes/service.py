@@ -43,7 +43,7 @@ class ServiceRoutes:
         self._about = about
 
     def rows(self) -> list[Row]:
-        """Return the room's part of the route table."""
+        """Return the rows of the route table."""
         return [
             Row("GET", "/status", None, self.status, answers=Status, parameters=("details",)),
             Row("GET", "/version", None, self.version, answers=Version),

@@ -32,14 +32,14 @@ _access_list = access_list_reader("Invalid Subscription ACL Arguments")
 
 
 class SubscriptionRoutes:
-    """The room of subscriptions."""
+    """The routes of subscriptions."""
 
     def __init__(self, subscriptions: Subscriptions, pushing: Pushing) -> None:
         self._subscriptions = subscriptions
         self._pushing = pushing
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         subscriptions = "/projects/{project}/subscriptions"
         one = subscriptions + "/{subscription}"
         return [

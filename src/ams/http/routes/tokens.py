@@ -60,13 +60,13 @@ _new_token = msgspec.json.Decoder(NewToken)
 
 
 class TokenRoutes:
-    """The room of named tokens."""
+    """The routes of named tokens."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         all_, one = "/users/{user}/tokens", "/users/{user}/tokens/{token}"
         return [
             Row("GET", all_, "tokens:list", self.list, answers=NamedTokens),

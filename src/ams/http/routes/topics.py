@@ -10,13 +10,13 @@ _access_list = access_list_reader("Invalid Topic ACL Arguments")
 
 
 class TopicRoutes:
-    """The room of topics."""
+    """The routes of topics."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room."""
+        """Return the rows of the route table."""
         topics = "/projects/{project}/topics"
         return [
             Row("GET", topics, "topics:list", self.list, answers=answers.Topics, parameters=PAGE),

@@ -28,14 +28,14 @@ _user = Reader(UserBody, lambda: InvalidInput("Invalid User Arguments"))
 
 
 class UserRoutes:
-    """The room of users."""
+    """The routes of users."""
 
     def __init__(self, users: Users, admission: Admission) -> None:
         self._users = users
         self._admission = admission
 
     def rows(self) -> list[Row]:
-        """Return the routes of this room; `/users/profile` comes before `/users/{user}` (contract 1.3)."""
+        """Return the rows of the route table; `/users/profile` comes before `/users/{user}` (contract 1.3)."""
         return [
             Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token, answers=answers.User),
             Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid, answers=answers.User),

@@ -1,6 +1,6 @@
 """The service as a client of a push server: every call ends soon, and its outcome is worded for people.
 
-A keeper of `ams.service.push.pushing.PushServer`, without knowing it: that is above this room.
+A keeper of `ams.service.push.pushing.PushServer`, without importing it: that is above this package.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Assignment of push deliveries: what is to be delivered, who delivers it, and how that goes.
 
 What is wanted is what the registry holds: every subscription whose push configuration is verified. It is asked for
-with every heartbeat of every process that delivers, so nobody has to be told of a change.
+with every heartbeat of every process that delivers, so no change has to be announced.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

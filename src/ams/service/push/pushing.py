@@ -56,7 +56,7 @@ class PushServer(Protocol):
 
 
 class NoPushServer:
-    """Stands where no push server is connected: nothing is delivered, and everybody is told so."""
+    """Stands where no push server is connected: nothing is delivered, and every answer says so."""
 
     async def status(self, path: str) -> str:
         """Return that nobody delivers."""

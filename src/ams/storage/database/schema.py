@@ -29,7 +29,7 @@ class Schema:
     outcomes: Table
     """One of `shared`, made by `outcomes_table`."""
     taken: Mapping[str, str]
-    """Unique constraints a client can meet, and what it is told."""
+    """Unique constraints a client can meet, and their error texts."""
     absent: str
     """What a client is told when what a row refers to is not there."""
     migrations: str

@@ -1,4 +1,4 @@
-"""What the database is told of the registry's tables."""
+"""What the database needs to know of the registry's tables."""
 
 from sqlalchemy import MetaData
 

@@ -39,7 +39,7 @@ TAKEN = {
     "issuers_name_unique": "Issuer already exists",
     "issuers_url_unique": "Issuer already exists",
 }
-"""Unique constraints a client can meet, and what it is told."""
+"""Unique constraints a client can meet, and their error texts."""
 
 
 def _number() -> Column[int]:

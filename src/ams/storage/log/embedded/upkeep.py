@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Upkeep:
-    """Keeps the house of one log; `run` is its background task, `retain` one round of it."""
+    """Keeps one log in order; `run` is its background task, `retain` one round of it."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Upkeep:
     async def run(self, survive: Callable[[str], None]) -> None:
         """Look after the log until cancelled; at once when a segment was closed, else every check interval.
 
-        `survive` is told of a round that ended with an exception nobody expected.
+        `survive` is called for a round that ended with an exception nobody expected.
         """
         while True:
             with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""What the Kafka engine is told: where the brokers are, what it asks of them, and how much it may hold and wait."""
+"""Options of the Kafka engine: where the brokers are, what it asks of them, and how much it may hold and wait."""
 
 import ssl
 from dataclasses import dataclass, field

@@ -134,7 +134,7 @@ class Reader:
         self._ahead.drop_before(place.topic, oldest)
 
     def forget(self, place: Place) -> None:
-        """Let go of a topic that is no more; who waits on it is told so."""
+        """Let go of a topic that is no more; its waiting readers get an error."""
         self._cache.forget(place.topic)
         self._ahead.forget(place.topic)
         self._sizes.pop(place.topic, None)

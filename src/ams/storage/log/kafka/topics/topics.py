@@ -56,7 +56,7 @@ class Topics:
     """Every topic of ours, found by identity, made and deleted."""
 
     def __init__(self, connection: Connection, options: KafkaOptions, gone: Callable[[Place], None]) -> None:
-        """`gone` is told of each topic that is no longer there."""
+        """`gone` is called for each topic that is no longer there."""
         self._connection = connection
         self._options = options
         self._gone = gone

@@ -82,7 +82,7 @@ class Sender:
     def __init__(
         self, connection: Connection, options: KafkaOptions, stored: Stored, supervisor: Supervisor | None = None
     ) -> None:
-        """`stored` is told before those who wait are."""
+        """`stored` is called before those who wait are."""
         self._supervisor = supervisor or Supervisor()
         self._connection = connection
         self._options = options

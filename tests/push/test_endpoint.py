@@ -13,7 +13,7 @@ from ams.core.errors import Overloaded
 from ams.core.names import ProjectId
 from ams.outgoing import guard
 from ams.outgoing.guard import Guard, networks
-from ams.push.endpoint import CHECKS, CHECKS_OF_PROJECT, CheckFailed, EndpointCheck, Places
+from ams.push.endpoint import CHECKS, CHECKS_OF_PROJECT, CheckFailed, CheckSlots, EndpointCheck
 from tests.support.receiver import Behaviour, Receiver, answers, drips, floods, is_silent, receiver, sends
 
 trust = functools.cache(guard.trust)
@@ -115,16 +115,16 @@ async def test_what_can_be_no_host_name_is_told(endpoint: Receiver, host: str) -
 
 
 def test_a_few_endpoints_are_asked_at_once_of_a_project_and_in_all() -> None:
-    places = Places()
+    slots = CheckSlots()
     with contextlib.ExitStack() as stack:
         for number in range(CHECKS):
-            stack.enter_context(places.taken(ProjectId(str(number // CHECKS_OF_PROJECT))))
+            stack.enter_context(slots.taken(ProjectId(str(number // CHECKS_OF_PROJECT))))
             if number == CHECKS_OF_PROJECT - 1:
-                with pytest.raises(Overloaded), places.taken(ProjectId("0")):
+                with pytest.raises(Overloaded), slots.taken(ProjectId("0")):
                     pass
-        with pytest.raises(Overloaded), places.taken(ProjectId("x")):
+        with pytest.raises(Overloaded), slots.taken(ProjectId("x")):
             pass
-    with places.taken(ProjectId("0")):
+    with slots.taken(ProjectId("0")):
         pass
 
 

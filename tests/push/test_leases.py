@@ -46,7 +46,7 @@ class Holder:
         self.held = NONE
 
     async def heartbeat(self, *, slow: bool = False, states: dict[SubscriptionId, WorkerState] | None = None) -> Ids:
-        """Beat once, all subscriptions being wanted; one that is `slow` is still finishing what it has to leave."""
+        """Send one heartbeat, all subscriptions being wanted; one that is `slow` is yet to finish what it leaves."""
         heartbeat = Heartbeat(self.name, self.held, states or NOTHING)
         told = await self.keeper.leases.heartbeat(heartbeat, frozenset(self.keeper.subscriptions))
         self.held = self.held | told if slow else told

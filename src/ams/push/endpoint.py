@@ -23,15 +23,15 @@ CHECKS, CHECKS_OF_PROJECT = 16, 4
 """At once: somebody else's server says how long each takes."""
 
 
-class Places:
-    """Places for checks that go on at the same time."""
+class CheckSlots:
+    """Limits how many checks go on at the same time."""
 
     def __init__(self) -> None:
         self._taken: Counter[ProjectId] = Counter()
 
     @contextlib.contextmanager
     def taken(self, project: ProjectId) -> Iterator[None]:
-        """Take a place while the block runs; raise `Overloaded` when there is none left."""
+        """Take a slot while the block runs; raise `Overloaded` when there is none left."""
         if self._taken[project] >= CHECKS_OF_PROJECT or self._taken.total() >= CHECKS:
             raise Overloaded("Too many push endpoints are verified at once")
         self._taken[project] += 1

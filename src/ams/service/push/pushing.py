@@ -14,7 +14,7 @@ from ams.access.roles import PUSH_WORKER
 from ams.core.errors import Conflict, NotAuthenticated, Unavailable
 from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
 from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
-from ams.push.endpoint import CheckFailed, EndpointCheck, Places
+from ams.push.endpoint import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.state import text
 from ams.service.lookup import find_dead_letter_topic, find_subscription
 from ams.service.push.assignment import Assignment
@@ -116,7 +116,7 @@ class Pushing:
     server: PushServer = NoPushServer()
     assignment: Assignment | None = None
     """Who holds what, where workers deliver by leases."""
-    places: Places = field(default_factory=Places)
+    check_slots: CheckSlots = field(default_factory=CheckSlots)
     """Of those endpoints that are asked at the same time."""
 
     async def for_creation(self, caller: Caller, topic: TopicName, asked: AskedPush) -> tuple[PushConfig, UserId]:
@@ -170,7 +170,7 @@ class Pushing:
         worker = self._required(await self.worker() if self.enabled else None)
         subscription = await find_subscription(self.registry, caller, name)
         asked = _unverified(subscription.push)
-        with self.places.taken(caller.here.id):
+        with self.check_slots.taken(caller.here.id):
             await self._check(asked)
 
         def change(present: PushConfig | None) -> PushConfig:

@@ -11,7 +11,7 @@ from ams.storage.log.kafka.brokers.links import NodeId
 AT_ONCE = 1000
 """Topics in one question."""
 
-Told = NodeId | Exception
+LeaderReply = NodeId | Exception
 """The leader of a topic, or the `KafkaError` that says why there is none."""
 
 
@@ -21,7 +21,7 @@ class Leaders:
     def __init__(self, ask: Callable[[list[str]], Awaitable[Any]]) -> None:
         self._ask = ask
         self._known: dict[str, NodeId] = {}
-        self._wanted: dict[str, asyncio.Future[Told]] = {}
+        self._wanted: dict[str, asyncio.Future[LeaderReply]] = {}
         self._asking: asyncio.Task[None] | None = None
 
     async def of(self, name: str) -> NodeId:
@@ -59,7 +59,7 @@ class Leaders:
         self._give_up({})  # a task that is cancelled before its first turn gives nobody up
 
     async def _run(self) -> None:
-        asked: dict[str, asyncio.Future[Told]] = {}
+        asked: dict[str, asyncio.Future[LeaderReply]] = {}
         try:
             while self._wanted:
                 names = list(self._wanted)[:AT_ONCE]
@@ -69,19 +69,19 @@ class Leaders:
             self._asking = None
             self._give_up(asked)
 
-    def _give_up(self, asked: dict[str, "asyncio.Future[Told]"]) -> None:
+    def _give_up(self, asked: dict[str, "asyncio.Future[LeaderReply]"]) -> None:
         """Tell those who still wait, for what was asked or is yet to be, that they will not be told."""
         left, self._wanted = asked | self._wanted, {}
         self._tell(left, dict.fromkeys(left, LeaderNotAvailableError("closed")))
 
-    async def _answers(self, names: list[str]) -> dict[str, Told]:
+    async def _answers(self, names: list[str]) -> dict[str, LeaderReply]:
         try:
             response = await self._ask(names)
         except KafkaError as error:
             return dict.fromkeys(names, error)
         return {name: _leader(code, partitions) for code, name, _, partitions in response.topics}
 
-    def _tell(self, asked: dict[str, "asyncio.Future[Told]"], answers: dict[str, Told]) -> None:
+    def _tell(self, asked: dict[str, "asyncio.Future[LeaderReply]"], answers: dict[str, LeaderReply]) -> None:
         for name, future in asked.items():
             told = answers.get(name, LeaderNotAvailableError(name))
             if not isinstance(told, Exception):
@@ -90,7 +90,7 @@ class Leaders:
                 future.set_result(told)
 
 
-def _leader(code: int, partitions: Any) -> Told:
+def _leader(code: int, partitions: Any) -> LeaderReply:
     if code:
         return _error(code)
     for problem, number, leader, *_ in partitions:

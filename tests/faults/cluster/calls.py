@@ -9,8 +9,9 @@ from bench.connection import CLOSED
 SLOW_SECONDS = 2.0
 """A call that takes longer has felt the fault; a waiting pull ends sooner by itself."""
 SERVER_ERRORS = range(500, 600)
-_SERVER, _LOG_WORDS = 2, 8
-"""Where a line of haproxy's log has backend and server, and how many words those of requests have at least."""
+_SERVER, _COUNTS, _LOG_WORDS = 2, 7, 8
+"""Where a line of haproxy's log has backend and server, and counts, of which the last is how often it was sent again; and
+how many words those of requests have at least."""
 
 
 class Call(NamedTuple):
@@ -27,7 +28,9 @@ class Call(NamedTuple):
     text: str = ""
     """What an error said."""
     node: str = ""
-    """The node that had it, as haproxy's log says; empty: its log has no line."""
+    """The node that had it last, as haproxy's log says; empty: its log has no line."""
+    resent: bool = False
+    """Whether haproxy sent it again, as another node had it before and died."""
     again: bool = False
     """Whether its client repeats, with its key, a request that failed: how long that goes on says the contract."""
 
@@ -70,12 +73,14 @@ def with_nodes(calls: Iterable[Call], log: str) -> list[Call]:
 
     Of a request that was repeated with its key, all calls have the node that had the first.
     """
-    nodes: dict[str, str] = {}
+    nodes: dict[str, tuple[str, bool]] = {}
     for line in log.splitlines():
         words = line.split()
         if len(words) > _LOG_WORDS and words[_SERVER].startswith("ams_"):
-            nodes.setdefault(words[-1], words[_SERVER].partition("/")[2])
-    return [call._replace(node=nodes.get(call.request, "")) for call in calls]
+            times = words[_COUNTS].rpartition("/")[2]
+            nodes.setdefault(words[-1], (words[_SERVER].partition("/")[2], times != "0"))
+    found = [(call, *nodes.get(call.request, ("", False))) for call in calls]
+    return [call._replace(node=node, resent=resent) for call, node, resent in found]
 
 
 def failed_requests(calls: Iterable[Call]) -> dict[str, Call]:

@@ -27,6 +27,8 @@ class Promise(Enum):
 def was_in_flight(call: Call, course: Course) -> bool:
     """Tell whether a call is a publish, not the library's, that was on its way to the node when that died.
 
+    One with a key haproxy sends to another node then, which may not find out in time whether it is stored.
+
     Where the node breaks a connection on which requests were answered before, haproxy breaks the client's too, and
     writes no line: the client shall try again. Then the moment has to tell: the call was on its way when the node died,
     and its connection was closed right then.
@@ -36,7 +38,7 @@ def was_in_flight(call: Call, course: Course) -> bool:
         return False
     if not call.node:
         return call.status == CLOSED and call.ended < came + AT_ONCE_SECONDS
-    return call.node == course.node
+    return call.node == course.node or call.resent
 
 
 def broken(promise: Promise, calls: Sequence[Call], course: Course) -> Iterator[str]:

@@ -22,7 +22,7 @@ def test_a_request_repeated_with_its_key_failed_once() -> None:
 
 HAPROXY_LOG = """\
 127.0.0.1:1 [23/Nov/2026:01:00:00.000] ams_nodes/node2 0/0/1/2/3 200 99 ---- 9/9/1/1/0 POST /v1/t:publish a
-127.0.0.1:1 [23/Nov/2026:01:00:00.000] ams_nodes/<NOSRV> 0/-1/-1/-1/3 503 99 sC-- 9/9/1/1/0 POST /v1/t:publish b
+127.0.0.1:1 [23/Nov/2026:01:00:00.000] ams_nodes/<NOSRV> 0/-1/-1/-1/3 503 99 sC-- 9/9/1/1/+1 POST /v1/t:publish b
 127.0.0.1:1 [23/Nov/2026:01:00:00.000] ams_nodes/node3 0/0/1/2/3 200 99 ---- 9/9/1/1/0 POST /v1/t:publish a
 [NOTICE] (1) : New worker forked
 """
@@ -32,6 +32,7 @@ def test_the_node_that_had_a_call_is_known_by_the_log_of_haproxy() -> None:
     calls = with_nodes([call("a", 0, 1), call("b", 0, 1, 503), call("c", 0, 1, 0)], HAPROXY_LOG)
 
     assert [each.node for each in calls] == ["node2", "<NOSRV>", ""]
+    assert [each.resent for each in calls] == [False, True, False]
 
 
 def test_it_is_well_again_after_the_last_call_that_failed_or_was_slow() -> None:

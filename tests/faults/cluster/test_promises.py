@@ -25,6 +25,8 @@ def test_where_no_call_may_fail_each_that_does_is_told() -> None:
     [
         (call("publish", 9, 12), True),
         (call("publish", 9, 12, node="node2"), False),
+        (call("publish", 9, 12, node="node2")._replace(resent=True), True),
+        (call("publish", 11, 12, node="node2")._replace(resent=True), False),
         (call("publish", 9, 12, node=""), False),
         (call("publish", 9, 10.01, 500, node=""), False),
         (call("publish", 9, 10.01, 0, node=""), True),

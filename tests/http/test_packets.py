@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
-from ams.http.protocol import MAX_TRAILER_BYTES, LimitedProtocol, limited
+from ams.http.protocol import MAX_PIPELINED, MAX_TRAILER_BYTES, LimitedProtocol, limited
 from ams.http.server import server
-from tests.support.packets import chunked, cuts, in_a_row, table
+from tests.support.packets import chunked, cuts, in_a_row, sized, table
 
 REQUESTS = table(b"/v1/echo?x=1", b'{"messages":[{"data":"aGVsbG8="}]}')
 TURNS = 400
@@ -180,3 +180,35 @@ async def test_sizes_of_many_chunks_are_no_trailer() -> None:
     written, _ = await conversation([bytes([each]) for each in said])
 
     assert b"x" * 4000 in written
+
+
+async def test_a_second_head_that_begins_behind_a_long_body_is_not_too_large() -> None:
+    first = sized(b"/v1/echo", b"x" * 5000)
+    second = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    written, _ = await conversation([first[:20], first[20:] + second[:10], second[10:]])
+
+    assert written.count(b"HTTP/1.1 200") == 2
+
+
+async def test_a_burst_of_requests_is_answered_up_to_a_number() -> None:
+    said = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n" * (2 * MAX_PIPELINED)
+
+    written, is_closed = await conversation([said])
+
+    assert MAX_PIPELINED <= written.count(b"HTTP/1.1 200") <= MAX_PIPELINED + 1
+    assert written.count(b"HTTP/1.1 503") == 1
+    assert is_closed
+
+
+async def test_an_empty_line_begins_no_request_and_keeps_no_connection() -> None:
+    line = Line()
+    connection = connected(line, ServerState(), limited(4096, 100, 0.02))
+    connection.data_received(b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n")
+    while not line.written:
+        await asyncio.sleep(0)
+    connection.data_received(b"\r\n")
+    async with asyncio.timeout(30):
+        while not line.is_closed:
+            await asyncio.sleep(0.01)
+    connection.connection_lost(None)

@@ -7,6 +7,9 @@ Where a head or a body ends is decided by the parser alone: no byte is searched 
 """
 
 import asyncio
+import contextlib
+import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +23,10 @@ GOODBYE_SECONDS = 0.5
 """How long a peer has to close its side at a stop."""
 PORTION = 64 * 1024
 """Bytes of an answer that are written at once, and about what a connection holds that its client has not read."""
+_NOT_SENT_LOWAT = 25
+"""The number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12."""
+MAX_PIPELINED = 100
+"""Requests of a connection that wait for the answers before."""
 MAX_TRAILER_BYTES = 8 * 1024
 """Received behind the head without being part of the body: sizes of chunks, and trailers, which are passed over."""
 MAX_HEADER_FIELDS = 100
@@ -68,6 +75,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Take the connection, or refuse it when there are too many."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=PORTION)
+        self._keep_little_in_the_system()
         if len(self.connections) > self.max_connections:
             self._refuse(Overloaded("Too many connections"))
             return
@@ -92,10 +100,14 @@ class LimitedProtocol(HttpToolsProtocol):
         was_in_request, was_in_head = self._in_request, self._in_head
         self._packet_bytes, self._heads_begun, self._has_body = len(data), 0, False
         self._feed(data)
-        if not self._in_request or self._last_answer is not None or self.transport.is_closing():
+        if self._last_answer is not None or self.transport.is_closing():
+            return
+        if not self._in_request:
+            if self._patience is None and self._is_idle():  # an empty line, which begins no request
+                self._be_patient()
             return
         if self._in_head:
-            is_all_head = was_in_head or (not was_in_request and self._heads_begun == 1)
+            is_all_head = self._heads_begun == 0 if was_in_head else not was_in_request and self._heads_begun == 1
             self._head_bytes += len(data) if is_all_head else self._size_of_head()
             if self._head_bytes > self.max_header_bytes:
                 self._refuse(_too_large())
@@ -165,6 +177,8 @@ class LimitedProtocol(HttpToolsProtocol):
         _, _, query = self.url.partition(b"?")
         if query:
             self._check_query(query)
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise self._stop(Overloaded("Too many requests before the answers to those before"))
         if self.parser.should_upgrade():
             self._body_after_offer = self._body_of_offer()
         self._stop_waiting()
@@ -252,6 +266,24 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing() and not self.transport.get_write_buffer_size():
             self.transport.abort()
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which nothing comes."""
+        if not self.transport.is_closing():
+            self._close()
+
+    def _close(self) -> None:
+        """Close when the client has read what is left, or drop it when it does not."""
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self.request_seconds, self.transport.abort)
+
+    def _keep_little_in_the_system(self) -> None:
+        """Let the system hold little that is not sent: it takes megabytes, and tells late that a client reads."""
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None and sys.platform == "linux":
+            with contextlib.suppress(OSError):  # no TCP
+                sock.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOWAT, PORTION)
+
     def _be_patient(self) -> None:
         self._patience = self.loop.call_later(self.request_seconds, self._give_up)
 
@@ -265,10 +297,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self._patience = None
         if self.transport.is_closing():
             return
-        if self._in_request:
+        if self.flow.read_paused:  # by us, while a request before is answered
+            self._be_patient()
+        elif self._in_request:
             self._refuse(BadRequest("Request took too long to arrive"))
         else:
-            self.transport.close()
+            self._close()
 
     def _refuse(self, error: Exception) -> None:
         """Answer the request that arrives with an error and close, after the answers to those before it."""
@@ -300,7 +334,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if last.retry_after is not None:
             head.append(b"retry-after: %d\r\n" % last.retry_after)
         self.transport.write(b"".join(head) + b"\r\n" + last.body)
-        self.transport.close()
+        self._close()
 
 
 def _too_large() -> BadRequest:

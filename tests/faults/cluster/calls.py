@@ -10,8 +10,8 @@ SLOW_SECONDS = 2.0
 """A call that takes longer has felt the fault; a waiting pull ends sooner by itself."""
 SERVER_ERRORS = range(500, 600)
 _SERVER, _COUNTS, _LOG_WORDS = 2, 7, 8
-"""Where a line of haproxy's log has backend and server, and counts, of which the last is how often it was sent again; and
-how many words those of requests have at least."""
+"""Where a line of haproxy's log has backend and server, and counts, of which the last is how often it was sent again;
+and how many words those of requests have at least."""
 
 
 class Call(NamedTuple):

@@ -128,7 +128,11 @@ class PeerProtocol(LimitedProtocol):
 
     def _rest_is_late(self) -> None:
         self._reading = None
-        if not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused:  # by us, while a request before is answered
+            self._reading = self.loop.call_later(self.front.read_seconds, self._rest_is_late)
+        else:
             self._refuse(BadRequest("Request took too long to arrive"))
 
     def _stop_reading(self) -> None:

@@ -28,6 +28,8 @@ APART_SECONDS = 0.0005
 """Between two packets, so that they stay two."""
 _LAST = b"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 """Makes the service close the connection."""
+_CLOSING = ("last", "old")
+"""Ends of the names of requests after which a client may send nothing (RFC 9112, 9.6)."""
 _SHOWN = 20
 
 Answers = list[tuple[int, bytes]]
@@ -62,8 +64,8 @@ class Campaign:
     async def run(self, seconds: float, most: int | None = None) -> Result:
         """Go through all cuts and all pairs, then through cuts of three in a row, until the time or `most` is over."""
         for _ in range(2):  # the first time a message is stored and a position moved
-            for name, said in self._requests.items():
-                self._alone[name] = await self._asked([said + _LAST])
+            for name in self._requests:
+                self._alone[name] = await self._asked([self._said([name])])
         ends = time.monotonic() + seconds
         coming = itertools.islice(itertools.chain(self._cuts(), self._rows(), self._rows_cut()), most)
 
@@ -79,7 +81,7 @@ class Campaign:
         return self.result
 
     def _cuts(self) -> Iterator[Conversation]:
-        every = [(name, cut) for name, said in self._requests.items() for cut in cuts(said + _LAST)]
+        every = [(name, cut) for name in self._requests for cut in cuts(self._said([name]))]
         self._random.shuffle(every)
         for name, cut in every:
             yield Conversation(cut, self._alone[name])
@@ -96,7 +98,12 @@ class Campaign:
             yield Conversation([said[a:b] for a, b in itertools.pairwise(places)], self._expected(names))
 
     def _said(self, names: Sequence[str]) -> bytes:
-        return b"".join(self._requests[name] for name in names) + _LAST
+        said = b""
+        for name in names:
+            said += self._requests[name]
+            if name.endswith(_CLOSING):
+                return said
+        return said + _LAST
 
     def _expected(self, names: Sequence[str]) -> Answers:
         """Return the answers of each request until one that closes the connection, and that of the last request."""

@@ -38,6 +38,9 @@ class Line(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.is_closed
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def pause_reading(self) -> None:
         self.is_paused = True
 

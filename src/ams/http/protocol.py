@@ -21,6 +21,8 @@ from ams.http.errors import Refusal, refusal
 
 GOODBYE_SECONDS = 0.5
 """How long a peer has to close its side at a stop."""
+LINGER_SECONDS = 2.0
+"""How long a client whose request was refused may go on sending it."""
 PORTION = 64 * 1024
 """Bytes of an answer that are written at once, and about what a connection holds that its client has not read."""
 _NOT_SENT_LOWAT = 25
@@ -334,7 +336,13 @@ class LimitedProtocol(HttpToolsProtocol):
         if last.retry_after is not None:
             head.append(b"retry-after: %d\r\n" % last.retry_after)
         self.transport.write(b"".join(head) + b"\r\n" + last.body)
-        self._close()
+        if not self._in_request or not self.transport.can_write_eof():
+            self._close()
+            return
+        # What the client still sends is read and dropped: closed with it unread, TCP would take the answers back.
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(LINGER_SECONDS, self._close)
 
 
 def _too_large() -> BadRequest:

@@ -270,11 +270,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection on which nothing comes."""
-        if not self.transport.is_closing():
-            self._close()
+        self._close()
 
     def _close(self) -> None:
-        """Close when the client has read what is left, or drop it when it does not."""
+        """Close when the client has read what is left, or drop it when it does not; nothing if that was done."""
+        if self.transport.is_closing():
+            return
         self.transport.close()
         if self.transport.get_write_buffer_size():
             self.loop.call_later(self.request_seconds, self.transport.abort)
@@ -316,7 +317,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if is_known and self.pipeline and self.pipeline[0][0] is self.cycle:
             self.pipeline.popleft()  # it waited for those before; its body will not come
         elif is_known and self.cycle.response_started:
-            self.transport.close()
+            self._close()
             return
         elif is_known:
             self.cycle.disconnected = True

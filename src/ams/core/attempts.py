@@ -2,8 +2,8 @@
 
 import ipaddress
 import math
-from collections import OrderedDict
 
+from ams.core.cache import LruCache
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
 
@@ -25,7 +25,7 @@ class Attempts:
     def __init__(self, per_minute: int, clock: Clock) -> None:
         self._limit = per_minute
         self._clock = clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._left: LruCache[str, tuple[float, float]] = LruCache(REMEMBERED)
         """Allowance and when it was so, by address."""
         self.failures = 0
         """All there were."""
@@ -41,13 +41,10 @@ class Attempts:
         if not self._limit:
             return
         holder = _holder(address)
-        self._left[holder] = (max(self._allowance(holder) - 1, 0.0), self._now())
-        self._left.move_to_end(holder)
-        if len(self._left) > REMEMBERED:
-            self._left.popitem(last=False)
+        self._left.put(holder, (max(self._allowance(holder) - 1, 0.0), self._now()))
 
     def _allowance(self, holder: str) -> float:
-        left, since = self._left.get(holder, (math.inf, 0.0))
+        left, since = self._left.peek(holder) or (math.inf, 0.0)
         return min(float(self._limit), left + (self._now() - since) * self._limit / MINUTE)
 
     def _now(self) -> float:

@@ -5,7 +5,6 @@ checked here is anybody's: memory and time of the processor are limited by the s
 that could be taken or held up.
 """
 
-import collections
 import os
 import resource
 import signal
@@ -15,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from ams.core.cache import LruCache
 from ams.core.errors import InvalidInput
 from ams.core.messages import parse
 from ams.validation.budget import Budget
@@ -67,7 +67,7 @@ class Checker:
     """Does tasks; keeps what it compiled last."""
 
     def __init__(self) -> None:
-        self._compiled: collections.OrderedDict[_Key, Compiled] = collections.OrderedDict()
+        self._compiled: LruCache[_Key, Compiled] = LruCache(_KEPT)
 
     def check(self, task: Task) -> list[Refusal]:
         """Return the pieces that are refused."""
@@ -82,12 +82,11 @@ class Checker:
         return refused
 
     def _find(self, key: _Key) -> Compiled:
-        if key not in self._compiled:
-            self._compiled[key] = compile_stored(*key)
-        self._compiled.move_to_end(key)
-        if len(self._compiled) > _KEPT:
-            self._compiled.popitem(last=False)
-        return self._compiled[key]
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = compile_stored(*key)
+            self._compiled.put(key, compiled)
+        return compiled
 
 
 def _check(compiled: Compiled, piece: Piece) -> None:

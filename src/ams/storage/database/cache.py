@@ -7,12 +7,9 @@ this process surely hears of that; else the database is asked each time.
 
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
 
-K = TypeVar("K")
-V = TypeVar("V")
+from ams.core.cache import K, LruCache, V
 
 FOREVER = math.inf
 
@@ -30,22 +27,15 @@ class Trust:
         return self.until == FOREVER or time.monotonic() < self.until
 
 
-class Cache(Generic[K, V]):
-    """Entries of at most `size` together; the one not used for longest goes first. What is not there is not remembered.
+class Cache(LruCache[K, V]):
+    """A bounded cache of what a database said. What is not there is not remembered."""
 
-    Each entry counts as 1, or as `weigh` says; one too large for all is kept as long as it is the last.
-    """
+    __slots__ = ("_forgotten", "_trust")
 
-    def __init__(self, size: int, weigh: Callable[[V], int] = lambda _: 1, trust: Trust | None = None) -> None:
-        self._size = size
+    def __init__(self, size: int, weigh: Callable[[V], int] | None = None, trust: Trust | None = None) -> None:
+        super().__init__(size, weigh)
         self._trust = trust or Trust()
-        self._weigh = weigh
-        self._weight = 0
-        self._entries: OrderedDict[K, V] = OrderedDict()
         self._forgotten = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def known(self, key: K) -> V | None:
         """Return the entry if it is there and to be believed, None if it has to be looked for: see `find`.
@@ -69,36 +59,15 @@ class Cache(Generic[K, V]):
         forgotten = self._forgotten
         value = await fill()
         if value is not None and forgotten == self._forgotten:
-            self._keep(key, value)
+            self.put(key, value)
         return value
 
     def forget(self, key: K) -> None:
-        """Drop an entry, and every fill that is under way."""
+        """Drop an entry that is wrong by now, and every fill that is under way."""
         self._forgotten += 1
-        self._drop(key)
-
-    def discard(self, key: K) -> None:
-        """Drop an entry that was right, and has had its time."""
-        self._drop(key)
+        self.discard(key)
 
     def forget_where(self, condition: Callable[[K, V], bool]) -> None:
         """Drop all entries that meet a condition, and every fill that is under way."""
         self._forgotten += 1
         self.discard_where(condition)
-
-    def discard_where(self, condition: Callable[[K, V], bool]) -> None:
-        """Drop all entries that meet a condition: they are right, but nobody needs them."""
-        for key in [key for key, value in self._entries.items() if condition(key, value)]:
-            self._drop(key)
-
-    def _keep(self, key: K, value: V) -> None:
-        self._drop(key)
-        self._entries[key] = value
-        self._weight += self._weigh(value)
-        while self._weight > self._size and len(self._entries) > 1:
-            self._drop(next(iter(self._entries)))
-
-    def _drop(self, key: K) -> None:
-        value = self._entries.pop(key, None)
-        if value is not None:
-            self._weight -= self._weigh(value)

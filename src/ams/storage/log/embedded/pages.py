@@ -44,7 +44,7 @@ class OpenFiles:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._handles: OrderedDict[str, _Handle] = OrderedDict()
+        self._handles: OrderedDict[str, _Handle] = OrderedDict()  # not an `LruCache`: what is dropped is to be closed
         self._lock = threading.Lock()
 
     def read_now(self, path: str, size: int, position: int) -> bytes | None:
@@ -118,6 +118,7 @@ class Pages:
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ams-log-read")
         self._budget = budget
         self._closed = False
+        # Not an `LruCache`: things are let go after a look-up only, as one may need more than the budget.
         self._kept: OrderedDict[tuple[object, ...], tuple[Any, int]] = OrderedDict()
         self._weight = 0
         self._drops = 0

@@ -33,6 +33,7 @@ class Ahead:
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
+        # Not an `LruCache`: what is dropped leaves an index too.
         self._runs: OrderedDict[tuple[TopicId, Offset], Run] = OrderedDict()
         self._of: dict[TopicId, list[Run]] = {}
         self._ends: OrderedDict[tuple[TopicId, Offset], End] = OrderedDict()

@@ -24,7 +24,7 @@ class TailCache:
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
-        self._runs: OrderedDict[TopicId, Run] = OrderedDict()
+        self._runs: OrderedDict[TopicId, Run] = OrderedDict()  # not an `LruCache`: runs grow in their place
         self.bytes = 0
         """Memory taken now."""
 

@@ -1,0 +1,102 @@
+"""A bounded cache: the entry that was not used for longest goes first."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LruCache(Generic[K, V]):
+    """Entries of at most `size` together; values are never None. For one thread or one event loop.
+
+    Each entry counts as 1, or as `weigh` says, which must say the same of a value each time. An entry that is heavier
+    than `size` is kept as long as it is the last one that was put.
+    """
+
+    __slots__ = ("_entries", "_size", "_weigh", "_weight")
+
+    def __init__(self, size: int, weigh: Callable[[V], int] | None = None) -> None:
+        self._size = size
+        self._weigh = weigh
+        self._weight = 0
+        self._entries: OrderedDict[K, V] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """Return an entry, which counts as a use of it; None without one."""
+        value = self._entries.get(key)
+        if value is not None:
+            self._entries.move_to_end(key)
+        return value
+
+    def peek(self, key: K) -> V | None:
+        """Return an entry without using it; None without one."""
+        return self._entries.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Set an entry, which counts as a use of it, and drop others where there are too many by now."""
+        self.discard(key)
+        self._entries[key] = value
+        self._weight += self._weight_of(value)
+        while self._weight > self._size and len(self._entries) > 1:
+            self.discard(next(iter(self._entries)))
+
+    def discard(self, key: K) -> None:
+        """Drop an entry, if it is there."""
+        value = self._entries.pop(key, None)
+        if value is not None:
+            self._weight -= self._weight_of(value)
+
+    def discard_where(self, condition: Callable[[K, V], bool]) -> None:
+        """Drop all entries that meet a condition."""
+        for key in [key for key, value in self._entries.items() if condition(key, value)]:
+            self.discard(key)
+
+    def clear(self) -> None:
+        """Drop all entries."""
+        self._entries.clear()
+        self._weight = 0
+
+    def _weight_of(self, value: V) -> int:
+        return 1 if self._weigh is None else self._weigh(value)
+
+
+class ExpiringCache(Generic[K, V]):
+    """Entries that end: at most `size` of them, each for `lifetime` by `now`, in the unit of that clock."""
+
+    __slots__ = ("_entries", "_lifetime", "_now")
+
+    def __init__(self, size: int, lifetime: float, now: Callable[[], float]) -> None:
+        self._lifetime = lifetime
+        self._now = now
+        self._entries: LruCache[K, tuple[float, V]] = LruCache(size)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """Return an entry, which counts as a use of it; None without one, or when its time is over."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        until, value = entry
+        if self._now() < until:
+            return value
+        self._entries.discard(key)
+        return None
+
+    def put(self, key: K, value: V) -> None:
+        """Set an entry; its time begins now."""
+        self._entries.put(key, (self._now() + self._lifetime, value))
+
+    def discard(self, key: K) -> None:
+        """Drop an entry, if it is there."""
+        self._entries.discard(key)
+
+    def clear(self) -> None:
+        """Drop all entries."""
+        self._entries.clear()

@@ -26,10 +26,9 @@ from ams.core.clock import ManualClock
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, RateLimited, ServiceTimeout
 from ams.outgoing.guard import Guard
-from ams.storage.audit.lines import events_in
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.records import AuditRecords
-from ams.storage.audit.trail import FileTrail
+from ams.storage.audit.trail import FileTrail, events_in
 from ams.storage.database.database import sqlite_url
 from tests.support.authn_service import UserService, answers, hangs, user_service, waits
 from tests.support.authorities import NOW, Authority, Credentials, Subject

@@ -2,7 +2,7 @@ import json
 import time
 from pathlib import Path
 
-from ams.storage.audit.lines import LineFile
+from ams.storage.audit.trail import LineFile
 from tests.cli.conftest import Ams
 from tests.storage.audit.events import event
 

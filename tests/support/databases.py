@@ -11,7 +11,7 @@ from sqlalchemy import Engine, insert
 
 from ams.authn.store.schema import AUTHN
 from ams.authn.store.tables import sealing
-from ams.storage.database import preparing
+from ams.storage.database import opening
 from ams.storage.database.postgresql.connection import engine_to
 from ams.storage.postgresql import conninfo
 from ams.storage.registry.schema import REGISTRY, SHARED
@@ -60,7 +60,7 @@ def _registry(key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
     def fill(url: str) -> None:
         engine = engine_to(conninfo(url), 1)
         with engine.execution_options(begin="BEGIN").begin() as connection:
-            preparing.create(connection, REGISTRY)
+            opening.create(connection, REGISTRY)
             connection.execute(insert(keys).values(fingerprint=Secrets(key).fingerprint))
         engine.dispose()
 
@@ -75,7 +75,7 @@ def _store(key: bytes) -> tuple[str, psycopg.Connection[TupleRow]]:
     def fill(url: str) -> None:
         engine = engine_to(conninfo(url), 1)
         with engine.execution_options(begin="BEGIN").begin() as connection:
-            preparing.create(connection, AUTHN)
+            opening.create(connection, AUTHN)
             connection.execute(insert(sealing).values(fingerprint=Secrets(key).fingerprint))
         engine.dispose()
 

@@ -37,9 +37,8 @@ from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
 from ams.http.tls import Certificate
 from ams.outgoing.guard import Guard, networks
-from ams.storage.audit.asking import FILTERS, listing, wanted
 from ams.storage.audit.logins import FailedLogins
-from ams.storage.audit.records import AuditRecords
+from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 from ams.storage.audit.trail import FileTrail
 from ams.storage.database.database import sqlite_url
 

@@ -12,9 +12,9 @@ from ams.cli.output import columns, emit, json_line
 from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.client import wire
 from ams.core.errors import Unusable
-from ams.storage.audit.asking import matches, wanted
-from ams.storage.audit.lines import events_in
-from ams.storage.audit.shape import Line, shown
+from ams.storage.audit.event import Line, shown
+from ams.storage.audit.records import matches, wanted
+from ams.storage.audit.trail import events_in
 
 Event = Line | wire.AuditEvent
 

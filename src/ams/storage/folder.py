@@ -128,17 +128,11 @@ def _locked_folder(path: str) -> tuple[int, ...]:
 def _locked_itself(path: str) -> tuple[int, ...]:
     """Return a handle that holds the lock of the folder itself; none where the file system has no such locks (NFS)."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise _cannot_be_used(path, error) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        if error.errno in _NO_FOLDER_LOCKS:
+        return (_flocked(path, path, os.O_RDONLY | os.O_DIRECTORY, "another process"),)
+    except Unusable as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_FOLDER_LOCKS:
             return ()
-        raise _in_use(path, "another process") from error
-    return (handle,)
+        raise
 
 
 def locked(path: str, name: str, other: str) -> int:
@@ -146,20 +140,20 @@ def locked(path: str, name: str, other: str) -> int:
 
     Raises `Unusable` with one line, also when it is held by `another process` or however `other` calls it.
     """
-    try:
-        lock = os.open(os.path.join(path, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _cannot_be_used(path, error) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise _in_use(path, other) from error
-    return lock
+    return _flocked(path, os.path.join(path, name), os.O_RDWR | os.O_CREAT, other)
 
 
-def _in_use(path: str, other: str) -> Unusable:
-    return Unusable(f"data folder {path} is in use by {other}; stop it or choose another with --data")
+def _flocked(folder: str, path: str, flags: int, other: str) -> int:
+    try:
+        handle = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _cannot_be_used(folder, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise Unusable(f"data folder {folder} is in use by {other}; stop it or choose another with --data") from error
+    return handle
 
 
 def check_not_foreign(path: str, ours: Callable[[str], bool]) -> None:

@@ -10,9 +10,8 @@ from structlog.testing import capture_logs
 
 from ams.core.clock import DAY, ManualClock
 from ams.core.errors import RegistryUnavailable
-from ams.storage.audit.lines import LineFile, events_in
 from ams.storage.audit.records import AuditRecords
-from ams.storage.audit.trail import FileTrail
+from ams.storage.audit.trail import FileTrail, LineFile, events_in
 from tests.storage.audit.events import event, kept
 
 
@@ -55,7 +54,7 @@ async def test_lines_that_a_crash_left_are_brought_in_at_the_next_start(path: st
     for each in before:
         lines.append(each)
     script = (
-        "import os, sys; from ams.storage.audit.lines import LineFile; from tests.storage.audit.events import event\n"
+        "import os, sys; from ams.storage.audit.trail import LineFile; from tests.storage.audit.events import event\n"
         "LineFile(sys.argv[1]).append(event(1000, id='killed')); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", script, path], check=False).returncode == -9

@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
 from ams.core.errors import AlreadyExists, NotFound, RegistryUnavailable
-from ams.storage.database import preparing
+from ams.storage.database import opening
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import Forget
 from ams.storage.registry.schema import REGISTRY
@@ -15,7 +15,7 @@ from ams.storage.registry.tables import projects, topics
 @pytest.fixture
 async def database(url: str) -> AsyncIterator[Database]:
     opened = Database(url, REGISTRY)
-    await opened.prepare(lambda connection: preparing.prepare(connection, REGISTRY))
+    await opened.prepare(lambda connection: opening.prepare(connection, REGISTRY))
     yield opened
     await opened.close()
 

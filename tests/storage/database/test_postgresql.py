@@ -24,7 +24,7 @@ from ams.core.names import (
     UserName,
     new_topic_id,
 )
-from ams.storage.database import preparing
+from ams.storage.database import opening
 from ams.storage.database.database import Database
 from ams.storage.database.postgresql.listening import Listener
 from ams.storage.database.postgresql.store import PostgresStore
@@ -308,7 +308,7 @@ async def test_nodes_that_start_together_make_the_tables_once(postgres_url: str)
 
 async def test_nodes_that_start_together_migrate_once(postgres_url: str) -> None:
     database = Database(postgres_url, REGISTRY)
-    await database.prepare(lambda connection: preparing.migrate(connection, REGISTRY, "0001"))
+    await database.prepare(lambda connection: opening.migrate(connection, REGISTRY, "0001"))
     await database.close()
 
     opened = await asyncio.gather(*(Registry.open(postgres_url, KEY) for _ in range(3)))

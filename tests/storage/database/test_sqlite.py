@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Connection, func, insert, select
 
 from ams.core.errors import RegistryUnavailable, Unusable
-from ams.storage.database import preparing
+from ams.storage.database import opening
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.registry.schema import REGISTRY
 from ams.storage.registry.tables import projects
@@ -16,7 +16,7 @@ from ams.storage.registry.tables import projects
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     opened = Database(sqlite_url(str(tmp_path / "registry.db")), REGISTRY)
-    await opened.write(lambda connection: preparing.prepare(connection, REGISTRY))
+    await opened.write(lambda connection: opening.prepare(connection, REGISTRY))
     yield opened
     await opened.close()
 
@@ -79,7 +79,7 @@ class FullDisk:
 
 async def test_a_full_disk_is_given_room_and_tried_once_more(tmp_path: Path) -> None:
     disk = FullDisk(tmp_path, helps=True)
-    await disk.database.write(lambda connection: preparing.prepare(connection, REGISTRY))
+    await disk.database.write(lambda connection: opening.prepare(connection, REGISTRY))
 
     await disk.database.write(disk.fill)
 
@@ -90,7 +90,7 @@ async def test_a_full_disk_is_given_room_and_tried_once_more(tmp_path: Path) -> 
 
 async def test_a_full_disk_without_room_is_unavailability_and_stores_nothing(tmp_path: Path) -> None:
     disk = FullDisk(tmp_path, helps=False)
-    await disk.database.write(lambda connection: preparing.prepare(connection, REGISTRY))
+    await disk.database.write(lambda connection: opening.prepare(connection, REGISTRY))
 
     with pytest.raises(RegistryUnavailable):
         await disk.database.write(disk.fill)

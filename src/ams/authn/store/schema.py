@@ -1,18 +1,13 @@
 """What the database needs to know of the certificate service's tables."""
 
-from sqlalchemy import MetaData
-
 from ams.authn.rules import HOST_GONE
 from ams.authn.store.tables import METADATA, TAKEN, VERSION
-from ams.storage.database.schema import NAMING, Schema, outcomes_table
-
-SHARED = MetaData(naming_convention=NAMING)
+from ams.storage.database.schema import Schema, outcomes_table
 
 AUTHN = Schema(
     what="certificate service",
     tables=METADATA,
-    shared=SHARED,
-    outcomes=outcomes_table("authn_outcomes", SHARED),
+    outcomes=outcomes_table("authn_outcomes"),
     taken=TAKEN,
     absent=HOST_GONE,
     migrations="ams.authn.store:migrations",

@@ -1,7 +1,7 @@
 """The tables of the certificate service, one text for SQLite and PostgreSQL.
 
 `number` gives the order of creation, which is that of lists. Uniqueness and cascades are the database's work (contract
-15, A3 and A4), so no race can pass by them. A change here needs a migration; `tests/storage/database/test_preparing.py`
+15, A3 and A4), so no race can pass by them. A change here needs a migration; `tests/storage/database/test_opening.py`
 compares the two.
 """
 
@@ -21,7 +21,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from ams.storage.audit.table import audit_table
+from ams.storage.audit.records import audit_table
 from ams.storage.database.schema import NAMING
 
 METADATA = MetaData(naming_convention=NAMING)

@@ -2,9 +2,8 @@
 
 from ams.http.routes import answers
 from ams.http.routing import PAGE, Call, Row, page_request
-from ams.storage.audit.asking import FILTERS, listing, wanted
-from ams.storage.audit.records import AuditRecords
-from ams.storage.audit.shape import Lines
+from ams.storage.audit.event import Lines
+from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 
 
 class AuditRoutes:

@@ -11,7 +11,7 @@ from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.wire import Shape
 from ams.service.tokens import Tokens
-from ams.storage.audit.shape import moment
+from ams.storage.audit.event import moment
 from ams.storage.registry import records
 
 

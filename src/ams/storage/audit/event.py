@@ -1,12 +1,16 @@
-"""One line of the audit log."""
+"""One event of the audit log: as a value, as a line of the file, and as an item of the list that the API answers."""
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
 
-from ams.core.clock import Milliseconds
+import msgspec
+
+from ams.core.clock import Milliseconds, publish_time
 
 DONE, REFUSED, FAILED = "done", "refused", "failed"
-"""How it ended: carried out, refused to whoever asked (4xx), or not possible now (5xx)."""
+"""How it ended: carried out, refused (4xx), or not possible now (5xx)."""
 
 LOGIN = "login"
 """The action of a login, by token or by certificate; only failed ones are recorded for tokens."""
@@ -30,7 +34,7 @@ class AuditEvent:
     resource: str
     """Path below `/v1`, as it may be logged: never with a token."""
     actor: str
-    """Name of the user, or of the key; the normal form of a certificate's subject; empty for nobody known."""
+    """Name of the user, or of the key; the normal form of a certificate's subject; empty when it is not known."""
     address: str
     """Where the request came from: an IP address, that of the client where a trusted proxy tells it."""
     code: int
@@ -43,6 +47,9 @@ class AuditEvent:
     """Id of the request, as in `X-Request-Id`."""
     times: int = 1
     """How many attempts this line stands for: failed logins from one address beyond its limit are put together."""
+
+
+FIELDS = tuple(each.name for each in fields(AuditEvent))
 
 
 def result_of(code: int) -> str:
@@ -66,3 +73,62 @@ def fitting(event: AuditEvent) -> AuditEvent:
 
 def _fitting(text: str) -> str:
     return text[:LONGEST].encode("utf-8", "replace").decode()
+
+
+class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """An event of the audit log, as JSON."""
+
+    time: str
+    """RFC 3339, UTC."""
+    id: str
+    service: str
+    action: str
+    resource: str
+    actor: str
+    address: str
+    code: int
+    result: str
+    reason: str = ""
+    request: str = ""
+    times: int = 1
+
+
+class Lines(msgspec.Struct):
+    """Events, newest first."""
+
+    events: Sequence[Line]
+    nextPageToken: str  # noqa: N815 - as lists say it (contract 4)
+
+
+_LONGEST_ID, _MOST_TIMES = 36, 2**31 - 1
+"""What the columns of the table hold."""
+_decode = msgspec.json.Decoder(Line).decode
+
+
+def shown(event: AuditEvent) -> Line:
+    """Return an event as it is shown."""
+    same = {name: getattr(event, name) for name in FIELDS if name != "at"}
+    return Line(time=publish_time(event.at), **same)
+
+
+def written(event: AuditEvent) -> bytes:
+    """Return an event as a line of the file, with its end."""
+    return msgspec.json.encode(shown(event)) + b"\n"
+
+
+def read(line: bytes) -> AuditEvent:
+    """Read a line of the file; raise `ValueError` for what is none, as one that a crash cut short."""
+    said = _decode(line)
+    if len(said.id) > _LONGEST_ID or not 0 <= said.code < 1000 or not 0 < said.times <= _MOST_TIMES:
+        raise ValueError("no line that was written here")
+    values = msgspec.structs.asdict(said)
+    del values["time"]
+    return AuditEvent(at=moment(said.time), **values)
+
+
+def moment(text: str) -> Milliseconds:
+    """Read a time of RFC 3339, or a date, as UTC unless it says otherwise; raise `ValueError` for what is none."""
+    said = datetime.fromisoformat(text)
+    if said.tzinfo is None:
+        said = datetime.fromisoformat(text + ("+00:00" if "T" in text or " " in text else "T00:00:00+00:00"))
+    return Milliseconds(round(said.timestamp() * 1000))

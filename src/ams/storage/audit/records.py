@@ -1,19 +1,43 @@
-"""The table of the audit log: adding to it, asking it, and pruning it through the one door it has."""
+"""The table of the audit log, for each that keeps one: what is in it, how it is asked, and what it refuses.
+
+Rows are added and never changed. They may be deleted only up to a moment that a row of the table of prunings says, so
+that whatever was taken away is known. This holds for every statement, whoever sends it; it is no protection from
+somebody who may drop triggers (`docs/decisions/0022`).
+"""
 
 import base64
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, delete, func, insert, or_, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    Row,
+    Select,
+    String,
+    Table,
+    Text,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.event import listen
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.storage.audit.event import AuditEvent, fitting
-from ams.storage.audit.table import prunings_of
+from ams.storage.audit.event import DONE, FAILED, FIELDS, REFUSED, AuditEvent, Lines, fitting, moment, shown
 from ams.storage.database.database import Database
 
 USUAL_SIZE = 100
@@ -23,8 +47,6 @@ MOST = 1000
 PORTION = 10_000
 """Rows pruned by one statement: there may be more old ones than one has the time for."""
 _TOKEN = re.compile(rb"([0-9]{1,18})\.([0-9]{1,18})")
-_FIELDS = ("id", "at", "service", "action", "resource", "actor", "address", "code", "result", "reason", "request",
-           "times")  # fmt: skip
 _TEXTS = frozenset({"resource", "actor", "address", "reason", "request"})
 
 
@@ -58,7 +80,7 @@ class AuditRecords:
     def __init__(self, database: Database, table: Table) -> None:
         self._database = database
         self._table = table
-        self._prunings = prunings_of(table)
+        self._prunings = table.metadata.tables[f"{table.name}_prunings"]
 
     async def add(self, events: Sequence[AuditEvent]) -> None:
         """Add events, all or none; those that are there already, or are older than what was pruned, are passed by."""
@@ -144,8 +166,8 @@ def _insertion(connection: Connection, table: Table) -> Any:
 
 
 def _row(event: AuditEvent) -> dict[str, Any]:
-    """Return an event as a row; PostgreSQL keeps no text with a zero in it, and nobody needs to see one."""
-    return {name: _stored(name, getattr(event, name)) for name in _FIELDS}
+    """Return an event as a row; PostgreSQL keeps no text with a zero in it."""
+    return {name: _stored(name, getattr(event, name)) for name in FIELDS}
 
 
 def _stored(name: str, value: object) -> object:
@@ -153,7 +175,7 @@ def _stored(name: str, value: object) -> object:
 
 
 def _event(row: Row[Any]) -> AuditEvent:
-    return AuditEvent(**{name: getattr(row, name) for name in _FIELDS})
+    return AuditEvent(**{name: getattr(row, name) for name in FIELDS})
 
 
 def _token(row: Row[Any]) -> str:
@@ -168,3 +190,114 @@ def _start(token: str) -> tuple[int, int]:
     if said is None:
         raise InvalidInput("Invalid page token")
     return int(said[1]), min(int(said[2]), 2**31 - 1)
+
+
+_REFUSAL = "rows of the audit log stay as they are"
+_KEPT = "old.at >= coalesce((SELECT max(until) FROM {name}_prunings), 0)"
+_SQLITE = (
+    f"CREATE TRIGGER {{name}}_unchanged BEFORE UPDATE ON {{name}} BEGIN SELECT raise(ABORT, '{_REFUSAL}'); END",
+    f"CREATE TRIGGER {{name}}_kept BEFORE DELETE ON {{name}} WHEN {_KEPT} BEGIN SELECT raise(ABORT, '{_REFUSAL}'); END",
+    # REPLACE takes rows away without those two; whoever adds what is there already adds nothing.
+    "CREATE TRIGGER {name}_once BEFORE INSERT ON {name}"
+    " WHEN EXISTS (SELECT 1 FROM {name} WHERE id = new.id OR number = new.number) BEGIN SELECT raise(IGNORE); END",
+)
+_POSTGRESQL = (
+    f"CREATE FUNCTION {{name}}_stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+    f" IF TG_OP = 'DELETE' AND NOT ({_KEPT}) THEN RETURN old; END IF;"
+    f" RAISE EXCEPTION '{_REFUSAL}'; END $$",
+    "CREATE TRIGGER {name}_stays BEFORE UPDATE OR DELETE ON {name} FOR EACH ROW EXECUTE FUNCTION {name}_stays()",
+    "CREATE TRIGGER {name}_not_emptied BEFORE TRUNCATE ON {name} EXECUTE FUNCTION {name}_stays()",
+)
+
+
+def guards(name: str, dialect: str) -> list[str]:
+    """Return the statements that make a database refuse changes of the table; for migrations, after both tables."""
+    return [each.format(name=name) for each in (_POSTGRESQL if dialect == "postgresql" else _SQLITE)]
+
+
+def audit_table(metadata: MetaData, name: str) -> Table:
+    """Make the table and, beside it, that of prunings; a row is an `ams.storage.audit.event.AuditEvent`.
+
+    Both are made with what keeps them as they are; a migration makes the same of `guards`.
+    """
+    Table(
+        f"{name}_prunings",
+        metadata,
+        Column("number", Integer, primary_key=True, autoincrement=True),
+        Column("at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+        Column("until", BigInteger, nullable=False, comment="milliseconds since the epoch: what is older may go"),
+    )
+    table = Table(
+        name,
+        metadata,
+        Column("number", Integer, primary_key=True, autoincrement=True),
+        Column("id", String(36), nullable=False, unique=True),
+        Column("at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+        Column("service", Text, nullable=False),
+        Column("action", Text, nullable=False),
+        Column("resource", Text, nullable=False),
+        Column("actor", Text, nullable=False),
+        Column("address", Text, nullable=False),
+        Column("code", Integer, nullable=False),
+        Column("result", Text, nullable=False),
+        Column("reason", Text, nullable=False),
+        Column("request", Text, nullable=False),
+        Column("times", Integer, nullable=False),
+        Index(f"{name}_by_at", "at"),
+        Index(f"{name}_by_actor", "actor"),
+    )
+    listen(table, "after_create", _guard)
+    return table
+
+
+def _guard(target: Table, connection: Connection, **_: object) -> None:
+    """Run with the making of the table; that of the prunings need not be there yet."""
+    for statement in guards(target.name, connection.dialect.name):
+        connection.exec_driver_sql(statement)
+
+
+FILTERS = ("since", "until", "actor", "action", "address", "result")
+"""Query parameters; `pageSize` and `pageToken` are those of all lists."""
+
+
+def wanted(said: Mapping[str, str]) -> Wanted:
+    """Read the filters; an empty one says nothing. Raises `InvalidInput` "Invalid since", "until" or "result"."""
+    result = said.get("result", "")
+    if result and result not in (DONE, REFUSED, FAILED):
+        raise InvalidInput("Invalid result")
+    return Wanted(
+        since=_moment(said, "since"),
+        until=_moment(said, "until"),
+        actor=said.get("actor", ""),
+        action=said.get("action", ""),
+        address=said.get("address", ""),
+        result=result,
+    )
+
+
+async def listing(records: AuditRecords, asked: Wanted, size: int, token: str) -> Lines:
+    """Return a page as it is answered. Raises `InvalidInput` "Invalid page token", `RegistryUnavailable`."""
+    page = await records.list(asked, size, token)
+    return Lines([shown(event) for event in page.items], page.next_token)
+
+
+def matches(asked: Wanted, event: AuditEvent) -> bool:
+    """Whether an event is one of those asked for."""
+    return (
+        (asked.since is None or event.at >= asked.since)
+        and (asked.until is None or event.at < asked.until)
+        and event.action.startswith(asked.action)
+        and asked.actor in ("", event.actor)
+        and asked.address in ("", event.address)
+        and asked.result in ("", event.result)
+    )
+
+
+def _moment(said: Mapping[str, str], name: str) -> Milliseconds | None:
+    text = said.get(name, "")
+    if not text:
+        return None
+    try:
+        return moment(text)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"Invalid {name}") from None

@@ -9,19 +9,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL
 
 from ams.core.errors import Unusable
-from ams.storage.database.failures import reason
 from ams.storage.database.invalidation import Forget, Invalidations
-from ams.storage.database.schema import Schema
+from ams.storage.database.schema import Schema, Work, reason
 from ams.storage.database.sqlite import SqliteStore
 
 __all__ = ["Database", "Store", "Work", "reason", "sqlite_url"]
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
-"""What is done in one transaction. It may be run again from its beginning, so it does nothing elsewhere."""
 
 
 def sqlite_url(path: str) -> str:

@@ -1,12 +1,21 @@
-"""What whoever keeps tables in a database says of them: the registry, and the certificate service.
+"""A schema: what the registry, or the certificate service, tells the database of its tables; and what errors mean.
 
 Two may share one database of PostgreSQL: the names of their tables, locks and channels differ.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from sqlalchemy import Column, DateTime, Index, MetaData, String, Table, text
+import structlog
+from sqlalchemy import Column, Connection, DateTime, Index, MetaData, String, Table, text
+from sqlalchemy.exc import DBAPIError
+
+from ams.core.errors import AlreadyExists, AmsError, NotFound, RegistryUnavailable
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+"""What is done in one transaction. It may be run again from its beginning, so it does nothing elsewhere."""
 
 NAMING = {
     "pk": "%(table_name)s_key",
@@ -16,6 +25,8 @@ NAMING = {
 }
 """How constraints and indexes are called, on both engines."""
 
+logger = structlog.get_logger("ams.registry")
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -24,14 +35,12 @@ class Schema:
     what: str
     """What a person calls it: `registry`."""
     tables: MetaData
-    shared: MetaData
-    """Tables only PostgreSQL has, as they are of use only where several nodes share a database."""
     outcomes: Table
-    """One of `shared`, made by `outcomes_table`."""
+    """Made by `outcomes_table`; only PostgreSQL has it, as it is of use only where several nodes share a database."""
     taken: Mapping[str, str]
     """Unique constraints a client can meet, and their error texts."""
     absent: str
-    """What a client is told when what a row refers to is not there."""
+    """The error text for a client when what a row refers to is not there."""
     migrations: str
     """Where Alembic finds the migrations: `package:folder`."""
     version: str
@@ -39,22 +48,49 @@ class Schema:
     head: str
     """The newest migration."""
     channel: str
-    """What nodes on PostgreSQL tell each other through."""
+    """The channel through which nodes on PostgreSQL notify each other."""
     serving: int
     """Key of the lock that each node on PostgreSQL shares while it serves."""
     owns: Callable[[str], bool]
-    """Whether a table of this name would be one of these, or of nobody we know."""
+    """Whether a table of this name would be one of these, or of nothing known."""
 
 
-def outcomes_table(name: str, shared: MetaData) -> Table:
+def outcomes_table(name: str) -> Table:
     """Make the table of marks: one of each transaction of the last hour.
 
-    By it a node whose commit was not answered finds out how it ended (`ams.storage.database.postgresql.outcomes`).
+    By it a node whose commit was not answered finds out how it ended (`ams.storage.database.postgresql.store`).
     """
     return Table(
         name,
-        shared,
+        MetaData(naming_convention=NAMING),
         Column("id", String(36), primary_key=True),
         Column("made_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
         Index(f"{name}_by_made_at", "made_at"),
     )
+
+
+def driver_error(error: BaseException | None) -> Any:
+    """Return what the driver raised."""
+    return error.orig if isinstance(error, DBAPIError) else error
+
+
+def reason(error: BaseException | None) -> str:
+    """Return what the driver said, in one line and without any values."""
+    lines = str(driver_error(error)).strip().splitlines()
+    return lines[0] if lines else type(driver_error(error)).__name__
+
+
+def unavailable(error: BaseException) -> RegistryUnavailable:
+    """Say in the log why the database could not do its work, and return the error for the caller."""
+    logger.error("registry.failed", reason=reason(error))
+    failure = RegistryUnavailable()
+    failure.__cause__ = error
+    return failure
+
+
+def broken_rule(error: BaseException, schema: Schema, *, foreign: bool, constraint: str) -> AmsError:
+    """Say what a row means to a client that was refused by a constraint of this name, or for what it refers to."""
+    if foreign:
+        return NotFound(schema.absent)
+    taken = schema.taken.get(constraint)
+    return AlreadyExists(taken) if taken else unavailable(error)

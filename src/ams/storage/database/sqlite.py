@@ -15,14 +15,12 @@ from sqlalchemy import Connection, Engine, Index, UniqueConstraint, create_engin
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError, RegistryUnavailable, Unusable
-from ams.storage.database.failures import broken_rule, driver_error, unavailable
 from ams.storage.database.invalidation import Forget
-from ams.storage.database.schema import Schema
+from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
 from ams.storage.files import make_private
 from ams.storage.sqlite import OVERWRITE, Commits, keep_files
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
 
 READERS = 2
 """Threads for reads: hot paths are answered by the cache, so few are enough."""

@@ -1,11 +1,7 @@
 """What the database needs to know of the registry's tables."""
 
-from sqlalchemy import MetaData
-
-from ams.storage.database.schema import NAMING, Schema, outcomes_table
+from ams.storage.database.schema import Schema, outcomes_table
 from ams.storage.registry.tables import METADATA, TAKEN
-
-SHARED = MetaData(naming_convention=NAMING)
 
 OTHERS = "authn_"
 """What the names of the certificate service's tables begin with, which may be in the same database."""
@@ -13,8 +9,7 @@ OTHERS = "authn_"
 REGISTRY = Schema(
     what="registry",
     tables=METADATA,
-    shared=SHARED,
-    outcomes=outcomes_table("outcomes", SHARED),
+    outcomes=outcomes_table("outcomes"),
     taken=TAKEN,
     absent="project doesn't exist",
     migrations="ams.storage.registry:migrations",

@@ -2,7 +2,7 @@
 
 `number` gives the order of creation: lists are cut and continued by it. `id` is the identity everything else refers
 to. Uniqueness and cascades are the database's work (HTTP contract 17.3, U11 and U12), so no race can pass by them.
-A change here needs a migration; `tests/storage/database/test_preparing.py` compares the two.
+A change here needs a migration; `tests/storage/database/test_opening.py` compares the two.
 """
 
 from sqlalchemy import (
@@ -20,7 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from ams.storage.audit.table import audit_table
+from ams.storage.audit.records import audit_table
 from ams.storage.database.schema import NAMING
 
 METADATA = MetaData(naming_convention=NAMING)

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL for threads: none waits long for a server that is silent."""
+"""Connections to PostgreSQL for threads: none waits long for a server that is silent, and each takes every text."""
 
 import contextlib
 import math
@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 import psycopg
-from psycopg.abc import PQGen
+from psycopg.abc import Buffer, PQGen
+from psycopg.adapt import Loader
 from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
+from psycopg.types.string import StrDumperUnknown
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import ExceptionContext
 
-from ams.storage.database.failures import driver_error
-from ams.storage.database.postgresql.texts import take_any_text
+from ams.storage.database.schema import driver_error
 from ams.storage.postgresql import STATEMENT_SECONDS, is_passing, keeps_connection
 
 T = TypeVar("T")
@@ -121,3 +122,44 @@ def _note_loss(context: ExceptionContext) -> None:
     error = driver_error(context.original_exception)
     if is_passing(error) and not keeps_connection(error):
         context.is_disconnect = True
+
+
+ESCAPE = "\x1a"
+"""PostgreSQL takes no NUL; clients may send one, and SQLite keeps it. It is written as `ESCAPE 0`, and `ESCAPE` (a
+control character of the same kind) as `ESCAPE 1`. Equal texts stay equal and different ones different, so the database
+compares and finds them as ever."""
+_ESCAPE_BYTE = ESCAPE.encode()
+
+
+def escaped(text: str) -> str:
+    """Write a text as the database keeps it."""
+    return text.replace(ESCAPE, ESCAPE + "1").replace("\x00", ESCAPE + "0")
+
+
+def unescaped(text: str) -> str:
+    """Read a text the database kept."""
+    return text.replace(ESCAPE + "0", "\x00").replace(ESCAPE + "1", ESCAPE)
+
+
+class TextDumper(StrDumperUnknown):
+    """Writes the texts of statements."""
+
+    def dump(self, obj: str) -> Buffer | None:
+        """Write one text."""
+        return super().dump(escaped(obj) if "\x00" in obj or ESCAPE in obj else obj)
+
+
+class TextReader(Loader):
+    """Reads the texts of rows."""
+
+    def load(self, data: Buffer) -> str:
+        """Read one text."""
+        kept = bytes(data)
+        return unescaped(kept.decode()) if _ESCAPE_BYTE in kept else kept.decode()
+
+
+def take_any_text(connection: psycopg.Connection[TupleRow]) -> None:
+    """Have a connection take every text."""
+    connection.adapters.register_dumper(str, TextDumper)
+    for kind in ("text", "varchar"):
+        connection.adapters.register_loader(kind, TextReader)

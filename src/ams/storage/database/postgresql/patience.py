@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ams.core.errors import RegistryUnavailable
-from ams.storage.database.failures import unavailable
+from ams.storage.database.schema import unavailable
 from ams.storage.postgresql import CALL_SECONDS
 
 T = TypeVar("T")

@@ -2,7 +2,9 @@
 
 Writes are serializable: the database sees to it that they end as if each had run alone, as on SQLite, and has one of
 two that are in each other's way run again. A server that is lost is waited for (`patience`), and a commit that was
-not answered is looked up (`outcomes`) rather than done twice.
+not answered is looked up rather than done twice: each transaction leaves a mark of its own in a table. Once the
+transaction is surely not under way any more, the mark is there or it is not. Its number alone would not do: a standby
+that took over may never have heard of the transaction and give its number to another.
 """
 
 import asyncio
@@ -12,24 +14,21 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
-from ams.storage.database.failures import broken_rule, driver_error, unavailable
+from ams.core.names import new_uuid
 from ams.storage.database.invalidation import Forget, Invalidations
-from ams.storage.database.postgresql import outcomes
 from ams.storage.database.postgresql.connection import READING_SECONDS, engine_to, more_time, without_limits
 from ams.storage.database.postgresql.listening import Listener
-from ams.storage.database.postgresql.outcomes import Asked
 from ams.storage.database.postgresql.patience import Passing, Patience
-from ams.storage.database.schema import Schema
+from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
 from ams.storage.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
 
 READERS, WRITERS, PUTTERS = 4, 2, 2
 """Threads for each kind of work; each takes a connection, and a node takes one more for listening. Writers are few:
@@ -221,7 +220,7 @@ class PostgresStore:
                 result = write.work(connection)
             for forget in write.forgets:
                 connection.execute(_NOTIFY, {"channel": self._schema.channel, "payload": forget.text()})
-            write.asked = outcomes.mark(connection, self._schema.outcomes, result)
+            write.asked = _mark(connection, self._schema.outcomes, result)
             transaction.commit()
         self._prune_at_times()
         return result
@@ -232,15 +231,15 @@ class PostgresStore:
     def _has_ended(self, connection: Connection, write: Write[T]) -> bool:
         """Say whether the attempt that was asked to commit did; raise `Passing` while that is open."""
         assert write.asked is not None
-        if outcomes.is_under_way(connection, write.asked):
+        if _is_under_way(connection, write.asked):
             raise Passing(away=False, since=time.monotonic())
-        return outcomes.is_committed(connection, self._schema.outcomes, write.asked)
+        return _is_committed(connection, self._schema.outcomes, write.asked)
 
     def _prune_at_times(self) -> None:
         self._writes += 1
         if self._writes % WRITES_BETWEEN_PRUNINGS == 0:
             with contextlib.suppress(Passing, RegistryUnavailable):
-                self._run(lambda connection: outcomes.prune(connection, self._schema.outcomes), _AUTOCOMMIT)
+                self._run(lambda connection: _prune(connection, self._schema.outcomes), _AUTOCOMMIT)
 
 
 def _take_turn(connection: Connection) -> None:
@@ -288,3 +287,46 @@ _FOREIGN = "23503"
 async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
     run = contextvars.copy_context().run  # so that what is logged there names the request
     return await asyncio.get_running_loop().run_in_executor(pool, run, function, *given)
+
+
+_NUMBER = text("SELECT CAST(pg_current_xact_id() AS text)")
+_STATE = text("SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8))")
+_NEVER_HEARD_OF = "22023"
+"""SQLSTATE for the number of a transaction that is to come."""
+_AN_HOUR = text("interval '1 hour'")
+
+
+class Asked(NamedTuple, Generic[T]):
+    """A transaction that was asked to commit."""
+
+    mark: str
+    number: str
+    result: T
+    """What its work returned."""
+
+
+def _mark(connection: Connection, outcomes: Table, result: T) -> Asked[T]:
+    """Leave a mark: the last thing a transaction does."""
+    asked = Asked(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
+    connection.execute(insert(outcomes).values(id=asked.mark))
+    return asked
+
+
+def _is_under_way(connection: Connection, asked: Asked[T]) -> bool:
+    """Whether the server may still be at work on a transaction. To be asked outside any transaction."""
+    try:
+        return bool(connection.scalar(_STATE, {"number": asked.number}) == "in progress")
+    except DBAPIError as error:
+        if driver_error(error).sqlstate == _NEVER_HEARD_OF:
+            return False
+        raise
+
+
+def _is_committed(connection: Connection, outcomes: Table, asked: Asked[T]) -> bool:
+    """Whether a transaction was committed that is not under way any more."""
+    return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
+
+
+def _prune(connection: Connection, outcomes: Table) -> None:
+    """Remove marks that are so old that nobody can be in doubt about their transactions."""
+    connection.execute(delete(outcomes).where(outcomes.c.made_at < func.now() - _AN_HOUR))

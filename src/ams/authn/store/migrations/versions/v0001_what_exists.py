@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from ams.storage.audit.table import guards
+from ams.storage.audit.records import guards
 
 revision = "0001"
 down_revision = None

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from ams.storage.audit.table import guards
+from ams.storage.audit.records import guards
 
 revision = "0005"
 down_revision = "0004"

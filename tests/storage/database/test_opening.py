@@ -16,7 +16,7 @@ from sqlalchemy import Connection, create_engine
 
 from ams.authn.store.schema import AUTHN
 from ams.core.errors import Unusable
-from ams.storage.database import preparing
+from ams.storage.database import opening
 from ams.storage.database.schema import Schema
 from ams.storage.registry.schema import REGISTRY
 from tests.storage.registry.conftest import ENGINES
@@ -85,18 +85,18 @@ CATALOGUES = """
 
 
 def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, dialect: str, schema: Schema) -> None:
-    preparing.migrate(connection, schema)
+    opening.migrate(connection, schema)
     migrated = described(connection)
     connection.rollback()
     with empty_database(dialect) as new:
-        preparing.create(new, schema)
+        opening.create(new, schema)
         created = described(new)
 
     assert migrated == created
 
 
 def test_migrations_leave_nothing_to_do(connection: Connection, schema: Schema) -> None:
-    preparing.migrate(connection, schema)
+    opening.migrate(connection, schema)
 
     tables = [schema.tables, schema.shared] if connection.dialect.name == "postgresql" else [schema.tables]
     assert compare_metadata(ours(connection, schema), tables) == []
@@ -110,10 +110,10 @@ def test_the_head_is_the_newest_migration(schema: Schema) -> None:
 
 
 def test_preparing_twice_changes_nothing(connection: Connection, schema: Schema) -> None:
-    preparing.prepare(connection, schema)
+    opening.prepare(connection, schema)
     before = described(connection)
 
-    preparing.prepare(connection, schema)
+    opening.prepare(connection, schema)
 
     assert described(connection) == before
 
@@ -121,18 +121,18 @@ def test_preparing_twice_changes_nothing(connection: Connection, schema: Schema)
 def test_a_database_of_an_older_version_is_migrated(connection: Connection, schema: Schema) -> None:
     connection.exec_driver_sql(f"CREATE TABLE {schema.version} (version_num VARCHAR(32) NOT NULL)")
 
-    preparing.prepare(connection, schema)
+    opening.prepare(connection, schema)
 
     assert set(schema.tables.tables) <= set(described(connection))
     assert connection.exec_driver_sql(f"SELECT version_num FROM {schema.version}").scalar() == schema.head
 
 
 def test_a_database_of_a_newer_version_is_refused(connection: Connection, schema: Schema) -> None:
-    preparing.create(connection, schema)
+    opening.create(connection, schema)
     connection.exec_driver_sql(f"UPDATE {schema.version} SET version_num = '9999'")
 
     with pytest.raises(Unusable, match="newer version"):
-        preparing.prepare(connection, schema)
+        opening.prepare(connection, schema)
 
 
 def ours(connection: Connection, schema: Schema) -> MigrationContext:
@@ -146,7 +146,7 @@ def test_somebody_elses_database_is_refused(connection: Connection, schema: Sche
     connection.exec_driver_sql(f"CREATE TABLE {table} (text TEXT)")
 
     with pytest.raises(Unusable, match="belongs to something else"):
-        preparing.prepare(connection, schema)
+        opening.prepare(connection, schema)
 
 
 @pytest.mark.parametrize("first", [REGISTRY, AUTHN], ids=lambda schema: schema.what)
@@ -156,7 +156,7 @@ def test_the_registry_and_the_certificate_service_share_a_database_whoever_comes
     second = AUTHN if first is REGISTRY else REGISTRY
 
     for each in (first, second, first, second):
-        preparing.prepare(connection, each)
+        opening.prepare(connection, each)
 
     assert set(REGISTRY.tables.tables) | set(AUTHN.tables.tables) <= set(described(connection))
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.storage.audit.lines import LineFile, events_in, portions_from_the_end
-from ams.storage.audit.shape import moment, read, written
+from ams.storage.audit.event import moment, read, written
+from ams.storage.audit.trail import LineFile, events_in, portions_from_the_end
 from tests.storage.audit.events import NOON, event
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

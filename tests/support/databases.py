@@ -14,7 +14,7 @@ from ams.authn.store.tables import sealing
 from ams.storage.database import opening
 from ams.storage.database.postgresql.connection import engine_to
 from ams.storage.postgresql import conninfo
-from ams.storage.registry.schema import REGISTRY, SHARED
+from ams.storage.registry.schema import REGISTRY
 from ams.storage.registry.tables import METADATA, keys
 from ams.storage.secrets import Secrets
 from tests.support.parts import template_database
@@ -28,7 +28,7 @@ def empty_registry(key: bytes) -> str:
     It is the same one for all tests of a process: to empty it takes milliseconds, where to make one takes a second.
     """
     url, connection = _registry(key)
-    tables = [*reversed(METADATA.sorted_tables), *SHARED.sorted_tables]
+    tables = [*reversed(METADATA.sorted_tables), REGISTRY.outcomes]
     # The audit log lets nothing go that a pruning does not cover.
     connection.execute(f"INSERT INTO audit_prunings (at, until) VALUES (0, {2**62}); DELETE FROM audit")
     connection.execute("; ".join(f"DELETE FROM {table.name}" for table in tables if table.name not in _KEPT))
@@ -38,7 +38,7 @@ def empty_registry(key: bytes) -> str:
 def empty_store(key: bytes) -> str:
     """Return the URL of a database with the certificate service's tables and nothing in them, made likewise."""
     url, connection = _store(key)
-    tables = [*reversed(AUTHN.tables.sorted_tables), *AUTHN.shared.sorted_tables]
+    tables = [*reversed(AUTHN.tables.sorted_tables), AUTHN.outcomes]
     connection.execute("; ".join(f"DELETE FROM {table.name}" for table in tables if table is not sealing))
     return url
 

@@ -98,7 +98,7 @@ def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, 
 def test_migrations_leave_nothing_to_do(connection: Connection, schema: Schema) -> None:
     opening.migrate(connection, schema)
 
-    tables = [schema.tables, schema.shared] if connection.dialect.name == "postgresql" else [schema.tables]
+    tables = [schema.tables, schema.outcomes.metadata] if connection.dialect.name == "postgresql" else [schema.tables]
     assert compare_metadata(ours(connection, schema), tables) == []
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import Unusable
 from ams.core.settings import FIELDS, MAX_RETENTION_SECONDS, Bytes, Settings, load, shown, toml_text
-from ams.storage.log.embedded.classes import CLASSES
+from ams.storage.log.embedded.segment import CLASSES
 
 
 def loaded(

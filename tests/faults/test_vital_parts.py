@@ -20,7 +20,7 @@ from ams.http.server import Server
 from ams.push.holding import Holding
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.log.embedded.committer import Committer
-from ams.storage.log.embedded.holdings import Holdings
+from ams.storage.log.embedded.state import LogState
 from tests.support import planted
 from tests.support.service import LiveService, live_service, running_service
 
@@ -74,7 +74,7 @@ PARTS = {
     "taking a group to store": Part(Committer, "_take", breaks, "writing of the log failed (Defect)", publish),
     "storing a group": Part(Committer, "_commit_class", dies, "writing of the log failed (Planted)", publish),
     "telling of a group": Part(Committer, "_succeed_failed", breaks, "writing of the log failed (Defect)", publish),
-    "what is in memory of the log": Part(Holdings, "_place", breaks, "memory of the log failed (Defect)", publish),
+    "what is in memory of the log": Part(LogState, "_place", breaks, "memory of the log failed (Defect)", publish),
     "storing cursors": Part(SqliteCursors, "_write", dies, "writing of the cursors failed (Planted)", acknowledge),
     "cursors in memory": Part(SqliteCursors, "_stored", breaks, "writing of the cursors failed (Defect)", acknowledge),
 }
@@ -134,10 +134,10 @@ async def test_a_publish_that_memory_lost_is_not_passed_over_and_is_there_after_
 ) -> None:
     async with asyncio.timeout(3 * SECONDS):
         async with serving_with(tmp_path) as (_, http):
-            place = Holdings._place
-            monkeypatch.setattr(Holdings, "_place", breaks)
+            place = LogState._place
+            monkeypatch.setattr(LogState, "_place", breaks)
             lost = await publish(http)
-            monkeypatch.setattr(Holdings, "_place", place)  # as if it happened once
+            monkeypatch.setattr(LogState, "_place", place)  # as if it happened once
             later = await publish(http)
             pulled = await http.post(SUB + ":pull", json={"maxMessages": "10", "returnImmediately": "true"})
         async with running_service(tmp_path / "data") as (run, token):

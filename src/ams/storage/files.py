@@ -8,6 +8,7 @@ a handle has no state but the file it names.
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from typing import Protocol
 
 FileHandle = int
@@ -217,6 +218,16 @@ class Disk:
 def is_shortage(error: OSError) -> bool:
     """Whether a call failed for want of memory or file descriptors: it says nothing about the file."""
     return error.errno in _SHORTAGES
+
+
+@contextlib.contextmanager
+def opened(files: Files, path: str, *, create: bool = False) -> Iterator[FileHandle]:
+    """Open a file for the block."""
+    handle = files.open(path, create=create)
+    try:
+        yield handle
+    finally:
+        files.close(handle)
 
 
 def write_whole(files: Files, path: str, data: bytes) -> None:

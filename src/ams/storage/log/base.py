@@ -15,13 +15,19 @@ Errors: an unknown topic is `TopicGone`; an engine that cannot work now is `LogU
 may hold is `TooLarge`, before anything is stored; damaged bytes are `Damaged` and are never served.
 """
 
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from ams.core.clock import Milliseconds
-from ams.core.messages import Message, Stored
+from ams.core.errors import InvalidInput
+from ams.core.messages import Message, Stored, in_order
 from ams.core.names import Offset, TopicId
+
+HASH_BYTES = 16
+MAX_KEY = 255
+"""Characters of an idempotency key."""
 
 
 class Appended(NamedTuple):
@@ -177,3 +183,45 @@ class Log(Protocol):
     async def close(self) -> None:
         """Finish what was accepted, wake all waiters, and let go of files and connections."""
         ...
+
+
+def check_key(key: str | None) -> None:
+    """Raise `InvalidInput` for a key that is none."""
+    if key is not None and not 1 <= len(key) <= MAX_KEY:
+        raise InvalidInput(f"An idempotency key has 1 to {MAX_KEY} characters")
+
+
+def check_load(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> None:
+    """Raise `InvalidInput` for messages that cannot be loaded behind those up to `end`, the last of them of `time`."""
+    for each in batch:
+        if each.offset < end:
+            raise InvalidInput(f"offset {each.offset} was given before: the next one is {end}")
+        if each.time < time:
+            raise InvalidInput(f"the publish time of offset {each.offset} is before that of the message before it")
+        end, time = Offset(each.offset + 1), each.time
+
+
+def key_hash(topic: TopicId, key: bytes) -> bytes:
+    """Return 16 bytes that stand for a key of a topic."""
+    return blake2b(topic + key, digest_size=HASH_BYTES).digest()
+
+
+def content_hash(messages: Sequence[Message]) -> bytes:
+    """Return 16 bytes that stand for the messages of an append, in order; the order of attributes means nothing."""
+    return _hash([in_order(each) for each in messages])
+
+
+def is_content(remembered: bytes, messages: Sequence[Message]) -> bool:
+    """Whether these messages are those of a remembered hash.
+
+    It may be one over the attributes as they were sent: it was so in earlier versions, whose keys are still known.
+    """
+    return remembered in (content_hash(messages), _hash([each.fragment for each in messages]))
+
+
+def _hash(fragments: Iterable[bytes]) -> bytes:
+    content = blake2b(digest_size=HASH_BYTES)
+    for fragment in fragments:
+        content.update(len(fragment).to_bytes(8, "little"))
+        content.update(fragment)
+    return content.digest()

@@ -1,17 +1,16 @@
 """The committer: who waits together is written together, and nobody waits behind a busy topic."""
 
 import asyncio
+from itertools import count
 
 from ams.core.clock import ManualClock
-from ams.storage.log.embedded.classes import CLASSES
 from ams.storage.log.embedded.committer import Committer
+from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcome
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.sequences import Sequences
+from ams.storage.log.embedded.segment import CLASSES, Writer
 from ams.storage.log.embedded.space import Space
 from ams.storage.log.embedded.topic import TopicState
-from ams.storage.log.embedded.work import Append, Chore, Control, Outcome
-from ams.storage.log.embedded.writer import Writer
 from tests.storage.log.engines import Embedded, new_topic, numbered, texts
 from tests.support.unreliable_disk import UnreliableDisk
 
@@ -24,8 +23,8 @@ class Told:
         for kind in CLASSES:
             disk.make_folder(f"/log/{kind.name}")
         settings = LogOptions(min_free_bytes=0, reserve_bytes=0, **options)
-        sequences, clock = Sequences(), ManualClock()
-        writers = {kind.code: Writer(kind, "/log", disk, sequences, settings.segment_bytes) for kind in CLASSES}
+        sequences, clock = count(1), ManualClock()
+        writers = {kind.code: Writer(kind, "/log", disk, sequences, settings) for kind in CLASSES}
         self.outcomes: list[Outcome] = []
         self.done: list[asyncio.Future[None]] = []
         space = Space(disk, "/log", clock, settings)
@@ -148,7 +147,7 @@ async def test_commits_are_numbered_without_repetition_over_restarts():
             topic = await new_topic(log)
             await log.append(topic, texts("a"))
             await asyncio.gather(*(log.append(topic, numbered(n, 1)) for n in range(5)))
-            seen.append(log._holdings.commit)
+            seen.append(log._state.commit)
 
     assert seen == sorted(set(seen))
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ams.core.errors import LogUnavailable, Unusable
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog, check
-from ams.storage.log.embedded.index import HEAD_BYTES as INDEX_HEAD
-from ams.storage.log.embedded.index import decode_head
+from ams.storage.log.embedded.index_file import HEAD_BYTES as INDEX_HEAD
+from ams.storage.log.embedded.index_file import decode_head
 from ams.storage.log.embedded.record import HEADER_BYTES
 from ams.storage.log.embedded.segment import HEAD_BYTES
 from tests.storage.log.embedded.history import run

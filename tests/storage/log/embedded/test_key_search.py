@@ -8,11 +8,10 @@ import pytest
 
 from ams.core.errors import KeyReused
 from ams.core.names import TopicId
-from ams.storage.log.base import Appended
+from ams.storage.log.base import Appended, key_hash
 from ams.storage.log.embedded import EmbeddedLog
-from ams.storage.log.embedded.filter import KeyFilter
-from ams.storage.log.embedded.pages import Cold
-from ams.storage.log.keys import key_hash
+from ams.storage.log.embedded.pages import NotLoaded
+from ams.storage.log.embedded.segment_index import KeyFilter
 from tests.storage.log.engines import HOUR, Embedded, new_topic, texts
 from tests.support.unreliable_disk import UnreliableDisk
 
@@ -54,7 +53,7 @@ async def fill(log: EmbeddedLog, topic: TopicId, first: int, segments: int) -> l
 
 
 def count(log: EmbeddedLog) -> int:
-    return len(list(log._holdings.catalog))
+    return len(list(log._state.catalog))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +94,7 @@ async def test_among_very_many_segments_a_new_key_asks_hardly_one_and_a_known_ke
 async def test_a_search_goes_on_where_it_lacked_something_however_many_segments_it_must_ask(large: Counted) -> None:
     async with large.opened() as log:
         topic = await only_topic(log)
-        for segment in log._holdings.catalog:
+        for segment in log._state.catalog:
             segment.filter = EVERYTHING
         end, large.disk.reads = (await log.bounds(topic)).end, 0
 
@@ -124,9 +123,9 @@ async def test_a_segment_that_goes_while_it_is_asked_is_passed_over() -> None:
     async with engine.opened(retention=HOUR) as log:
         topic = await new_topic(log)
         await fill(log, topic, 0, 20)
-        catalog, key = log._holdings.catalog, key_hash(topic, b"7")
+        catalog, key = log._state.catalog, key_hash(topic, b"7")
         *_, segment = catalog.may_hold(key, engine.clock.wall())
-        with pytest.raises(Cold):
+        with pytest.raises(NotLoaded):
             catalog.answered_in(segment, topic, key)
 
         engine.clock.advance(HOUR + 1)
@@ -139,13 +138,13 @@ async def test_indexes_written_before_there_were_filters_are_as_good(monkeypatch
     engine = Counted()
     async with engine.opened() as log:
         topic = await new_topic(log)
-        monkeypatch.setattr("ams.storage.log.embedded.index.encode_filter", lambda keys: b"")
-        monkeypatch.setattr("ams.storage.log.embedded.sealing.decode_filter", lambda data, keys: None)
+        monkeypatch.setattr("ams.storage.log.embedded.index_file.encode_filter", lambda keys: b"")
+        monkeypatch.setattr("ams.storage.log.embedded.upkeep.decode_filter", lambda data, keys: None)
         answers = await fill(log, topic, 0, 30)
     monkeypatch.undo()
 
     async with engine.opened() as log:
-        heads = [segment.head for segment in log._holdings.catalog]
+        heads = [segment.head for segment in log._state.catalog]
         assert {head.filter_bytes for head in heads if head is not None} == {0}
         for number in range(90):
             assert await log.append(topic, texts("a"), key=str(number)) == answers[number]

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import KeyReused
 from ams.core.messages import message
-from ams.storage.log.base import Bounds
-from ams.storage.log.keys import content_hash, is_content
+from ams.storage.log.base import Bounds, content_hash, is_content
 from tests.storage.log.engines import HOUR, Embedded, new_topic, texts
 
 DAY = 24 * HOUR
@@ -81,7 +80,7 @@ async def test_memory_does_not_grow_with_the_number_of_keys(engine: Embedded) ->
             if number % 50 == 49:
                 await log.retain()
 
-        held = sum(len(each.entries.keys) for each in log._holdings.catalog if each.entries is not None)
+        held = sum(len(each.entries.keys) for each in log._state.catalog if each.entries is not None)
 
         assert held <= 50
         assert [await log.append(topic, texts(str(number)), key=str(number)) for number in range(400)] == answers
@@ -98,7 +97,7 @@ async def test_keys_of_an_open_segment_count_after_a_restart(engine: Embedded) -
         for number in range(9, 12):
             await log.append(topic, texts("a"), key=str(number))
 
-        assert len(list(log._holdings.catalog)) == 2
+        assert len(list(log._state.catalog)) == 2
 
 
 async def test_what_an_earlier_version_remembered_of_a_content_stays_valid(
@@ -109,7 +108,7 @@ async def test_what_an_earlier_version_remembered_of_a_content_stays_valid(
     async with engine.opened() as log:
         topic = await new_topic(log)
         with monkeypatch.context() as earlier:
-            earlier.setattr("ams.storage.log.keys.in_order", lambda each: each.fragment)
+            earlier.setattr("ams.storage.log.base.in_order", lambda each: each.fragment)
             first = await log.append(topic, sent, key="k")
 
     async with engine.opened() as log:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ams.storage.log.embedded.pages import Cold, Pages
+from ams.storage.log.embedded.pages import NotLoaded, Pages
 from tests.support.unreliable_disk import UnreliableDisk
 
 BUDGET = 10
@@ -25,7 +25,7 @@ class Question:
     def _number(self, number: int) -> int:
         found: int | None = self.pages.kept((number,))
         if found is None:
-            raise Cold((number,), lambda: self._load(number), lambda it: 1)
+            raise NotLoaded((number,), lambda: self._load(number), lambda it: 1)
         return found
 
     def _load(self, number: int) -> int:

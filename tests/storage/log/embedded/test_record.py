@@ -19,7 +19,6 @@ from ams.storage.log.embedded.record import (
     data_bytes_and_notes,
     decode_header,
     encode,
-    fragments_of,
     messages_body,
     requests_of,
     retention_body,
@@ -59,7 +58,7 @@ def test_a_record_is_read_as_it_was_written(record):
     assert found == header._replace(body_bytes=len(body), body_checksum=checksum(body, seed))
     assert found.size == len(data)
     assert requests_of(found, body) == requests
-    assert fragments_of(found, body) == fragments
+    assert [each.fragment for each in stored_of(found, body, found.first, found.messages)] == fragments
     assert data_bytes_and_notes(found, body) == (
         sum(each.data_bytes for each in requests),
         type(data_bytes_and_notes(found, body)[1])(each.note for each in requests if each.note),

@@ -313,7 +313,7 @@ async def test_a_read_ends_before_what_retention_takes_meanwhile(engine: Embedde
         topic = await new_topic(log)
         for number in range(6):
             await log.append(topic, numbered(number, 1, size=600))
-        catalog = log._holdings.catalog
+        catalog = log._state.catalog
         second = next(each for each in catalog if each.sequence == 2)
         opened, loop = engine.disk.open, asyncio.get_running_loop()
 

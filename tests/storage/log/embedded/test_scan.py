@@ -5,14 +5,11 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.storage.log.embedded.classes import CLASSES
-from ams.storage.log.embedded.packing import pack
+from ams.storage.log.embedded.group_commit import Append, pack
 from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, encode
 from ams.storage.log.embedded.scan import Scanned, Scanner, scan
-from ams.storage.log.embedded.segment import HEAD_BYTES, SegmentHead, encode_head, seed_of
+from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Open, SegmentHead, encode_head, seed_of
 from ams.storage.log.embedded.topic import TopicState
-from ams.storage.log.embedded.work import Append
-from ams.storage.log.embedded.writer import Open
 from tests.support.unreliable_disk import UnreliableDisk
 
 PATH = "/segment"

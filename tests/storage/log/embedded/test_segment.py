@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import Unusable
-from ams.storage.log.embedded.classes import CLASSES, class_of
 from ams.storage.log.embedded.segment import (
+    CLASSES,
     HEAD_BYTES,
     Cut,
     SegmentHead,
+    class_of,
     decode_head,
     encode_head,
     head_is_whole,

@@ -1,26 +1,42 @@
 """Where messages are: the segments of the log, and the way from an offset or a time to records.
 
 Used on the event loop alone. A segment's index is either in memory (`entries`) or in its index file (`head`). What
-must be loaded first is asked for by raising `Cold`; damage of an index file is raised as `IndexDamaged`.
+must be loaded first is asked for by raising `NotLoaded`; damage of an index file is raised as `IndexDamaged`.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import is_shortage
-from ams.storage.log.embedded.classes import CLASSES, RetentionClass
-from ams.storage.log.embedded.entries import Answered, Entries, SegmentEntries
-from ams.storage.log.embedded.filter import KeyFilter, prefix_of
-from ams.storage.log.embedded.index import HEAD_BYTES, NOWHERE, Directory, IndexHead, Reach, Row, decode_entries, key_in
-from ams.storage.log.embedded.pages import Cold, Pages
+from ams.storage.log.embedded.index_file import (
+    HEAD_BYTES,
+    NOWHERE,
+    Directory,
+    IndexHead,
+    Reach,
+    Row,
+    decode_entries,
+    key_in,
+)
+from ams.storage.log.embedded.pages import NotLoaded, Pages
+from ams.storage.log.embedded.segment import CLASSES, RetentionClass
+from ams.storage.log.embedded.segment_index import Answered, Entries, KeyFilter, SegmentEntries, prefix_of
 from ams.storage.log.embedded.topic import TopicState
 
 T = TypeVar("T")
+
+
+class LookUp(Protocol):
+    """Answers a question to `SegmentCatalog`, loading from the disk what it needs."""
+
+    def __call__(self, ask: Callable[[], T], /) -> Awaitable[T]:
+        """Return what `ask` returns."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +78,7 @@ class IndexDamaged(Exception):
         self.segment = segment
 
 
-class Place(NamedTuple):
+class IndexPosition(NamedTuple):
     """The records of a topic from `number` on in `entries`, in one segment."""
 
     segment: Segment
@@ -99,7 +115,7 @@ class SegmentCatalog:
     def __iter__(self) -> Iterator[Segment]:
         return (segment for segments in self.by_class for segment in segments)
 
-    def find(self, topic: TopicState, offset: Offset) -> Place | None:
+    def find(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
         """Return where `offset` is, or the first message after it; None when there is none."""
         near = self._near(topic, offset)
         if near is not None:
@@ -153,7 +169,7 @@ class SegmentCatalog:
         """Return the directory of a segment's index file."""
         found: Directory | None = self.pages.kept((segment.sequence, "directory"))
         if found is None:
-            raise Cold((segment.sequence, "directory"), lambda: self.load_directory(segment), lambda it: it.weight)
+            raise NotLoaded((segment.sequence, "directory"), lambda: self.load_directory(segment), lambda it: it.weight)
         return found
 
     def load_directory(self, segment: Segment) -> Directory:
@@ -163,19 +179,19 @@ class SegmentCatalog:
         head = segment.head
         return _checked(segment, lambda: Directory(head, data))
 
-    def _near(self, topic: TopicState, offset: Offset) -> Place | None:
+    def _near(self, topic: TopicState, offset: Offset) -> IndexPosition | None:
         """Look where it most likely is: in the open segment of the topic's class, or where the last read was."""
         segments = self.by_class[topic.kind.code]
         last = segments[-1] if segments else None
         if last is not None and last.entries is not None:
             entries = last.entries.topics.get(topic.id)
             if entries is not None and entries.holds(offset):
-                return Place(last, entries, entries.at(offset))
+                return IndexPosition(last, entries, entries.at(offset))
         hinted = self.by_sequence.get(topic.hint)
         place = self._in_segment(hinted, topic.id, offset) if hinted is not None else None
         return place if place is not None and place.entries.holds(offset) else None
 
-    def _in_class(self, segments: list[Segment], topic: TopicId, offset: Offset) -> Place | None:
+    def _in_class(self, segments: list[Segment], topic: TopicId, offset: Offset) -> IndexPosition | None:
         start = 0
         while start < len(segments):
             number = self._past(segments, start, topic, offset)
@@ -195,11 +211,11 @@ class SegmentCatalog:
         """Return the number of the first segment from `start` on for which `holds`, which once true stays true."""
         return bisect_left(range(len(segments)), True, start, key=holds)
 
-    def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> Place | None:
+    def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> IndexPosition | None:
         """Return where `offset`, or the first message after it, is in one segment; None when there is neither."""
         if segment.entries is not None:
             entries = segment.entries.topics.get(topic)
-            return Place(segment, entries, entries.at(offset)) if entries and offset < entries.end else None
+            return IndexPosition(segment, entries, entries.at(offset)) if entries and offset < entries.end else None
         directory = self.directory(segment)
         row = directory.find(topic)
         if row is None or not row.entries or row.reach <= offset:
@@ -207,8 +223,8 @@ class SegmentCatalog:
         block = directory.block_with(row, offset)
         entries = self._block(segment, directory, row, block)
         if offset < entries.end:
-            return Place(segment, entries, entries.at(offset))
-        return Place(segment, self._block(segment, directory, row, block + 1), 0)
+            return IndexPosition(segment, entries, entries.at(offset))
+        return IndexPosition(segment, self._block(segment, directory, row, block + 1), 0)
 
     def _since_in_class(self, segments: list[Segment], topic: TopicId, time: Milliseconds) -> Offset | None:
         number = self._first(segments, 0, lambda at: self._reach(segments, at, topic).time >= time)
@@ -264,7 +280,7 @@ class SegmentCatalog:
         if data is None:
             data = _checked(segment, lambda: self.pages.open.read_now(segment.index_path, size, position))
         if data is None:
-            raise Cold(key, lambda: self._read(segment, size, position), len)
+            raise NotLoaded(key, lambda: self._read(segment, size, position), len)
         return data
 
     def _read(self, segment: Segment, size: int, position: int) -> bytes:

@@ -18,15 +18,12 @@ import structlog
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.storage.log.embedded.classes import RetentionClass, class_of
+from ams.storage.log.embedded.group_commit import Append, Chore, Closed, Control, Outcome, Work, pack
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.packing import pack
 from ams.storage.log.embedded.record import Header, Kind, create_body, encode, retention_body
-from ams.storage.log.embedded.segment import seed_of
+from ams.storage.log.embedded.segment import Open, RetentionClass, Writer, class_of, seed_of
 from ams.storage.log.embedded.space import Space
 from ams.storage.log.embedded.topic import TopicState
-from ams.storage.log.embedded.work import Append, Chore, Closed, Control, Outcome, Work
-from ams.storage.log.embedded.writer import Open, Writer
 
 logger = structlog.get_logger("ams.log")
 
@@ -180,7 +177,7 @@ class Committer:
         begun = self._succeed_failed()
         for outcome in outcomes:
             # What was written of a group that failed is out of the way once a successor says so.
-            outcome.in_doubt &= self._writers[outcome.code].must_tell
+            outcome.in_doubt &= self._writers[outcome.code].needs_successor
         self._tell(outcomes + begun, [])
 
     def _commit_appends(self, group: list[Append]) -> list[Outcome]:
@@ -316,7 +313,7 @@ class Committer:
         """
         outcomes = []
         for writer in self._writers.values():
-            if writer.must_tell:
+            if writer.needs_successor:
                 with contextlib.suppress(OSError):
                     outcomes.append(Outcome(writer.kind.code, begun=writer.begin(self._clock.wall())))
         return outcomes
@@ -346,7 +343,7 @@ class Committer:
             self._space.keep_reserve()
             if self.refusal and self._refusal(0) is None:
                 outcomes += self._succeed_failed()
-                if not any(writer.must_tell for writer in self._writers.values()):
+                if not any(writer.needs_successor for writer in self._writers.values()):
                     self._resume()
             self._tell(outcomes, [chore.done])
             self._chores.pop()

@@ -13,26 +13,20 @@ from ams.core.messages import Message, Stored, data_bytes
 from ams.core.names import Offset, TopicId, topic_id_text
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk, Files
-from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals
+from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.embedded.catalog import SegmentCatalog
-from ams.storage.log.embedded.classes import class_of
 from ams.storage.log.embedded.committer import Committer
-from ams.storage.log.embedded.findings import Recovery
-from ams.storage.log.embedded.holdings import Holdings
-from ams.storage.log.embedded.keys import Keys
-from ams.storage.log.embedded.loading import loads
+from ams.storage.log.embedded.group_commit import Append, Control, Outcome, loads
 from ams.storage.log.embedded.options import MIB, LogOptions
 from ams.storage.log.embedded.pages import Pages
-from ams.storage.log.embedded.parts import Part
-from ams.storage.log.embedded.reader import DamageBook, Reader
+from ams.storage.log.embedded.reader import DamageTracker, Reader
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.recovery import Restored, recover
+from ams.storage.log.embedded.recovery import Recovery, Restored, recover
+from ams.storage.log.embedded.segment import class_of, writers
 from ams.storage.log.embedded.space import Space
+from ams.storage.log.embedded.state import Keys, LogState, Part
 from ams.storage.log.embedded.topic import TopicState
 from ams.storage.log.embedded.upkeep import Upkeep
-from ams.storage.log.embedded.work import Append, Control, Outcome
-from ams.storage.log.embedded.writer import writers
-from ams.storage.log.keys import check_key
 
 logger = structlog.get_logger("ams.log")
 
@@ -70,17 +64,17 @@ class EmbeddedLog:
         catalog = SegmentCatalog(Pages(files, _INDEX_MEMORY))
         for segment in restored.segments:
             catalog.add(segment)
-        self._holdings = Holdings(folder, restored.topics, catalog, restored.commit, restored.table)
-        self._holdings.unsealed += [each for each in restored.segments if each.closed and each.head is None]
-        self._book = DamageBook()
+        self._state = LogState(folder, restored.topics, catalog, restored.commit, restored.table)
+        self._state.unsealed += [each for each in restored.segments if each.closed and each.head is None]
+        self._damage = DamageTracker()
         for damage in restored.report.damage:
-            self._book.note(damage)
+            self._damage.note(damage)
         by_class = writers(restored.open, restored.sequence, folder, files, options)
         self._committer = Committer(by_class, self._space, clock, options, restored.commit, self._tell)
         self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
-        self._upkeep = Upkeep(self._holdings, self._committer, files, clock, options, self._book)
-        self._keys = Keys(self._holdings, self._upkeep, clock, options)
-        self._reader = Reader(catalog, self._book, self._upkeep.look_up)
+        self._upkeep = Upkeep(self._state, self._committer, files, clock, options, self._damage)
+        self._keys = Keys(self._state, self._upkeep.look_up, clock, options)
+        self._reader = Reader(catalog, self._damage, self._upkeep.look_up)
         self._background: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
         self._failed = False
@@ -109,7 +103,7 @@ class EmbeddedLog:
         log = cls(restored, folder, files, clock, options, supervisor)
         await asyncio.to_thread(log._space.keep_reserve)
         log._thread.start()
-        if log._holdings.unsealed:
+        if log._state.unsealed:
             log._upkeep.call()
         log._background = supervisor.task("upkeep of the log", log._upkeep.run(supervisor.survive))
         return log
@@ -119,13 +113,13 @@ class EmbeddedLog:
     ) -> None:
         """Make room for a topic (`Log.create`); a label is not kept. Never create one that was dropped."""
         self._check_open()
-        if topic in self._holdings.topics:
+        if topic in self._state.topics:
             return
-        creating = self._holdings.creating.get(topic)
+        creating = self._state.creating.get(topic)
         if creating is None:
             state = TopicState(topic, retention, class_of(retention or self._options.retention))
             state.begin_at(*origin)
-            creating = self._holdings.creating[topic] = self._control(Kind.CREATE, state, retention)
+            creating = self._state.creating[topic] = self._control(Kind.CREATE, state, retention)
         await asyncio.shield(creating)
 
     async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
@@ -138,7 +132,7 @@ class EmbeddedLog:
     async def drop(self, topic: TopicId) -> None:
         """Forget a topic (`Log.drop`); its space goes with its segments."""
         self._check_open()
-        state = self._holdings.topics.get(topic)
+        state = self._state.topics.get(topic)
         if state is None:
             return
         state.leaving = True
@@ -148,7 +142,7 @@ class EmbeddedLog:
     async def held(self, topic: TopicId) -> AsyncIterator[None]:
         """Let nothing be appended to a topic until the block ends (`Log.held`)."""
         self._check_open()
-        state = self._holdings.topics.get(topic)
+        state = self._state.topics.get(topic)
         if state is None:
             yield
             return
@@ -170,7 +164,7 @@ class EmbeddedLog:
 
     async def topics(self) -> frozenset[TopicId]:
         """Return every topic the log holds (`Log.topics`)."""
-        return frozenset(topic for topic, state in self._holdings.topics.items() if not state.leaving)
+        return frozenset(topic for topic, state in self._state.topics.items() if not state.leaving)
 
     async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
         """Store messages at the end of a topic, all or none, durably (`Log.append`)."""
@@ -225,7 +219,7 @@ class EmbeddedLog:
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
         state = await self._aged(topic)
-        offset = await self._upkeep.look_up(partial(self._holdings.catalog.since, state, time))
+        offset = await self._upkeep.look_up(partial(self._state.catalog.since, state, time))
         if offset is None:
             return None
         offset = max(offset, state.oldest)
@@ -271,7 +265,7 @@ class EmbeddedLog:
 
     def usage(self) -> int:
         """Return the bytes of segments, indexes and reserve."""
-        catalog = self._holdings.catalog
+        catalog = self._state.catalog
         return self._space.reserved + sum(each.length + (each.head.size if each.head else 0) for each in catalog)
 
     @property
@@ -295,14 +289,14 @@ class EmbeddedLog:
     @property
     def damaged(self) -> int:
         """How many damaged places were met since the start."""
-        return self._book.count
+        return self._damage.count
 
     async def close(self) -> None:
         """Finish what was accepted, wake all waiters, and let go (`Log.close`)."""
         if self._closed:
             return
         self._closed = True
-        for state in self._holdings.topics.values():
+        for state in self._state.topics.values():
             state.wake()
         if self._background is not None:
             self._background.cancel()
@@ -313,11 +307,11 @@ class EmbeddedLog:
             self._committer.submit(None)
         await asyncio.to_thread(self._thread.join)
         await asyncio.sleep(0)  # outcomes told by the thread's last breath
-        await self._holdings.catalog.pages.close()
+        await self._state.catalog.pages.close()
 
     def _topic(self, topic: TopicId) -> TopicState:
         self._check_open()
-        state = self._holdings.topics.get(topic)
+        state = self._state.topics.get(topic)
         if state is None or state.leaving:
             raise TopicGone
         return state
@@ -337,14 +331,12 @@ class EmbeddedLog:
     async def _age(self, state: TopicState, now: Milliseconds) -> None:
         """Move the oldest offset past what is gone or too old, and work out when to look next."""
         retention = state.retention or self._options.retention
-        find = self._holdings.catalog.find
+        find = self._state.catalog.find
         state.age_due = Milliseconds(now + _MAX_AGE_CHECK_MS)
         end = state.end
         place = await self._upkeep.look_up(lambda: find(state, state.oldest))
         if place is not None and place.entries.times[place.number] < now - retention:
-            kept = await self._upkeep.look_up(
-                partial(self._holdings.catalog.since, state, Milliseconds(now - retention))
-            )
+            kept = await self._upkeep.look_up(partial(self._state.catalog.since, state, Milliseconds(now - retention)))
             state.oldest = max(state.oldest, end if kept is None else kept)
             place = await self._upkeep.look_up(lambda: find(state, state.oldest))
         first = end if place is None else Offset(place.entries.firsts[place.number])
@@ -377,7 +369,7 @@ class EmbeddedLog:
     def _send(self) -> None:
         outbox, self._outbox = self._outbox, []
         if outbox and self._failed:
-            self._holdings.give_up(outbox)
+            self._state.give_up(outbox)
         elif outbox:
             self._committer.submit(*outbox)
 
@@ -392,7 +384,7 @@ class EmbeddedLog:
             return
         try:
             for outcome in outcomes:
-                self._holdings.apply(outcome)
+                self._state.apply(outcome)
                 if outcome.closed:
                     self._upkeep.call()
         except Exception as error:
@@ -413,16 +405,16 @@ class EmbeddedLog:
     def _not_visible(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
         for outcome in outcomes:
             stored = [append for append, _ in outcome.answers]
-            self._holdings.give_up([*stored, *outcome.controls], is_known=False)
-            self._holdings.give_up(outcome.failed)
+            self._state.give_up([*stored, *outcome.controls], is_known=False)
+            self._state.give_up(outcome.failed)
         _refuse(done)
 
     def _writing_ended(self) -> None:
         """Fail all that waits for a committer that is no more."""
         self._fail()
         taken, waiting, chores = self._committer.left()
-        self._holdings.give_up(taken, is_known=False)
-        self._holdings.give_up(waiting)
+        self._state.give_up(taken, is_known=False)
+        self._state.give_up(waiting)
         _refuse(chore.done for chore in chores)
 
     def _fail(self) -> None:

@@ -1,8 +1,8 @@
 """Reading files without keeping the event loop waiting: from memory at once, from the disk on a thread.
 
 What an index says is asked for in plain functions (`ams.storage.log.embedded.catalog`). When one needs bytes the page
-cache does not have, it raises `Cold`; `Pages.looked_up` gets them on a thread and asks again. So the logic is written
-once, runs on the event loop alone, and needs no locks.
+cache does not have, it raises `NotLoaded`; `Pages.looked_up` gets them on a thread and asks again. So the logic is
+written once, runs on the event loop alone, and needs no locks.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _MAX_OPEN = 512
 THREADS = 4
 
 
-class Cold(Exception):
+class NotLoaded(Exception):
     """Something is needed that must be loaded first: `load` runs on a thread, its result is kept under `key`."""
 
     def __init__(self, key: tuple[object, ...], load: Callable[[], Any], weigh: Callable[[Any], int]) -> None:
@@ -154,13 +154,13 @@ class Pages:
         What was loaded for `ask` is there when it is called again, were it more than the budget: each round brings it
         on, however many it takes.
         """
-        loaded: list[tuple[Cold, Any]] = []
+        loaded: list[tuple[NotLoaded, Any]] = []
         drops = self._drops
         try:
             while True:
                 try:
                     return ask()
-                except Cold as cold:
+                except NotLoaded as cold:
                     missing = cold
                 self._trim()
                 thing = await self.on_thread(missing.load)

@@ -1,25 +1,24 @@
 """Reading messages: from places in the index to bytes of segments to messages, each checked.
 
 Neighbouring records are read in one go when little lies between them. A damaged record is never served: what is before
-it is returned first; a read that begins in it begins after it, and the damage is counted and told once.
+it is returned first; a read that begins in it begins after it, and the damage is counted and logged once.
 """
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import structlog
 
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.messages import Stored
 from ams.core.names import Offset, TopicId
-from ams.storage.log.embedded.catalog import Place, Segment, SegmentCatalog
-from ams.storage.log.embedded.findings import Damage
+from ams.storage.log.embedded.catalog import IndexPosition, LookUp, Segment, SegmentCatalog
 from ams.storage.log.embedded.pages import THREADS
 from ams.storage.log.embedded.record import Header, stored_of
-from ams.storage.log.embedded.scan import read_record
+from ams.storage.log.embedded.scan import Damage, read_record
 from ams.storage.log.embedded.topic import TopicState
 
 logger = structlog.get_logger("ams.log")
@@ -29,17 +28,6 @@ INLINE_BYTES = 512 * 1024
 _DENSE = 2
 """Records are read in one go while the span is at most this many times what is wanted of it."""
 _MAX_DAMAGE = 1000
-
-
-T = TypeVar("T")
-
-
-class LookUp(Protocol):
-    """Answers a question to `SegmentCatalog`, loading from the disk what it needs."""
-
-    def __call__(self, ask: Callable[[], T], /) -> Awaitable[T]:
-        """Return what `ask` returns."""
-        ...
 
 
 class Span(NamedTuple):
@@ -52,20 +40,20 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class DamageBook:
-    """Every damaged place met since the start, told once each."""
+class DamageTracker:
+    """Every damaged place met since the start, logged once each."""
 
-    found: dict[tuple[str, int], Damage] = field(default_factory=dict)
+    known: set[tuple[str, int]] = field(default_factory=set)
     count: int = 0
 
     def note(self, damage: Damage) -> None:
         """Count and log a place, unless that was done; of very many only the count is kept."""
         place = (damage.file, damage.position)
-        if place in self.found:
+        if place in self.known:
             return
         self.count += 1
-        if len(self.found) < _MAX_DAMAGE:
-            self.found[place] = damage
+        if len(self.known) < _MAX_DAMAGE:
+            self.known.add(place)
             logger.error("log.damaged", **damage._asdict())
 
 
@@ -76,9 +64,9 @@ Checked = tuple[Header, bytes] | Damage
 class Reader:
     """Reads messages of one log; `look_up` answers questions to `SegmentCatalog`, loading what they need."""
 
-    def __init__(self, catalog: SegmentCatalog, book: DamageBook, look_up: LookUp) -> None:
+    def __init__(self, catalog: SegmentCatalog, damage: DamageTracker, look_up: LookUp) -> None:
         self._catalog = catalog
-        self._book = book
+        self._damage = damage
         self._look_up = look_up
         self._turns = asyncio.Semaphore(THREADS)
         """Of large reads: what many of them have found would wait in memory, however few threads there are."""
@@ -111,7 +99,7 @@ class Reader:
             batch.stop_at_gap()
         for checked in records:
             if isinstance(checked, Damage):
-                self._book.note(checked)
+                self._damage.note(checked)
                 batch.stop_at_gap()
             else:
                 batch.take(*checked)
@@ -182,7 +170,7 @@ class _Batch:
         return found
 
 
-def _plan(place: Place, batch: _Batch) -> tuple[Offset, list[Span]]:
+def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
     """Return what to read at a place, and the offset at which the plan ends: there is no gap in it."""
     entries, number = place.entries, place.number
     stop = bisect_left(entries.firsts, batch.offset + batch.room, number + 1)

@@ -43,7 +43,6 @@ from typing import NamedTuple, cast
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, Stored
 from ams.core.names import Offset, TopicId
-from ams.storage.log.base import Appended
 
 MAGIC = b"\xffAMS"
 HEADER_BYTES = 68
@@ -214,11 +213,6 @@ def data_bytes_and_notes(header: Header, body: bytes) -> tuple[int, Sequence[Key
     return sum(each.data_bytes for each in requests), [each.note for each in requests if each.note is not None]
 
 
-def fragments_of(header: Header, body: bytes) -> list[Fragment]:
-    """Read the fragments of a messages record."""
-    return _fragments(header, body, 0, header.messages)
-
-
 def stored_of(header: Header, body: bytes, start: Offset, limit: int) -> list[Stored]:
     """Read up to `limit` messages from offset `start` on, which lies in the record."""
     skip = start - header.first
@@ -247,8 +241,3 @@ def _note(note: KeyNote) -> bytes:
 def _read_note(data: bytes) -> KeyNote:
     first, count, content = _NOTE.unpack_from(data)
     return KeyNote(data[_NOTE.size :], content, first, count)
-
-
-def answer(note: KeyNote, time: Milliseconds) -> Appended:
-    """Return what the append with this note was answered, given the publish time of its record."""
-    return Appended(note.first, note.messages, time)

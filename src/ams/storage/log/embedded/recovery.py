@@ -8,25 +8,26 @@ storage before anything is served: what no record knows to be there is written a
 
 import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
-from ams.storage.files import NEW, FileHandle, Files
+from ams.storage.files import NEW, FileHandle, Files, opened
 from ams.storage.log.embedded.catalog import Segment
-from ams.storage.log.embedded.classes import CLASSES, RetentionClass, class_of
-from ams.storage.log.embedded.findings import Damage, Recovery, Trimmed
-from ams.storage.log.embedded.index import IndexHead, Row
+from ams.storage.log.embedded.index_file import IndexHead, Row, read_at, read_directory, read_filter, read_head
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.scan import Control, Reached, Scanned, scan
-from ams.storage.log.embedded.sealing import read_directory, read_filter, read_head
+from ams.storage.log.embedded.scan import Control, Damage, Reached, Scanned, Trimmed, scan
 from ams.storage.log.embedded.segment import (
+    CLASSES,
     HEAD_BYTES,
     Cut,
+    Open,
+    RetentionClass,
     SegmentHead,
+    class_of,
     decode_head,
     head_is_whole,
     index_path,
@@ -34,9 +35,19 @@ from ams.storage.log.embedded.segment import (
     sequence_of,
 )
 from ams.storage.log.embedded.topic import Tail, TopicState
-from ams.storage.log.embedded.writer import Open
 
 _COPY_BYTES = 4 * 1024 * 1024
+
+
+class Recovery(NamedTuple):
+    """What recovery found and did."""
+
+    segments: int
+    topics: int
+    scanned: int
+    """Bytes of segments without an index, read whole."""
+    trimmed: tuple[Trimmed, ...]
+    damage: tuple[Damage, ...]
 
 
 @dataclass(slots=True)
@@ -211,8 +222,7 @@ class _Recovering:
         return decode_head(self._head_bytes(segment))
 
     def _head_bytes(self, segment: Segment) -> bytes:
-        with self._opened(segment.path) as handle:
-            return self._files.read(handle, HEAD_BYTES, 0)
+        return read_at(self._files, segment.path, HEAD_BYTES, 0)
 
     def _scan(self, segment: Segment, cut: Cut | None, *, last: bool) -> None:
         size = self._size(segment.path)
@@ -232,7 +242,7 @@ class _Recovering:
 
     def _trim(self, segment: Segment, size: int, found: Scanned) -> None:
         """Cut what is not kept, and put what is kept on stable storage."""
-        with self._opened(segment.path) as handle:
+        with opened(self._files, segment.path) as handle:
             if size > segment.length:
                 reason = found.torn or "refused by the disk"
                 self._trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
@@ -344,16 +354,8 @@ class _Recovering:
         self._damage.append(Damage(path, position, length, reason))
 
     def _size(self, path: str) -> int:
-        with self._opened(path) as handle:
+        with opened(self._files, path) as handle:
             return self._files.size(handle)
-
-    @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
-        handle = self._files.open(path)
-        try:
-            yield handle
-        finally:
-            self._files.close(handle)
 
 
 def _segment_of(path: str) -> str:

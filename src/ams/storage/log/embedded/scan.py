@@ -7,19 +7,18 @@ without such a witness it belongs to a group whose sync never returned, and noth
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged
 from ams.core.names import Offset, TopicId
-from ams.storage.files import FileHandle, Files
-from ams.storage.log.embedded.entries import Answered, SegmentEntries
-from ams.storage.log.embedded.findings import Damage
+from ams.storage.files import FileHandle, Files, opened
+from ams.storage.log.base import Appended, key_hash
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
     MAGIC,
     Header,
     Kind,
-    answer,
     checksum,
     data_bytes_and_notes,
     decode_header,
@@ -27,9 +26,34 @@ from ams.storage.log.embedded.record import (
     retention_of,
 )
 from ams.storage.log.embedded.segment import HEAD_BYTES, seed_of
-from ams.storage.log.keys import key_hash
+from ams.storage.log.embedded.segment_index import Answered, SegmentEntries
 
 _WINDOW = 4 * 1024 * 1024
+
+
+class Damage(NamedTuple):
+    """Bytes that are not what was written: never served, counted, and reported."""
+
+    file: str
+    position: int
+    length: int
+    """0 when unknown."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file} at {self.position}: {self.reason} ({self.length} bytes)"
+
+
+class Trimmed(NamedTuple):
+    """The end of a segment that recovery cut away: it never became a whole, acknowledged append."""
+
+    file: str
+    position: int
+    length: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file} at {self.position}: {self.reason}, {self.length} bytes cut"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +264,7 @@ class Scanner:
         found.content.add(topic, first, header.time, header.messages, position, header.size)
         published, notes = data_bytes_and_notes(header, body)
         for note in notes:
-            answered = Answered(answer(note, header.time), note.content)
+            answered = Answered(Appended(note.first, note.messages, header.time), note.content)
             found.content.add_key(topic, key_hash(topic, note.key), answered)
         self._advance(header, published)
 
@@ -266,16 +290,13 @@ def scan(
     known: Mapping[TopicId, int] | None = None,
 ) -> Scanned:
     """Scan a segment by its path, up to `length` or its end; raises `OSError` when it cannot be read."""
-    handle = files.open(path)
-    try:
+    with opened(files, path) as handle:
         size = files.size(handle)
         limit = size if length is None else length
         found = Scanner(files, handle, path, sequence, min(limit, size), closed=closed, known=known).scan()
         if size < limit:
             found.damage.append(Damage(path, size, limit - size, "the file ends too early"))
         return found
-    finally:
-        files.close(handle)
 
 
 def read_record(data: bytes, position: int, sequence: int, topic: TopicId) -> tuple[Header, bytes]:

@@ -6,7 +6,7 @@ import threading
 import structlog
 
 from ams.core.clock import Clock
-from ams.storage.files import Files
+from ams.storage.files import Files, opened
 from ams.storage.log.embedded.options import LogOptions
 
 _TRUST_MS = 50
@@ -82,19 +82,13 @@ class Space:
         """Whether an earlier run left a reserve of the right size."""
         if not self._files.exists(self._reserve):
             return False
-        handle = self._files.open(self._reserve)
-        try:
+        with opened(self._files, self._reserve) as handle:
             return self._files.size(handle) == self._reserve_bytes
-        finally:
-            self._files.close(handle)
 
     def _allocate(self) -> None:
         self._files.unlink(self._reserve)
-        handle = self._files.open(self._reserve, create=True)
-        try:
+        with opened(self._files, self._reserve, create=True) as handle:
             self._files.allocate(handle, self._reserve_bytes)
-        finally:
-            self._files.close(handle)
         self._held = True
 
     def _discard(self) -> None:

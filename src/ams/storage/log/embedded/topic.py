@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset, TopicId
-from ams.storage.log.embedded.classes import RetentionClass
-from ams.storage.log.embedded.index import Row
+from ams.storage.log.embedded.index_file import Row
+from ams.storage.log.embedded.segment import RetentionClass
 
 
 class Tail(NamedTuple):

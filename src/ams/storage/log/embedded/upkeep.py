@@ -15,25 +15,87 @@ from typing import TypeVar
 import structlog
 
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import LogUnavailable
-from ams.core.names import Offset
-from ams.storage.files import Files
+from ams.core.errors import Damaged, LogUnavailable
+from ams.core.names import Offset, TopicId
+from ams.storage.files import Files, write_whole
 from ams.storage.log.embedded.catalog import IndexDamaged, Segment
 from ams.storage.log.embedded.committer import Committer
-from ams.storage.log.embedded.findings import Damage
-from ams.storage.log.embedded.holdings import Holdings
+from ams.storage.log.embedded.group_commit import Chore, Control
+from ams.storage.log.embedded.index_file import (
+    IndexHead,
+    Reach,
+    Row,
+    decode_filter,
+    decode_head,
+    encode_index,
+    read_directory,
+)
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.parts import Part, parts_of
-from ams.storage.log.embedded.reader import DamageBook
+from ams.storage.log.embedded.reader import DamageTracker
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.scan import scan
-from ams.storage.log.embedded.sealing import Sealer
+from ams.storage.log.embedded.scan import Damage, scan
 from ams.storage.log.embedded.segment import HEAD_BYTES
+from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, SegmentEntries
+from ams.storage.log.embedded.state import LogState, Part
 from ams.storage.log.embedded.topic import TopicState
-from ams.storage.log.embedded.work import Chore, Control
 
+Table = Callable[[], tuple[int, list[Row]]]
+"""Returns the topics alive and the last commit whose creates, drops and retentions they reflect."""
 logger = structlog.get_logger("ams.log")
 T = TypeVar("T")
+
+
+class Sealer:
+    """Writes index files, one at a time, on a thread; every call may raise `OSError`."""
+
+    def __init__(self, files: Files, table: Table) -> None:
+        self._files = files
+        self._table = table
+        self._reach: dict[int, tuple[int, dict[TopicId, Reach]]] = {}
+        """By class: how far each topic came up to the segment of this sequence."""
+
+    def seal(self, segment: Segment, earlier: Sequence[Segment]) -> tuple[IndexHead, KeyFilter]:
+        """Write the index of a segment, durably; `earlier` are those before it in its class, oldest first."""
+        assert segment.entries is not None
+        reach = self._before(segment, earlier) | _own_reach(segment.entries)
+        commit, rows = self._table()
+        data = encode_index(segment.kind.code, segment.sequence, segment.length, commit, rows, segment.entries, reach)
+        write_whole(self._files, segment.index_path, data)
+        self._reach[segment.kind.code] = (segment.sequence, reach)
+        head = decode_head(data)
+        assert head is not None
+        return head, decode_filter(data[head.filter_position :], head.keys) if head.keys else NO_KEYS
+
+    def _before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, Reach]:
+        """Return how far topics came before a segment: remembered, read from the index before it, or worked out."""
+        if not earlier:
+            return {}
+        sequence, reach = self._reach.get(segment.kind.code, (0, {}))
+        if sequence == earlier[-1].sequence:
+            return reach
+        own: list[dict[TopicId, Reach]] = []
+        for each in reversed(earlier):
+            written = self._written(each)
+            if written is not None:
+                own.append(written)
+                break
+            content = each.entries or scan(self._files, each.path, each.sequence, each.length, closed=True).content
+            own.append(_own_reach(content))
+        return {topic: reach for part in reversed(own) for topic, reach in part.items()}
+
+    def _written(self, segment: Segment) -> dict[TopicId, Reach] | None:
+        """Return what the index file of a segment says; None when it has none that is undamaged."""
+        if segment.head is None:
+            return None
+        try:
+            directory = read_directory(self._files, segment.index_path, segment.head)
+        except Damaged:
+            return None
+        return {row.topic: Reach(row.reach, row.reach_time) for row in directory.rows()}
+
+
+def _own_reach(entries: SegmentEntries) -> dict[TopicId, Reach]:
+    return {topic: Reach(each.end, Milliseconds(each.times[-1])) for topic, each in entries.topics.items()}
 
 
 class Upkeep:
@@ -41,20 +103,20 @@ class Upkeep:
 
     def __init__(
         self,
-        holdings: Holdings,
+        state: LogState,
         committer: Committer,
         files: Files,
         clock: Clock,
         options: LogOptions,
-        book: DamageBook,
+        damage: DamageTracker,
     ) -> None:
-        self._holdings = holdings
+        self._state = state
         self._committer = committer
         self._files = files
         self._clock = clock
         self._options = options
-        self._book = book
-        self._sealer = Sealer(files, holdings.table_rows)
+        self._damage = damage
+        self._sealer = Sealer(files, state.table_rows)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
         self._closed = False
         self._turn = asyncio.Lock()
@@ -140,13 +202,13 @@ class Upkeep:
                 raise LogUnavailable
             # After this all that the tables of index files tell is known here too.
             await self._chore(seal_all=False)
-            return parts_of(self._holdings)
+            return self._state.parts()
 
     async def look_up(self, ask: Callable[[], T]) -> T:
         """Answer a question to `SegmentCatalog`, loading what it lacks and making damaged indexes anew."""
         while True:
             try:
-                return await self._holdings.catalog.pages.looked_up(ask)
+                return await self._state.catalog.pages.looked_up(ask)
             except IndexDamaged as broken:
                 await self._rebuild(broken)
 
@@ -162,7 +224,7 @@ class Upkeep:
         await done
 
     async def _index_sealed(self) -> None:
-        unsealed = self._holdings.unsealed
+        unsealed = self._state.unsealed
         while unsealed:
             segment = unsealed[0]
             if segment.length > HEAD_BYTES:
@@ -172,14 +234,14 @@ class Upkeep:
                 await self._remove(segment)
 
     async def _index(self, segment: Segment) -> None:
-        holdings = self._holdings
-        earlier = [each for each in holdings.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
+        state = self._state
+        earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
         head, keys = await self._on_thread(lambda: self._sealer.seal(segment, earlier))
-        holdings.catalog.forget_index(segment)
+        state.catalog.forget_index(segment)
         segment.head, segment.filter, segment.entries = head, keys, None
-        if holdings.table is not None and not self._has_segment(holdings.table):
-            self._old_tables.append(holdings.table)
-        holdings.table = segment.index_path
+        if state.table is not None and not self._has_segment(state.table):
+            self._old_tables.append(state.table)
+        state.table = segment.index_path
         logger.info("log.sealed", file=segment.path, bytes=segment.length)
 
     async def _drop_old_table(self) -> None:
@@ -189,11 +251,11 @@ class Upkeep:
             self._old_tables.pop()
 
     def _has_segment(self, index: str) -> bool:
-        return any(segment.index_path == index for segment in self._holdings.catalog)
+        return any(segment.index_path == index for segment in self._state.catalog)
 
     async def _cut_old(self) -> None:
         now = self._clock.wall()
-        for segment in list(self._holdings.catalog):
+        for segment in list(self._state.catalog):
             if segment.head is not None and segment.newest < now - segment.kind.age:
                 await self._remove(segment)
                 logger.info("log.cut", file=segment.path, bytes=segment.length, reason="age")
@@ -204,7 +266,7 @@ class Upkeep:
         sealed_all = False
         while await self._used() > self._options.max_bytes:
             oldest = min(
-                (each for each in self._holdings.catalog if each.head is not None),
+                (each for each in self._state.catalog if each.head is not None),
                 key=lambda each: each.sequence,
                 default=None,
             )
@@ -220,7 +282,7 @@ class Upkeep:
                 await self._drop_old_table()
 
     async def _used(self) -> int:
-        folder = self._options.data_folder or self._holdings.folder
+        folder = self._options.data_folder or self._state.folder
         return await self._on_thread(lambda: self._files.used_bytes(folder))
 
     async def _remove(self, segment: Segment) -> None:
@@ -237,19 +299,19 @@ class Upkeep:
 
     async def _forget_and_unlink(self, segment: Segment) -> None:
         """Forget a segment and free its space; the newest table stays until there is a newer one."""
-        holdings = self._holdings
+        state = self._state
         ends = await self._ends_of_spread(segment)
-        holdings.catalog.remove(segment)
-        for topic in holdings.topics.values():
+        state.catalog.remove(segment)
+        for topic in state.topics.values():
             topic.age_due = Milliseconds(0)
         await self._move_past(ends)
-        keep = segment.index_path == holdings.table
+        keep = segment.index_path == state.table
         await self._on_thread(lambda: self._unlink(segment, keep_index=keep))
 
     async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
         """Return where topics with messages in several classes end in a segment."""
-        catalog, bit = self._holdings.catalog, 1 << segment.kind.code
-        spread = [topic for topic in self._holdings.topics.values() if topic.is_spread and topic.classes & bit]
+        catalog, bit = self._state.catalog, 1 << segment.kind.code
+        spread = [topic for topic in self._state.topics.values() if topic.is_spread and topic.classes & bit]
         return {topic: await self.look_up(partial(catalog.end_in, segment, topic.id)) for topic in spread}
 
     async def _move_past(self, ends: dict[TopicState, Offset]) -> None:
@@ -257,7 +319,7 @@ class Upkeep:
 
         This is written down where it matters, as after a restart the older ones would be found again.
         """
-        catalog = self._holdings.catalog
+        catalog = self._state.catalog
         before = {topic: topic.oldest for topic in ends}
         for topic, end in ends.items():
             topic.oldest = max(topic.oldest, end)
@@ -279,22 +341,22 @@ class Upkeep:
     async def _rebuild(self, broken: IndexDamaged) -> None:
         segment = broken.segment
         async with self._rebuilding:
-            if segment.entries is not None or segment.sequence not in self._holdings.catalog.by_sequence:
+            if segment.entries is not None or segment.sequence not in self._state.catalog.by_sequence:
                 return
-            self._book.note(Damage(segment.index_path, 0, 0, f"index: {broken}"))
-            found = await self._holdings.catalog.pages.on_thread(
+            self._damage.note(Damage(segment.index_path, 0, 0, f"index: {broken}"))
+            found = await self._state.catalog.pages.on_thread(
                 lambda: scan(self._files, segment.path, segment.sequence, segment.length, closed=True)
             )
-            if segment.sequence not in self._holdings.catalog.by_sequence:
+            if segment.sequence not in self._state.catalog.by_sequence:
                 return
             for damage in found.damage:
-                self._book.note(damage)
+                self._damage.note(damage)
             content = found.content
-            for topic in [topic for topic in content.topics if topic not in self._holdings.topics]:
+            for topic in [topic for topic in content.topics if topic not in self._state.topics]:
                 del content.topics[topic]
             segment.entries, segment.head, segment.filter = content, None, None
-            self._holdings.catalog.forget_index(segment)
-            self._holdings.unsealed.append(segment)
+            self._state.catalog.forget_index(segment)
+            self._state.unsealed.append(segment)
             self.call()
 
     async def _on_thread(self, work: Callable[[], T]) -> T:

@@ -5,23 +5,31 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ams.core.errors import Damaged, Unusable
-from ams.storage.files import Disk, Files
-from ams.storage.log.embedded.classes import CLASSES, RetentionClass
-from ams.storage.log.embedded.entries import Entries, SegmentEntries
-from ams.storage.log.embedded.filter import prefix_of
-from ams.storage.log.embedded.findings import Damage, Trimmed
-from ams.storage.log.embedded.index import Directory, IndexHead, Row, decode_entries, key_in
-from ams.storage.log.embedded.scan import Scanned, scan
-from ams.storage.log.embedded.sealing import read_at, read_directory, read_filter, read_head
+from ams.storage.files import Disk, Files, opened
+from ams.storage.log.embedded.index_file import (
+    Directory,
+    IndexHead,
+    Row,
+    decode_entries,
+    key_in,
+    read_at,
+    read_directory,
+    read_filter,
+    read_head,
+)
+from ams.storage.log.embedded.scan import Damage, Scanned, Trimmed, scan
 from ams.storage.log.embedded.segment import (
+    CLASSES,
     HEAD_BYTES,
     Cut,
+    RetentionClass,
     decode_head,
     head_is_whole,
     index_path,
     log_path,
     sequence_of,
 )
+from ams.storage.log.embedded.segment_index import Entries, SegmentEntries, prefix_of
 
 
 class Report(NamedTuple):
@@ -122,7 +130,8 @@ class _Check:
         path = log_path(self._folder, kind, sequence)
         limit = head.length if head else cut.length if cut else None
         found = scan(self._files, path, sequence, limit, closed=closed)
-        size = self._size(path)
+        with opened(self._files, path) as handle:
+            size = self._files.size(handle)
         end = found.end if found.torn or limit is None else limit
         if size > max(end, HEAD_BYTES):
             self._torn.append(Trimmed(path, end, size - end, found.torn or "refused by the disk"))
@@ -173,13 +182,6 @@ class _Check:
             data = read_at(self._files, path, place.size, place.position) if place else None
             if data is None or key_in(data, hashed) != answered or not keys.may_hold(prefix_of(hashed)):
                 raise Damaged("the index does not agree with the segment's keys")
-
-    def _size(self, path: str) -> int:
-        handle = self._files.open(path)
-        try:
-            return self._files.size(handle)
-        finally:
-            self._files.close(handle)
 
     def _note(self, path: str, position: int, reason: str, length: int = 0) -> None:
         self._damage.append(Damage(path, position, length, reason))

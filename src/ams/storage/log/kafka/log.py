@@ -13,7 +13,7 @@ from ams.core.errors import LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Fragment, Message, Stored, data_bytes
 from ams.core.names import Offset, TopicId
 from ams.core.supervisor import Supervisor
-from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals
+from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.kafka.brokers.connection import Connection
 from ams.storage.log.kafka.idempotency_store import IdempotencyStore
 from ams.storage.log.kafka.options import KafkaOptions
@@ -31,7 +31,6 @@ from ams.storage.log.kafka.writing.keys import Keys
 from ams.storage.log.kafka.writing.loading import Loader
 from ams.storage.log.kafka.writing.search import KEY, find_append
 from ams.storage.log.kafka.writing.sender import Sender
-from ams.storage.log.keys import check_key
 
 logger = structlog.get_logger("ams.log")
 

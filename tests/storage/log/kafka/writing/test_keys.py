@@ -6,12 +6,11 @@ import pytest
 
 from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TopicGone
 from ams.core.names import TopicId, new_uuid
-from ams.storage.log.base import Appended, Bounds
+from ams.storage.log.base import Appended, Bounds, content_hash, key_hash
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.writing.batches import Unsent
 from ams.storage.log.kafka.writing.keys import YOUNG
 from ams.storage.log.kafka.writing.search import KEY
-from ams.storage.log.keys import content_hash, key_hash
 from tests.storage.log.engines import HOUR, Kafka, all_fragments, fragments, new_topic, numbered, texts
 
 pytestmark = pytest.mark.kafka

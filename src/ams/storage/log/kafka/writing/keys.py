@@ -28,11 +28,10 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooLarge
 from ams.core.messages import Message
 from ams.core.names import Offset, new_uuid
-from ams.storage.log.base import Appended
+from ams.storage.log.base import Appended, content_hash, is_content, key_hash
 from ams.storage.log.kafka.idempotency_store import Claim, IdempotencyStore
 from ams.storage.log.kafka.place import Place
 from ams.storage.log.kafka.writing.batches import Unsent
-from ams.storage.log.keys import content_hash, is_content, key_hash
 
 logger = structlog.get_logger("ams.log")
 

@@ -14,6 +14,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, LogUnavailable
 from ams.core.messages import Stored, parse
 from ams.core.names import Offset
+from ams.storage.log.base import check_load
 from ams.storage.log.kafka.brokers.connection import Connection
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.place import Place
@@ -56,7 +57,7 @@ class Loader:
         is_empty = oldest == end
         async with self._given_times(place):
             async for batch in batches:
-                _check(batch, end, time)
+                check_load(batch, end, time)
                 for part in _parts(batch, end, time):
                     await self._send(place, part)
                 if not batch:
@@ -99,15 +100,6 @@ class Loader:
 
     def _until(self) -> float:
         return asyncio.get_running_loop().time() + self._options.patience
-
-
-def _check(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> None:
-    for each in batch:
-        if each.offset < end:
-            raise InvalidInput(f"offset {each.offset} was given before: the next one is {end}")
-        if each.time < time:
-            raise InvalidInput(f"the publish time of offset {each.offset} is before that of the message before it")
-        end, time = Offset(each.offset + 1), each.time
 
 
 def _parts(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> Iterator[_Part]:

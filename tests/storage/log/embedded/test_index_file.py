@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from ams.core.errors import Damaged, Unusable
 from ams.storage.log.base import Appended
-from ams.storage.log.embedded import index
-from ams.storage.log.embedded.entries import Answered, Entries, SegmentEntries
-from ams.storage.log.embedded.filter import decode_filter
-from ams.storage.log.embedded.index import (
+from ams.storage.log.embedded import index_file as index
+from ams.storage.log.embedded.index_file import (
     Directory,
     Reach,
     Row,
     decode_entries,
+    decode_filter,
     decode_head,
     encode_index,
     hashes_in,
     key_in,
 )
+from ams.storage.log.embedded.segment_index import Answered, Entries, SegmentEntries
 
 
 def topic(number: int) -> bytes:

@@ -3,13 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.storage.log.embedded.classes import CLASSES
-from ams.storage.log.embedded.packing import pack, shares
-from ams.storage.log.embedded.record import RECORD_BYTES, Header, Request, decode_header, fragments_of, requests_of
-from ams.storage.log.embedded.segment import seed_of
+from ams.storage.log.embedded.group_commit import Append, pack, record_contents
+from ams.storage.log.embedded.record import RECORD_BYTES, Header, Request, decode_header, requests_of, stored_of
+from ams.storage.log.embedded.segment import CLASSES, Open, seed_of
 from ams.storage.log.embedded.topic import Tail, TopicState
-from ams.storage.log.embedded.work import Append
-from ams.storage.log.embedded.writer import Open
 
 SIZE = st.sampled_from([0, 10, 3000, 40_000, 70_000])
 SIZES = st.lists(st.lists(SIZE, min_size=1, max_size=8), min_size=1, max_size=12)
@@ -31,7 +28,7 @@ def test_every_message_is_in_a_record_once_and_in_order(sizes, keyed):
     state = topic(1, end=5)
     appends = [append(state, n, each, key=b"k" if keyed else b"") for n, each in enumerate(sizes)]
 
-    found = list(shares(appends, 5))
+    found = list(record_contents(appends, 5))
 
     assert [each for share in found for each in share.fragments] == [each for a in appends for each in a.fragments]
     assert sum(request.data_bytes for share in found for request in share.requests) == 10 * sum(map(len, sizes))
@@ -45,7 +42,7 @@ def test_an_append_is_whole_in_a_record_or_has_records_of_its_own_of_which_the_l
     state = topic(1)
     appends = [append(state, n, each) for n, each in enumerate(sizes)]
 
-    found = list(shares(appends, 0))
+    found = list(record_contents(appends, 0))
 
     for each in appends:
         mine = [share for share in found if set(share.fragments) & set(each.fragments)]
@@ -58,7 +55,7 @@ def test_small_appends_share_a_record_and_a_key_is_noted_once_with_its_answer():
     small, keyed = append(state, 0, [10]), append(state, 1, [10, 10], key=b"k")
     large = append(state, 2, [60_000, 60_000], key=b"l")
 
-    one, part, rest = shares([small, keyed, large], 7)
+    one, part, rest = record_contents([small, keyed, large], 7)
 
     assert [noted(request) for request in one.requests] == [None, (b"k", 8, 2)]
     assert [noted(request) for request in part.requests] == [None]
@@ -92,4 +89,6 @@ def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_
         )  # fmt: skip
         assert (header.durable, header.size, header.messages) == (900, placed.length, placed.messages)
         body = data[placed.position - 1000 + 68 :][: header.body_bytes]
-        assert len(fragments_of(header, body)) == sum(each.messages for each in requests_of(header, body))
+        assert len(stored_of(header, body, header.first, header.messages)) == sum(
+            each.messages for each in requests_of(header, body)
+        )

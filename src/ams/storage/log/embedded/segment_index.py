@@ -1,11 +1,18 @@
-"""The index in memory: where the records of each topic are in a segment, and the keys seen in it.
+"""The index of a segment in memory: where the records of each topic are in it, and which keys it holds.
 
-Kept for the segments being written, and for the short time until a sealed one has its index file. Numbers live in
-arrays: a record costs 28 bytes however small its messages are.
+`SegmentEntries` is kept for the segments being written, and for the short time until a sealed one has its index file
+(`ams.storage.log.embedded.index_file`). Numbers live in arrays: a record costs 28 bytes however small its messages are.
+
+`KeyFilter` is kept for sealed segments, so that a new key need not ask the disk. A key's hash is a number evenly
+spread. It is stretched to as many buckets as there are keys / 32, with 16 bits after the point: the *fingerprint*. The
+filter keeps those 16 bits of every key, in the order of the hashes, and where each bucket begins: 17 bits a key, 212 kB
+for the 100,000 keys of a full segment, 21 MB for ten million keys in the log. A key that is there always passes; of
+others about one in 2,000 does, and then the index file is asked.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,13 +20,20 @@ from ams.core.clock import Milliseconds
 from ams.core.names import Offset, TopicId
 from ams.storage.log.base import Appended
 
+BUCKET = 32
+"""Keys for each bucket, on average."""
+_REST_BITS = 16
+_REST = (1 << _REST_BITS) - 1
+_PREFIX_BYTES = 6
+_STRETCH = 8 * _PREFIX_BYTES - _REST_BITS
+
 
 class Answered(NamedTuple):
     """What an append with a key was answered."""
 
     appended: Appended
     content: bytes
-    """16 bytes that stand for its messages (`ams.storage.log.keys.is_content`)."""
+    """16 bytes that stand for its messages (`ams.storage.log.base.is_content`)."""
 
 
 class Entries:
@@ -102,3 +116,42 @@ class SegmentEntries:
         """Take one more key."""
         self.keys[hashed] = answered
         self.keyed[topic] = self.keyed.get(topic, 0) + 1
+
+
+def prefix_of(hashed: bytes) -> int:
+    """Return what a filter looks at of a key's hash."""
+    return int.from_bytes(hashed[:_PREFIX_BYTES])
+
+
+class KeyFilter(NamedTuple):
+    """Says of a key that it is not in a segment, or may be."""
+
+    starts: "array[int]"
+    """Number of the first key of each bucket, and after the last one the number of keys."""
+    rests: "array[int]"
+    """Of each key, in the order of their hashes: the 16 bits of its fingerprint within its bucket."""
+
+    def may_hold(self, prefix: int) -> bool:
+        """Whether a key with this prefix (`prefix_of`) may be among the keys; False is certain."""
+        starts, rests = self
+        place = prefix * (len(starts) - 1) >> _STRETCH
+        bucket, rest = place >> _REST_BITS, place & _REST
+        stop = starts[bucket + 1]
+        at = bisect_left(rests, rest, starts[bucket], stop)
+        return at < stop and rests[at] == rest
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory it takes."""
+        return 4 * len(self.starts) + 2 * len(self.rests)
+
+
+def make_filter(hashes: Sequence[bytes]) -> KeyFilter:
+    """Return the filter of keys, given their hashes in order."""
+    buckets = max(1, (len(hashes) + BUCKET - 1) // BUCKET)
+    places = [prefix_of(hashed) * buckets >> _STRETCH for hashed in hashes]
+    starts = [bisect_left(places, bucket << _REST_BITS) for bucket in range(buckets + 1)]
+    return KeyFilter(array("I", starts), array("H", [place & _REST for place in places]))
+
+
+NO_KEYS = make_filter(())

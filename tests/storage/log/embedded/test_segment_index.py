@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ams.core.errors import Damaged
-from ams.storage.log.embedded.filter import NO_KEYS, KeyFilter, decode_filter, encode_filter, make_filter, prefix_of
+from ams.storage.log.embedded.index_file import decode_filter, encode_filter
+from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, make_filter, prefix_of
 
 
 def hashes(first: int, count: int) -> list[bytes]:

@@ -28,7 +28,7 @@ Little-endian, unsigned. Checksums are CRC-32.
                    times, n x 4 numbers of messages, n x 4 positions, n x 4 lengths, checksum (4)
     keys           sorted by hash, blocks of at most 64: per key its hash (16), first offset (8), messages (4), time
                    (8), content hash (16); checksum (4)
-    filter         of the keys, when there are any (`ams.storage.log.embedded.filter`)
+    filter         of the keys, when there are any (`ams.storage.log.embedded.segment_index`)
 
 The filter came later than the rest. An index without one is as good, and who does not know of it passes it over, so
 the version is the same.
@@ -36,6 +36,7 @@ The table is what keeps a quiet topic's ids from starting again at 0: ends outli
 """
 
 import struct
+import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
@@ -46,17 +47,15 @@ from typing import NamedTuple
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, TopicId
+from ams.storage.files import Files, opened
 from ams.storage.log.base import Appended
-from ams.storage.log.embedded.entries import Answered, Entries, SegmentEntries
-from ams.storage.log.embedded.filter import encode_filter, make_filter
-from ams.storage.log.embedded.numbers import from_bytes, to_bytes
+from ams.storage.log.embedded.segment_index import NO_KEYS, Answered, Entries, KeyFilter, SegmentEntries, make_filter
 
 INDEX_MAGIC = b"\xffAMSidx\n"
 VERSION = 1
 HEAD_BYTES = 96
 BLOCK = 128
 KEY_BLOCK = 64
-
 _HEAD = struct.Struct("<8sBB6xQQQQIIIIQQI8x")
 _ROW = struct.Struct("<16sQQQQQQQQIIII")
 _KEY = struct.Struct("<16sQIQ16s")
@@ -137,7 +136,7 @@ class Reach(NamedTuple):
 NOWHERE = Reach(Offset(0), Milliseconds(0))
 
 
-class KeyAt(NamedTuple):
+class BlockAt(NamedTuple):
     """Where a block of keys is."""
 
     position: int
@@ -236,12 +235,12 @@ class Directory:
         """Return the number of the topic's last block."""
         return self._stop(row) - 1
 
-    def place(self, row: Row, block: int) -> KeyAt:
+    def place(self, row: Row, block: int) -> BlockAt:
         """Return position and size of a block of entries in the file."""
         count = min(BLOCK, row.entries - (block - row.block) * BLOCK)
-        return KeyAt(self._positions[block], count * _ENTRY_BYTES + _CHECKSUM_BYTES)
+        return BlockAt(self._positions[block], count * _ENTRY_BYTES + _CHECKSUM_BYTES)
 
-    def key_place(self, hashed: bytes) -> KeyAt | None:
+    def key_place(self, hashed: bytes) -> BlockAt | None:
         """Return position and size of the block that would hold a key; None when none does."""
         blocks = self.head.key_blocks
         number = bisect_right(range(blocks), hashed, key=self._key_fence) - 1
@@ -249,7 +248,7 @@ class Directory:
             return None
         count = min(KEY_BLOCK, self.head.keys - number * KEY_BLOCK)
         full = KEY_BLOCK * _KEY.size + _CHECKSUM_BYTES
-        return KeyAt(self.head.keys_position + number * full, count * _KEY.size + _CHECKSUM_BYTES)
+        return BlockAt(self.head.keys_position + number * full, count * _KEY.size + _CHECKSUM_BYTES)
 
     def _topic(self, number: int) -> TopicId:
         return TopicId(self._data[number * _ROW.size : number * _ROW.size + 16])
@@ -347,3 +346,56 @@ def _unchecked(data: bytes, what: str) -> bytes:
     if zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little") != claimed:
         raise Damaged(f"{what} checksum")
     return content
+
+
+def encode_filter(keys: KeyFilter) -> bytes:
+    """Return a filter as it is in an index file: starts (4 each), rests (2 each), checksum (4)."""
+    return _checked(to_bytes(keys.starts) + to_bytes(keys.rests))
+
+
+def decode_filter(data: bytes, keys: int) -> KeyFilter:
+    """Read the filter of so many keys; raises `Damaged` when it is not what was written."""
+    content = _unchecked(data, "key filter")
+    starts = len(content) - 2 * keys
+    return KeyFilter(from_bytes("I", content[:starts]), from_bytes("H", content[starts:]))
+
+
+def read_head(files: Files, path: str) -> IndexHead | None:
+    """Return the head of an index file; None when it is damaged."""
+    return decode_head(read_at(files, path, HEAD_BYTES, 0))
+
+
+def read_directory(files: Files, path: str, head: IndexHead) -> Directory:
+    """Return the directory of an index file; raises `Damaged`."""
+    return Directory(head, read_at(files, path, head.directory_bytes, HEAD_BYTES))
+
+
+def read_filter(files: Files, path: str, head: IndexHead) -> KeyFilter:
+    """Return the filter of the keys in an index file, worked out when there is none in it; raises `Damaged`."""
+    if not head.keys:
+        return NO_KEYS
+    if head.filter_bytes:
+        return decode_filter(read_at(files, path, head.filter_bytes, head.filter_position), head.keys)
+    return make_filter(hashes_in(read_at(files, path, head.keys_bytes, head.keys_position)))
+
+
+def read_at(files: Files, path: str, size: int, position: int) -> bytes:
+    """Return bytes of a file, opened only for this."""
+    with opened(files, path) as handle:
+        return files.read(handle, size, position)
+
+
+def from_bytes(code: str, data: bytes) -> "array[int]":
+    """Read numbers; `code` is their type as `array` names it."""
+    numbers = array(code, data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def to_bytes(numbers: "array[int]") -> bytes:
+    """Return numbers as they are in a file."""
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers.tobytes()

@@ -1,0 +1,258 @@
+"""What an open log holds, on the event loop: its topics, where their messages are, and the keys of their appends.
+
+Commits change it here. What was answered to an idempotency key is found in the segments; a key under way is waited for.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
+from ams.core.messages import Message
+from ams.core.names import Offset, TopicId
+from ams.storage.log.base import Appended, content_hash, is_content, key_hash
+from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog
+from ams.storage.log.embedded.group_commit import Append, Closed, Control, Outcome
+from ams.storage.log.embedded.index_file import Row
+from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.record import Kind
+from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, index_path, sequence_of
+from ams.storage.log.embedded.segment_index import Answered, SegmentEntries
+from ams.storage.log.embedded.topic import TopicState
+
+
+class Part(NamedTuple):
+    """A file of the log."""
+
+    name: str
+    """Its path within the log's folder."""
+    length: int | None
+    """How many bytes of it belong to the moment; None: all of it."""
+
+
+@dataclass(slots=True)
+class LogState:
+    """Topics, segments, and appends under way."""
+
+    folder: str
+    topics: dict[TopicId, TopicState]
+    catalog: SegmentCatalog
+    commit: int
+    """The last commit applied here."""
+    table: str | None
+    """Path of the index file with the newest table of topics."""
+    keys: dict[bytes, "asyncio.Future[None]"] = field(default_factory=dict)
+    """By key hash: completes when the append with this key, under way now, has its answer."""
+    creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)
+    """Topics whose creation is under way."""
+    unsealed: list[Segment] = field(default_factory=list)
+    """Segments that will not grow any more and have no index file yet, oldest first."""
+
+    def apply(self, outcome: Outcome) -> None:
+        """Make what the committer did visible: ends, places, answers."""
+        if outcome.begun is not None:
+            self._begin(outcome)
+        if outcome.records:
+            self._place(outcome)
+        if outcome.sequence:
+            self.catalog.by_sequence[outcome.sequence].length = outcome.length
+        if outcome.answers:
+            self._answer(outcome)
+        if outcome.controls:
+            self._note_time(outcome)
+        for control in outcome.controls:
+            self._obey(control)
+        for work in outcome.failed:
+            self._fail(work, OutcomeUnknown() if outcome.in_doubt else LogUnavailable())
+        for closed in outcome.closed:
+            self._close(closed)
+        self.commit = max(self.commit, outcome.commit)
+
+    def table_rows(self) -> tuple[int, list[Row]]:
+        """Return what must outlive segments, for the thread that writes index files.
+
+        The commit is read first: what is newer in the rows does no harm, what were older would.
+        """
+        commit = self.commit
+        return commit, [topic.row() for topic in list(self.topics.values())]
+
+    def parts(self) -> Sequence[Part]:
+        """Return the files of the log as they stand on the event loop: no message is in them by half."""
+        parts: list[Part] = []
+        for segment in self.catalog:
+            if segment.length > HEAD_BYTES:
+                parts.append(Part(os.path.relpath(segment.path, self.folder), segment.length))
+            if segment.head is not None:
+                parts.append(Part(os.path.relpath(segment.index_path, self.folder), None))
+        table = self.table and os.path.relpath(self.table, self.folder)
+        if table and all(each.name != table for each in parts):  # its segment is gone
+            parts.append(Part(table, None))
+        return parts
+
+    def forget_key(self, hashed: bytes) -> None:
+        """Let those go on that wait for the append with this key."""
+        gate = self.keys.pop(hashed, None)
+        if gate is not None:
+            gate.set_result(None)
+
+    def _begin(self, outcome: Outcome) -> None:
+        begun, kind = outcome.begun, CLASSES[outcome.code]
+        assert begun is not None
+        path = index_path(self.folder, kind, begun.sequence)
+        self.catalog.add(Segment(kind, begun.sequence, begun.path, path, HEAD_BYTES, SegmentEntries()))
+
+    def _place(self, outcome: Outcome) -> None:
+        segment = self.catalog.by_sequence[outcome.sequence]
+        assert segment.entries is not None
+        add, bit = segment.entries.add, 1 << outcome.code
+        for topic, first, time, messages, position, length in outcome.records:
+            add(topic.id, first, time, messages, position, length)
+            topic.end = Offset(first + messages)
+            topic.classes |= bit
+            if topic.waiter is not None:
+                topic.wake()
+
+    def _answer(self, outcome: Outcome) -> None:
+        for append, appended in outcome.answers:
+            if append.key:
+                entries = self.catalog.by_sequence[outcome.sequence].entries
+                assert entries is not None
+                entries.add_key(append.topic.id, append.hashed, Answered(appended, append.content))
+                self.forget_key(append.hashed)
+            append.topic.decided()
+            if not append.done.done():
+                append.done.set_result(appended)
+
+    def _note_time(self, outcome: Outcome) -> None:
+        """Let a segment of creates only be as old as they are, and not older than every message."""
+        entries = self.catalog.by_sequence[outcome.sequence].entries
+        assert entries is not None
+        entries.note_time(outcome.time)
+
+    def _obey(self, control: Control) -> None:
+        topic = control.topic
+        if control.kind == Kind.CREATE:
+            self.topics[topic.id] = topic
+            del self.creating[topic.id]
+        elif control.kind == Kind.DROP:
+            self.topics.pop(topic.id, None)
+            topic.wake()
+        elif control.kind == Kind.RETENTION:
+            topic.retention = control.retention
+            topic.age_due = Milliseconds(0)
+        if not control.done.done():
+            control.done.set_result(None)
+
+    def give_up(self, works: Iterable[Append | Control], *, is_known: bool = True) -> None:
+        """Fail work that a part left which failed, and whatever waits for it; of what `is_known` nothing is stored."""
+        for work in works:
+            if not work.done.done():
+                self._fail(work, LogUnavailable() if is_known else OutcomeUnknown())
+        for hashed in list(self.keys):
+            self.forget_key(hashed)
+        for topic in self.topics.values():
+            topic.give_up()
+
+    def _fail(self, work: Append | Control, error: LogUnavailable) -> None:
+        if isinstance(work, Append):
+            work.topic.decided()
+            if work.key:
+                self.forget_key(work.hashed)
+        elif work.kind == Kind.CREATE:
+            self.creating.pop(work.topic.id, None)
+        elif work.kind == Kind.DROP:
+            work.topic.leaving = False
+        if not work.done.done():
+            work.done.set_exception(error)
+
+    def _close(self, closed: Closed) -> None:
+        segment = self.catalog.by_sequence[closed.sequence]
+        segment.length, segment.closed = closed.length, True
+        self.unsealed.append(segment)
+
+
+class Keys:
+    """The keys of all topics; made by `EmbeddedLog`."""
+
+    def __init__(self, state: LogState, look_up: LookUp, clock: Clock, options: LogOptions) -> None:
+        self._state = state
+        self._look_up = look_up
+        self._clock = clock
+        self._options = options
+
+    async def answered(self, topic: TopicState, messages: Sequence[Message], key: str) -> Appended | None:
+        """Return what was answered to a key, None when it is new (`Log.answered`); waits for appends under way."""
+        hashed = key_hash(topic.id, key.encode())
+        await self._until_decided(hashed)
+        return await self._answer(topic, hashed, messages)
+
+    async def append(
+        self,
+        append: Append,
+        messages: Sequence[Message],
+        key: str,
+        released: Callable[[], Awaitable[None]],
+        store: Callable[[Append], Awaitable[Appended]],
+    ) -> Appended:
+        """Append unless the key was seen: then return its first answer, or raise `KeyReused` for other content.
+
+        `released` returns when the topic may be appended to; what it raises leaves the key new.
+        """
+        topic, under_way = append.topic, self._state.keys
+        append.key = key.encode()
+        append.hashed = key_hash(topic.id, append.key)
+        append.content = content_hash(messages)
+        await self._until_decided(append.hashed)
+        under_way[append.hashed] = asyncio.get_running_loop().create_future()
+        try:
+            answer = await self._answer(topic, append.hashed, messages)
+            await released()
+        except BaseException:
+            self._state.forget_key(append.hashed)
+            raise
+        if answer is None:
+            return await store(append)
+        self._state.forget_key(append.hashed)
+        return answer
+
+    async def _until_decided(self, hashed: bytes) -> None:
+        """Wait while appends with this key are under way."""
+        while (under_way := self._state.keys.get(hashed)) is not None:
+            await asyncio.wait((under_way,))
+
+    async def _answer(self, topic: TopicState, hashed: bytes, messages: Sequence[Message]) -> Appended | None:
+        answered = await self._remembered(topic, hashed)
+        if answered is None:
+            return None
+        if not is_content(answered.content, messages):
+            raise KeyReused
+        return answered.appended
+
+    async def _remembered(self, topic: TopicState, hashed: bytes) -> Answered | None:
+        """Return what is known of a key; None when it is new to its window."""
+        since, catalog = self._since(topic), self._state.catalog
+        for segment in catalog.may_hold(hashed, since):
+            answered = await self._look_up(partial(catalog.answered_in, segment, topic.id, hashed))
+            if answered is not None and answered.appended.time >= since:
+                return answered
+        return None
+
+    def _since(self, topic: TopicState) -> Milliseconds:
+        """Return the time before which a key counts as new."""
+        window = self._options.idempotency_window or topic.retention or self._options.retention
+        return Milliseconds(self._clock.wall() - window)
+
+
+def parts_in(folder: str) -> Sequence[Part]:
+    """Return the files of a log that no process has open."""
+    classes = [kind.name for kind in CLASSES if os.path.isdir(os.path.join(folder, kind.name))]
+    return [
+        Part(os.path.join(folder_of_class, name), None)
+        for folder_of_class in classes
+        for name in sorted(os.listdir(os.path.join(folder, folder_of_class)))
+        if sequence_of(name) is not None
+    ]

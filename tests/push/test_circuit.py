@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.push.circuit import (
+    BACKOFF,
     CLOSED,
     FAILURES,
     HALF_OPEN,
     JITTER,
-    MOST_SECONDS,
     OPEN,
     PROBE_SECONDS,
     Circuit,
@@ -106,10 +106,10 @@ def test_it_is_never_open_for_more_than_a_minute_and_its_jitter(steps: list[tupl
         elif what == "failed":
             state = failed(state, now, random)
 
-        assert 0 <= wait(state, now) <= MOST_SECONDS * (1 + JITTER)
+        assert 0 <= wait(state, now) <= BACKOFF.most * (1 + JITTER)
         assert (wait(state, now) == 0) == allows(state, now)
         assert allows(state, now) or name(state, now) != CLOSED
-        assert allows(state, now + MOST_SECONDS * 2)
+        assert allows(state, now + BACKOFF.most * 2)
 
 
 def test_each_opening_is_twice_as_long_as_the_one_before_up_to_a_minute() -> None:
@@ -125,4 +125,4 @@ def test_each_opening_is_twice_as_long_as_the_one_before_up_to_a_minute() -> Non
 def test_an_endpoint_that_is_away_for_years_is_still_asked_every_minute() -> None:
     state = Circuit(0, 10**9, 0.0)
 
-    assert wait(failed(state, 1.0, 0.5), 1.0) == MOST_SECONDS
+    assert wait(failed(state, 1.0, 0.5), 1.0) == BACKOFF.most

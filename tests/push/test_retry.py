@@ -14,7 +14,7 @@ from ams.push.retry import (
     RETRY_AFTER_MOST,
     SLOWSTART_LEAST,
     SLOWSTART_MOST,
-    Backoff,
+    History,
     Policy,
     failed,
     longest,
@@ -28,8 +28,8 @@ OUTCOMES = st.lists(st.booleans(), max_size=80)
 DAY = 24 * 3_600_000
 
 
-def after(policy: Policy, outcomes: Iterable[bool]) -> Backoff:
-    state = Backoff()
+def after(policy: Policy, outcomes: Iterable[bool]) -> History:
+    state = History()
     for ok in outcomes:
         state = succeeded(policy, state) if ok else failed(policy, state, retry_after=None, random=0.5)[0]
     return state
@@ -100,7 +100,7 @@ def test_a_success_ends_the_row_of_failures(policy: Policy, outcomes: list[bool]
 @given(st.integers(1, 10**6), st.integers(1, 200))
 def test_a_linear_delay_never_gets_shorter_by_another_failure(period: int, failures: int) -> None:
     linear = Policy(LINEAR, period)
-    delays = [longest(linear, Backoff(count)) for count in range(1, failures + 1)]
+    delays = [longest(linear, History(count)) for count in range(1, failures + 1)]
 
     assert delays == sorted(delays)
     assert delays[0] == period
@@ -108,13 +108,13 @@ def test_a_linear_delay_never_gets_shorter_by_another_failure(period: int, failu
 
 def test_a_linear_delay_grows_by_its_period_up_to_a_minute() -> None:
     """P14."""
-    delays = [longest(Policy(LINEAR, 25_000), Backoff(count)) for count in (1, 2, 3, 4)]
+    delays = [longest(Policy(LINEAR, 25_000), History(count)) for count in (1, 2, 3, 4)]
 
     assert delays == [25_000, 50_000, 60_000, 60_000]
 
 
 def test_a_linear_period_above_a_minute_is_kept() -> None:
-    assert longest(Policy(LINEAR, 90_000), Backoff(7)) == 90_000
+    assert longest(Policy(LINEAR, 90_000), History(7)) == 90_000
 
 
 @pytest.mark.parametrize("policy", [LINEAR, EXPONENTIAL])
@@ -122,23 +122,23 @@ def test_a_linear_period_above_a_minute_is_kept() -> None:
 def test_a_period_that_no_push_server_could_be_told_is_cut(policy: str, period: int, random: float) -> None:
     config = PushConfig(HTTP_ENDPOINT, retry_policy=policy, retry_period=period)
 
-    _, delay = failed(policy_of(config), Backoff(), retry_after=None, random=random)
+    _, delay = failed(policy_of(config), History(), retry_after=None, random=random)
     assert delay < 2**33
 
 
 def test_an_exponential_delay_is_anywhere_below_a_bound_that_doubles_up_to_an_hour() -> None:
     exponential = Policy(EXPONENTIAL, 1000)
 
-    assert [longest(exponential, Backoff(count)) for count in (1, 2, 3, 12, 13, 10**6)] == [
+    assert [longest(exponential, History(count)) for count in (1, 2, 3, 12, 13, 10**6)] == [
         1000, 2000, 4000, 2_048_000, 3_600_000, 3_600_000,
     ]  # fmt: skip
-    assert failed(exponential, Backoff(), retry_after=None, random=0.0)[1] == 0
-    assert failed(exponential, Backoff(), retry_after=None, random=0.999)[1] == 999
+    assert failed(exponential, History(), retry_after=None, random=0.0)[1] == 0
+    assert failed(exponential, History(), retry_after=None, random=0.999)[1] == 999
 
 
 def test_delays_that_are_waited_differ_by_chance() -> None:
     """P14: fifteen percent up or down."""
-    delays = [failed(Policy(LINEAR, 1000), Backoff(), retry_after=None, random=each)[1] for each in (0, 0.5, 0.9999)]
+    delays = [failed(Policy(LINEAR, 1000), History(), retry_after=None, random=each)[1] for each in (0, 0.5, 0.9999)]
 
     assert delays == [850, 1000, 1149]
 
@@ -159,7 +159,7 @@ def test_what_an_endpoint_asks_for_is_waited_at_least_up_to_an_hour(
 
 @given(st.floats(-10, 0))
 def test_what_an_endpoint_asks_for_cannot_shorten_a_delay(seconds: float) -> None:
-    assert failed(Policy(LINEAR, 1000), Backoff(), retry_after=seconds, random=0.5)[1] == 1000
+    assert failed(Policy(LINEAR, 1000), History(), retry_after=seconds, random=0.5)[1] == 1000
 
 
 @pytest.mark.parametrize("type_", [LINEAR, EXPONENTIAL, SLOWSTART])

@@ -6,13 +6,15 @@ then one request finds out. Only the transport counts: whoever answers, with wha
 
 from typing import NamedTuple
 
+from ams.core.backoff import Backoff
+
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"
 """Names: requests go through; none does; one does, to see."""
 
 FAILURES = 5
 """In a row, after which the circuit opens."""
-FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0
-"""For how long it is open: doubled each time it opens again, within `JITTER` of these."""
+BACKOFF = Backoff(1.0, 60.0)
+"""For how long it is open: longer each time it opens again, within `JITTER` of these."""
 JITTER = 0.15
 """Part of a span by which it is made shorter or longer, so that endpoints that failed together are asked one by one."""
 PROBE_SECONDS = 45.0
@@ -85,6 +87,5 @@ def _is_probed(state: Circuit, now: float) -> bool:
 
 
 def _opened(openings: int, now: float, random: float) -> Circuit:
-    # Bounded before it is doubled: an endpoint may be away for months.
-    nominal = min(FIRST_SECONDS * 2 ** min(openings - 1, 10), MOST_SECONDS)
+    nominal = BACKOFF.nominal(openings - 1)
     return Circuit(0, openings, now + nominal * (1 - JITTER + 2 * JITTER * random))

@@ -51,7 +51,7 @@ class Cycle:
         self._deliveries = Deliveries(target)
         self._details = Details(target)
         self._policy = retry.policy_of(target.config)
-        self._backoff = retry.Backoff()
+        self._history = retry.History()
         self._refusals = refusals.Refusals(target.config)
         self._accepted = refusals.accepted(target.config)
         self._stage = CONSUME
@@ -80,12 +80,12 @@ class Cycle:
             return self._late()
         except Refused as error:
             self._failed(str(error))
-            self._backoff, wait = retry.refused(self._backoff, random=self._means.random())
+            self._history, wait = retry.refused(self._history, random=self._means.random())
             return wait
         except UpstreamError as error:
             self._failed(str(error))
             most = retry.AWAY_MOST if self._stage == CONSUME else retry.UNSTORED_MOST
-            self._backoff, wait = retry.away(self._policy, self._backoff, most, random=self._means.random())
+            self._history, wait = retry.away(self._policy, self._history, most, random=self._means.random())
             return wait
         except Exception as error:  # a defect must end neither the process nor the worker (P4)
             self._log(error)
@@ -99,7 +99,7 @@ class Cycle:
         messages = await self._pull()
         if not messages:
             self._report.cleared()
-            self._backoff = retry.succeeded(self._policy, self._backoff)
+            self._history = retry.succeeded(self._policy, self._history)
             return None
         self.in_flight = True
         self._stage = SEND
@@ -150,7 +150,7 @@ class Cycle:
         await self._means.upstream.acknowledge(self._target, messages[-1])
         self._late_in_a_row = 0
         self._refusals.passed(messages[-1])
-        self._backoff = retry.succeeded(self._policy, self._backoff)
+        self._history = retry.succeeded(self._policy, self._history)
         self._report.delivered(len(messages), undecodable, self._means.clock.wall())
 
     async def _not_accepted(self, messages: Sequence[Pulled], answer: Answer | None, error: str) -> int | None:
@@ -175,7 +175,7 @@ class Cycle:
         self._stage = ACKNOWLEDGE
         await self._means.upstream.dead_letter(self._target, message, verdict)
         self._refusals.dead_lettered()
-        self._backoff = retry.succeeded(self._policy, self._backoff)
+        self._history = retry.succeeded(self._policy, self._history)
         self._report.dead_lettered()
 
     def _refusal(self, answer: Answer) -> str:
@@ -198,7 +198,7 @@ class Cycle:
         return self._wait() if self._late_in_a_row > 1 else None
 
     def _wait(self, asked: float | None = None) -> int:
-        self._backoff, wait = retry.failed(self._policy, self._backoff, retry_after=asked, random=self._means.random())
+        self._history, wait = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
         return wait
 
     def _failed(self, detail: str) -> None:

@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
 
+from ams.core.backoff import Pauses
 from ams.core.names import new_uuid
 from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
-from ams.push.pauses import Pauses
+from ams.push.retry import UNREACHED
 from ams.push.table import Table
 from ams.push.target import Target
 
@@ -23,8 +25,8 @@ _FINISH_SECONDS, _SPARE_SECONDS = 1.5, 0.5
 """At the end of a lease: for deliveries in flight, and between their end and that of the lease."""
 _LEAST_SECONDS = 0.2
 """For a heartbeat to be answered, however little there is left."""
-_AWAY_SECONDS = 8.0
-"""Longest pause between heartbeats while nobody answers."""
+_BACKOFF = replace(UNREACHED, most=8.0)
+"""Between heartbeats while none is answered."""
 STOOD_STILL = "this process stood still for longer than its lease"
 
 logger = structlog.get_logger("ams.push")
@@ -80,7 +82,7 @@ class Holding:
         self._holder = holder or new_uuid()
         self._reached = reached
         self._missed = missed
-        self._pauses = Pauses(chance, _AWAY_SECONDS)
+        self._pauses = Pauses(_BACKOFF, chance.random)
         self._heartbeat_seconds = HEARTBEAT_SECONDS
         self._ends: float | None = None
         """When the lease ends, by the loop's clock; None: nothing is held by a lease."""
@@ -154,7 +156,7 @@ class Holding:
         self._ends = sent + told.lease_seconds
         self._workers.hold_until(self._ends - _SPARE_SECONDS)
         self._heartbeat_seconds = told.heartbeat_seconds
-        self._pauses.over()
+        self._pauses.reset()
         self._reached()
         if not self._leaving:
             self._workers.follow(told.targets)

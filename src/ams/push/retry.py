@@ -6,6 +6,7 @@ slowstart keeps in mind moves with successes too, an empty pull among them (P5),
 
 from typing import NamedTuple
 
+from ams.core.backoff import Backoff
 from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, MOST_PERIOD, SLOWSTART, PushConfig
 
 JITTER = 0.15
@@ -22,6 +23,8 @@ REFUSED_FIRST, REFUSED_MOST = 60_000, 600_000
 RETRY_AFTER_MOST = 3600.0
 """Seconds: an endpoint that asks for more is asked again after these."""
 
+UNREACHED = Backoff(1.0, 60.0, jitter=(0.0, 1.0), least=1.0)
+"""Seconds between tries to reach a service that does not answer (push contract 15, P2)."""
 AWAY_MOST, UNSTORED_MOST = 30_000, 600_000
 """Milliseconds: the longest wait for a service that gives no messages, so that all goes on when it is back, and for one
 that stores no acknowledgements, as the endpoint gets the same again each time."""
@@ -36,7 +39,7 @@ class Policy(NamedTuple):
     """Milliseconds; slowstart has no use for it."""
 
 
-class Backoff(NamedTuple):
+class History(NamedTuple):
     """What is remembered of the cycles so far."""
 
     failures: int = 0
@@ -51,20 +54,20 @@ def policy_of(config: PushConfig) -> Policy:
     return Policy(config.retry_policy, min(period, MOST_PERIOD))
 
 
-def succeeded(policy: Policy, state: Backoff) -> Backoff:
+def succeeded(policy: Policy, state: History) -> History:
     """Return the state after a delivery, or after a pull that found nothing."""
     if policy.type != SLOWSTART:
-        return state if not state.failures else Backoff()
+        return state if not state.failures else History()
     last = SLOWSTART_FIRST if state.failures else max(state.last // 2, SLOWSTART_LEAST)
-    return state if not state.failures and last == state.last else Backoff(0, last)
+    return state if not state.failures and last == state.last else History(0, last)
 
 
-def failed(policy: Policy, state: Backoff, *, retry_after: float | None, random: float) -> tuple[Backoff, int]:
+def failed(policy: Policy, state: History, *, retry_after: float | None, random: float) -> tuple[History, int]:
     """Return the state after a failure, and the milliseconds to wait.
 
     `retry_after`: seconds the endpoint asked to be left alone for, None if it did not; `random` is in [0, 1).
     """
-    state = Backoff(state.failures + 1, min(state.last * 2, SLOWSTART_MOST) if policy.type == SLOWSTART else state.last)
+    state = History(state.failures + 1, min(state.last * 2, SLOWSTART_MOST) if policy.type == SLOWSTART else state.last)
     if policy.type == EXPONENTIAL:
         delay = int(longest(policy, state) * random)  # full jitter
     else:
@@ -72,19 +75,19 @@ def failed(policy: Policy, state: Backoff, *, retry_after: float | None, random:
     return state, max(delay, _asked_for(retry_after, random))
 
 
-def away(policy: Policy, state: Backoff, most: int, *, random: float) -> tuple[Backoff, int]:
+def away(policy: Policy, state: History, most: int, *, random: float) -> tuple[History, int]:
     """Return the same after a failure that is not the endpoint's: what it is made to wait for grows to `most` only."""
     after, wait = failed(policy, state, retry_after=None, random=random)
     return (after, wait) if wait <= most else (state, _jittered(most, random))
 
 
-def refused(state: Backoff, *, random: float) -> tuple[Backoff, int]:
+def refused(state: History, *, random: float) -> tuple[History, int]:
     """Return the same after what will not work until somebody changes something."""
     nominal = min(REFUSED_FIRST << min(state.failures, 8), REFUSED_MOST)
     return state._replace(failures=state.failures + 1), _jittered(nominal, random)
 
 
-def longest(policy: Policy, state: Backoff) -> int:
+def longest(policy: Policy, state: History) -> int:
     """Return the delay in milliseconds after the failures of `state`, before there is chance in it."""
     if policy.type == SLOWSTART:
         return state.last

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from ams.app.push_server import by_profile
+from ams.app.push_server import by_profile, following
 from ams.app.push_server.condition import NO_WORKER, OK, Condition
 from ams.app.push_server.following import Follower
 from ams.client import AsyncClient
+from ams.core.backoff import Backoff
 from ams.core.names import SubscriptionId
 from ams.core.push_config import PushConfig
 from ams.push import holding
@@ -19,6 +20,7 @@ from ams.push.target import Target
 from tests.app.push_server.keepers import Table
 from tests.support.reference_ams import TOKEN, ReferenceAms, error, reference_ams
 
+SOON = Backoff(0.1, 8.0)
 HERE = Target(
     "/projects/p/subscriptions/told", "/projects/p/topics/t",
     PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True), 10,
@@ -134,7 +136,7 @@ async def test_what_is_told_counts_at_once_and_the_profile_after_a_while(service
 
 
 async def test_p2_a_start_without_the_service_waits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.push.pauses.FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(following, "UNREACHED", SOON)
     async with reference_ams() as first:
         port = int(first.url.rpartition(":")[2])
     async with followed(first.url) as push:
@@ -192,7 +194,7 @@ async def test_who_is_not_answered_stops_before_the_lease_ends(
     service: ReferenceAms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(holding, "_FINISH_SECONDS", 5.0)
-    monkeypatch.setattr("ams.push.pauses.FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(holding, "_BACKOFF", SOON)
     service.leases, service.leased = True, [service.lease("a")]
     async with followed(service.url) as push:
         await until(lambda: push.names() == ["a"])

@@ -6,12 +6,13 @@ from structlog.testing import capture_logs
 
 from ams.app.wiring import patience
 from ams.app.wiring.patience import patiently
+from ams.core.backoff import Backoff
 from ams.core.errors import RegistryUnavailable, Unusable
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(patience, "BACKOFF", Backoff(0.0, 5.0))
     monkeypatch.setattr(patience, "logger", structlog.get_logger("ams"))
 
 

@@ -18,7 +18,8 @@ from ams.app.push_server.targets import Invalid, Named, named, of_subscription
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, reader
-from ams.push.pauses import Pauses
+from ams.core.backoff import Backoff, Pauses
+from ams.push.retry import UNREACHED
 from ams.push.table import Table
 from ams.push.target import Target
 
@@ -29,6 +30,8 @@ TOLD_SECONDS = 10.0
 AT_ONCE = 8
 _TRIES = 3
 """Of each subscription in one reading."""
+_BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)
+"""Seconds."""
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -71,7 +74,7 @@ class ByProfile:
         self._random = random
         self._seconds = seconds
         self._told_seconds = told_seconds
-        self._pauses = Pauses(random)
+        self._pauses = Pauses(UNREACHED, random.random)
         self._read: dict[str, Target] = {}
         self._told: dict[str, tuple[float, Target | None]] = {}
         """By path: when it was told, and what is to be delivered, None for nothing."""
@@ -103,7 +106,7 @@ class ByProfile:
                 logger.warning("profile.unread", reason=error.message)
                 await asyncio.sleep(self._pauses.next())
                 continue
-            self._pauses.over()
+            self._pauses.reset()
             self._condition.reached()
             if was_away:
                 return
@@ -167,14 +170,14 @@ class ByProfile:
             return self._read.get(path) or error
 
     async def _shown(self, name: Named) -> wire.Subscription:
-        pauses = Pauses(self._random, 2.0)
+        pauses = Pauses(_BETWEEN_TRIES, self._random.random)
         for _ in range(_TRIES - 1):
             try:
                 return await self._client.call(wire.get_subscription(name.project, name.subscription))
             except client_errors.ClientError as error:
                 if not error.retriable:
                     raise
-            await asyncio.sleep(pauses.next() / 4)
+            await asyncio.sleep(pauses.next())
         return await self._client.call(wire.get_subscription(name.project, name.subscription))
 
 

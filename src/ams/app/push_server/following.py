@@ -17,8 +17,9 @@ from ams.app.push_server.condition import Condition
 from ams.app.push_server.waiting import unknown_route
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
+from ams.core.backoff import Pauses
 from ams.core.supervisor import Supervisor
-from ams.push.pauses import Pauses
+from ams.push.retry import UNREACHED
 from ams.push.state import WorkerState
 from ams.push.table import Table
 from ams.push.target import Target
@@ -129,7 +130,7 @@ class Follower:
 
     async def _found(self) -> Way:
         """Ask until the service answers, with pauses that grow; return the way it knows."""
-        pauses = Pauses(self._random)
+        pauses = Pauses(UNREACHED, self._random.random)
         while True:
             try:
                 await self._client.call(wire.lease_push(self._holder, sorted(self._workers.held())))

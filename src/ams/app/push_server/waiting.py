@@ -17,6 +17,7 @@ import structlog
 from ams.client import AsyncClient
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, json_body, reader
+from ams.core.backoff import Backoff
 from ams.push.target import Target
 
 SHARD = 128
@@ -28,7 +29,7 @@ _GATHER_SECONDS = 0.003
 _SPARE = 8
 """Requests beyond the fewest there could be, before small ones are put together."""
 
-FIRST_POLL, LAST_POLL = 0.25, 5.0
+POLLS_OF_ONE = Backoff(0.25, 5.0)
 """Seconds from one look to the next: at first, and when nothing came for long."""
 POLLS = 100.0
 """A second, of all subscriptions together."""
@@ -63,9 +64,8 @@ class Polling:
         """Return True after a pause that grows."""
         idle = self._idle.get(target.path, 0)
         self._idle[target.path] = idle + 1
-        pause = min(FIRST_POLL * 2.0 ** min(idle, 10), LAST_POLL)
         shared = len(self._idle) / POLLS
-        await asyncio.sleep(max(pause, shared) * self._random.uniform(0.85, 1.15))
+        await asyncio.sleep(max(POLLS_OF_ONE.nominal(idle), shared) * self._random.uniform(0.85, 1.15))
         return True
 
     def came(self, path: str) -> None:

@@ -6,14 +6,15 @@ from typing import TypeVar
 
 import structlog
 
+from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import Unavailable
 
 T = TypeVar("T")
 Tell = Callable[[str], None]
 """Is called with what a start waits for; an empty text when it does not wait any more."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
-"""Seconds between two tries: each pause is twice the one before."""
+BACKOFF = Backoff(0.25, 5.0)
+"""Seconds between two tries."""
 
 logger = structlog.get_logger("ams")
 
@@ -23,7 +24,7 @@ async def patiently(what: str, attempt: Callable[[], Awaitable[T]], tell: Tell) 
 
     Each reason is logged once: of several brokers another one may be the last to be asked each time.
     """
-    pause, last = FIRST_PAUSE, ""
+    pauses, last = Pauses(BACKOFF), ""
     said: set[str] = set()
     while True:
         try:
@@ -37,8 +38,7 @@ async def patiently(what: str, attempt: Callable[[], Awaitable[T]], tell: Tell) 
         if reason not in said:
             logger.warning("start.waiting", what=what, reason=reason)
             said.add(reason)
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+        await asyncio.sleep(pauses.next())
     if said:
         logger.info("start.going_on", what=what)
         tell("")

@@ -14,6 +14,7 @@ from typing import Protocol
 import grpc
 import structlog
 
+from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import AmsError
 from ams.core.supervisor import Supervisor
 from ams.push.rpc.client import Outcome
@@ -24,10 +25,8 @@ AT_ONCE = 8
 """Calls under way at the same time."""
 SECONDS = 60.0
 """From one round to the next, a tenth more or less."""
-_FIRST_RETRY = 1.0
-"""Seconds after a round in which it did not answer; doubles up to `_LAST_RETRY`, so that it is found soon when it is
-back."""
-_LAST_RETRY = 10.0
+_BACKOFF = Backoff(1.0, 10.0)
+"""Seconds after rounds in which it did not answer, so that it is found soon when it is back."""
 
 logger = structlog.get_logger("ams.push_rpc")
 
@@ -99,7 +98,7 @@ class Driving:
                 await self._task
 
     async def _go_on(self, supervisor: Supervisor) -> None:
-        retry = _FIRST_RETRY
+        pauses = Pauses(_BACKOFF)
         while True:
             self._changed.clear()
             try:
@@ -107,8 +106,9 @@ class Driving:
             except Exception:  # a defect must not end the driving for good
                 supervisor.survive(WORK)
                 is_whole = False
-            pause = self._seconds if is_whole else min(retry, _LAST_RETRY, self._seconds)
-            retry = _FIRST_RETRY if is_whole else retry * 2
+            pause = self._seconds if is_whole else min(pauses.next(), self._seconds)
+            if is_whole:
+                pauses.reset()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), pause * random.uniform(0.9, 1.1))  # noqa: S311
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import psycopg
 import structlog
 
+from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable
 from ams.storage import postgresql
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
-"""Seconds between two tries to connect; each pause is twice the one before."""
+BACKOFF = Backoff(0.1, 1.0)
+"""Seconds between two tries to connect."""
 LEAST_SECONDS = 0.5
 """Less time than this is not worth a statement: it would be cut off and take the connection with it."""
 
@@ -119,7 +120,7 @@ class Line:
         self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
 
     async def _connect(self) -> "Connection":
-        pause, said = FIRST_PAUSE, False
+        pauses, said = Pauses(BACKOFF), False
         while True:
             try:
                 return await self._attempt(said)
@@ -128,8 +129,7 @@ class Line:
                 if not said:
                     log.warning("cursors.not_connected", reason=postgresql.reason(error))
                     said = True
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                await asyncio.sleep(pauses.next())
 
     async def _attempt(self, was_away: bool) -> "Connection":
         connection = await postgresql.connect(self._conninfo)

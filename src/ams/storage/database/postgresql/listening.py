@@ -13,6 +13,7 @@ import psycopg
 import structlog
 from psycopg.rows import TupleRow
 
+from ams.core.backoff import Backoff, Pauses
 from ams.storage.database.invalidation import Forget, Invalidations
 from ams.storage.database.schema import Schema
 from ams.storage.postgresql import connect, limited, reason
@@ -23,7 +24,7 @@ TRUST_SECONDS = 1.0
 """How long an answered probe is good for."""
 SILENCE_SECONDS = 2.0
 """After this a connection is given up and made anew."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+BACKOFF = Backoff(0.1, 2.0)
 """Seconds between two tries to connect."""
 
 logger = structlog.get_logger("ams.registry")
@@ -37,7 +38,7 @@ class Listener:
         self._schema = schema
         self._invalidations = invalidations
         self._listening: asyncio.Task[None] | None = None
-        self._pause = FIRST_PAUSE
+        self._pauses = Pauses(BACKOFF)
         invalidations.distrust()
 
     def start(self) -> None:
@@ -64,8 +65,7 @@ class Listener:
                     logger.warning("registry.not_listening", reason=said)
             except Exception:  # a defect must not end the listening for good
                 logger.exception("registry.not_listening")
-            await asyncio.sleep(self._pause)
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            await asyncio.sleep(self._pauses.next())
 
     async def _listen(self) -> None:
         connection = await connect(self._to)
@@ -75,7 +75,7 @@ class Listener:
                 await connection.execute(f"LISTEN {self._schema.channel}")
             self._invalidations.forget_all()  # what was said before is not known
             logger.info("registry.listening")
-            self._pause = FIRST_PAUSE
+            self._pauses.reset()
             while True:
                 await self._probe(connection)
         finally:

@@ -8,18 +8,18 @@ its turn as long as that takes.
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import RegistryUnavailable
 from ams.storage.database.schema import unavailable
 from ams.storage.postgresql import CALL_SECONDS
 
 T = TypeVar("T")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.2
+BACKOFF = Backoff(0.005, 0.2, jitter=(0.0, 1.0))
 """Seconds between two tries of a call; random parts of them, so that calls in each other's way get out of it."""
 
 
@@ -80,10 +80,9 @@ class Patience:
         raise RegistryUnavailable from failure.__cause__  # not logged: whoever waited before has said so
 
     async def _try_again(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
-        pause = FIRST_PAUSE
+        pauses = Pauses(BACKOFF)
         while True:
-            await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 - no secret
-            pause = min(2 * pause, LONGEST_PAUSE)
+            await asyncio.sleep(pauses.next())
             with contextlib.suppress(Passing):
                 return await self._in_turn(attempt)
 

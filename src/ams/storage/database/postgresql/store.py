@@ -10,7 +10,6 @@ that took over may never have heard of the transaction and give its number to an
 import asyncio
 import contextlib
 import contextvars
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 from sqlalchemy import Connection, Table, delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
+from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.core.names import new_uuid
 from ams.storage.database.invalidation import Forget, Invalidations
@@ -33,8 +33,8 @@ T = TypeVar("T")
 READERS, WRITERS, PUTTERS = 4, 2, 2
 """Threads for each kind of work; each takes a connection, and a node takes one more for listening. Writers are few:
 the more of them work at once, the more are in each other's way."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.1
-"""Seconds, at most, before an attempt that others were in the way of is made again; each time twice as long."""
+BACKOFF = Backoff(0.001, 0.1, jitter=(0.5, 1.0))
+"""Seconds, at most, before an attempt that others were in the way of is made again."""
 WRITES_BETWEEN_PRUNINGS = 1_000
 """After so many writes the marks of those of long ago are removed."""
 LARGE_SECONDS = 60.0
@@ -187,7 +187,7 @@ class PostgresStore:
         away = self._patience.away
         if away is not None and not asks:
             raise Passing(away=True, since=away.since, made=False) from away.__cause__
-        began, pause = time.monotonic(), FIRST_PAUSE
+        began, pauses = time.monotonic(), Pauses(BACKOFF)
         while True:
             try:
                 return function(*given)
@@ -197,8 +197,7 @@ class PostgresStore:
                     raise
                 if time.monotonic() - began > CALL_SECONDS:
                     raise Passing(away=False, since=began) from passing.__cause__
-            time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - no secret
-            pause = min(2 * pause, LONGEST_PAUSE)
+            time.sleep(pauses.next())
 
     def _run(self, work: Work[T], begin: str) -> T:
         with _meanings(self._schema), self._connected(begin) as connection, connection.begin():

@@ -13,6 +13,7 @@ from aiokafka import errors
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
+from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import LogUnavailable, TopicGone
 from ams.storage.log.kafka.brokers.leaders import Leaders
 from ams.storage.log.kafka.brokers.links import ADMIN, ASK, META, Lane, Links, NodeId, said
@@ -27,6 +28,8 @@ AWAY_FOR = 0.5
 """Seconds no broker has answered after which callers are refused at once."""
 PAUSES = (0.02, 0.05, 0.1, 0.2)
 """Seconds between tries; the last one goes on."""
+_PROBES = Backoff(0.1, 1.0, factor=1.5)
+"""Seconds between questions whether a broker is back."""
 HEDGE = 0.5
 """Seconds a broker is waited for before another is asked the same."""
 PASSING = (errors.UnknownError, errors.BrokerNotAvailableError, errors.ReplicaNotAvailableError)
@@ -197,10 +200,9 @@ class Connection:
 
     async def _probe(self) -> None:
         """Ask until somebody answers."""
-        pause = 0.1
+        pauses = Pauses(_PROBES)
         while self._away_since is not None:
-            await asyncio.sleep(pause)
-            pause = min(1.0, pause * 1.5)
+            await asyncio.sleep(pauses.next())
             try:
                 await self._about([])
             except KafkaError as error:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.clock import Milliseconds
-from ams.core.messages import Stored, data_bytes, decoded_data, message, parse, stored_bytes
+from ams.core.messages import Stored, data_bytes, decoded_data, message, parse, sizes
 from ams.core.names import Offset
 from tests.support.texts import DECODED
 
@@ -51,7 +51,7 @@ def test_what_is_stored_counts_as_many_bytes_as_its_request_did(given: list[tupl
     messages = [message(data, attributes) for data, attributes in given]
     stored = [Stored(Offset(0), Milliseconds(0), each.fragment) for each in messages]
 
-    assert stored_bytes(stored) == data_bytes(messages)
+    assert sizes(stored) == (sum(len(each.fragment) for each in stored), data_bytes(messages))
 
 
 @given(DATA)
@@ -64,5 +64,5 @@ def test_data_that_ends_like_the_begin_of_data_is_measured_right() -> None:
         for attributes in ({}, {"k": data}):
             made = message(data, attributes)
 
-            assert stored_bytes([Stored(Offset(0), Milliseconds(0), made.fragment)]) == len(data)
+            assert sizes([Stored(Offset(0), Milliseconds(0), made.fragment)]) == (len(made.fragment), len(data))
             assert parse(made.fragment).data == data

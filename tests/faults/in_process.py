@@ -95,7 +95,7 @@ class Clients:
     async def pull(self, size: int = 1_000) -> Pull:
         """Pull once, without waiting."""
         deliverer = self._deliverer()
-        subscription = await deliverer.subscription(self.caller, SUBSCRIPTION)
+        subscription = await deliverer.to_pull(self.caller, SUBSCRIPTION)
         facts, stored = await _tried(self._request(), deliverer.pull(subscription, size, wait=False))
         messages = tuple(_held(each.offset, each.fragment) for each in stored or ())
         attempt = Pull(**facts, subscription=SUBSCRIPTION, messages=messages)
@@ -104,11 +104,15 @@ class Clients:
 
     async def acknowledge(self, last: int) -> Ack:
         """Acknowledge up to an id."""
-        acknowledging = self._deliverer().acknowledge(self.caller, SUBSCRIPTION, lambda: (last,))
-        facts, _ = await _tried(self._request(), acknowledging)
+        facts, _ = await _tried(self._request(), self._acknowledge(last))
         attempt = Ack(**facts, subscription=SUBSCRIPTION, last=last)
         self.history.add(attempt)
         return attempt
+
+    async def _acknowledge(self, last: int) -> None:
+        deliverer = self._deliverer()
+        subscription = await deliverer.to_acknowledge(self.caller, SUBSCRIPTION)
+        await deliverer.acknowledge(subscription, (last,))
 
     async def seek(self, offset: int) -> Seek:
         """Move the subscription."""

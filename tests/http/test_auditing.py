@@ -22,8 +22,9 @@ from ams.core.names import UserName
 from ams.http.app import App
 from ams.http.auditing import Auditor
 from ams.http.gate import Gate
-from ams.http.limits import Bodies, Unread
+from ams.http.limits import Bodies
 from ams.http.routing import Row
+from ams.service.delivering import UnreadAnswers
 from ams.storage.audit.event import AuditEvent
 from ams.storage.audit.logins import EACH, FailedLogins
 from tests.support import shape
@@ -285,7 +286,7 @@ async def test_a_change_that_a_stop_cuts_short_is_recorded_as_it_may_have_been_m
     clock, gate, begun = ManualClock(), Open(), asyncio.Event()
     auditor = Auditor(Kept(), FailedLogins("ams", Kept(), Attempts(0, clock), clock), gate, clock)
     fast = SimpleNamespace(answer=lambda *_: None)
-    app = App(gate, Bodies(1, 1, 1), Unread(1), fast, [Row("PUT", "/x", "topics:create", never)], auditor)  # type: ignore[arg-type]
+    app = App(gate, Bodies(1, 1, 1), UnreadAnswers(1), fast, [Row("PUT", "/x", "topics:create", never)], auditor)  # type: ignore[arg-type]
     sent: list[dict[str, Any]] = []
 
     async def send(event: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The memory of bodies that arrive or wait to be stored, and of answers that are not read: shared, and bounded."""
+"""The memory of bodies that arrive or wait to be stored: shared, and bounded."""
 
 import asyncio
 from collections.abc import MutableMapping
@@ -8,7 +8,7 @@ import pytest
 
 from ams.core.errors import Overloaded, TooLarge
 from ams.http.asgi import Receive
-from ams.http.limits import SMALL_BODY, SMALL_PIECE, Bodies, Unread, affordable
+from ams.http.limits import SMALL_BODY, SMALL_PIECE, Bodies, affordable
 
 BIG = 2 * SMALL_PIECE
 
@@ -105,19 +105,6 @@ async def test_small_bodies_need_no_part_of_the_budget() -> None:
     bodies = Bodies(max_body=BIG, max_buffered=BIG, seconds=5)
     with bodies.held(b"x" * BIG, ("A", "a")):
         assert len(await bodies.read([], pieces(SMALL_PIECE - 1, 1), None, ("B", "b"))) == SMALL_PIECE
-
-
-def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_room_for() -> None:
-    unread = Unread(12 * BIG)
-    assert unread.left("A") == 12 * BIG
-    with unread.held("A", 6 * BIG):
-        assert (unread.left("A"), unread.left("B")) == (0, 6 * BIG)
-        with pytest.raises(Overloaded):
-            unread.check("A", BIG)
-        unread.check("A", SMALL_PIECE)
-        with unread.held("B", 3 * BIG):
-            assert (unread.left("B"), unread.left("C")) == (0, 3 * BIG)
-    assert unread.left("A") == 12 * BIG
 
 
 def test_a_budget_is_a_part_of_the_memory_that_the_process_may_take() -> None:

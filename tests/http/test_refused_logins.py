@@ -14,8 +14,9 @@ from ams.core.errors import TokenRefused
 from ams.http.app import App
 from ams.http.auditing import Auditor
 from ams.http.gate import Gate
-from ams.http.limits import Bodies, Unread
+from ams.http.limits import Bodies
 from ams.http.routing import Call, Row
+from ams.service.delivering import UnreadAnswers
 from ams.storage.audit.event import AuditEvent
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.registry.records import Principal
@@ -92,7 +93,7 @@ def house(*, rates: bool = False, later: bool = False, per_minute: int = 0) -> H
     logins = FailedLogins("ams", Trail(), Attempts(per_minute, clock), clock)
     fast: Any = SimpleNamespace(answer=lambda *_: None)
     auditor = Auditor(Trail(), logins, gate, clock)
-    return House(issuers, App(gate, Bodies(1, 1, 1), Unread(1), fast, rows, auditor), events)
+    return House(issuers, App(gate, Bodies(1, 1, 1), UnreadAnswers(1), fast, rows, auditor), events)
 
 
 @pytest.mark.parametrize("rates", [False, True])

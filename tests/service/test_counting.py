@@ -291,7 +291,7 @@ async def test_an_answer_given_again_for_its_key_is_no_publish(house: House) -> 
 
 
 async def subscription_of(house: House) -> Subscription:
-    return await house.deliverer().subscription(house.caller, SUB)
+    return await house.deliverer().to_pull(house.caller, SUB)
 
 
 @pytest.mark.parametrize("rounds", [False, True], ids=["noted", "stored"])
@@ -463,10 +463,10 @@ async def _check(house: House, published: int) -> None:
 async def test_what_is_gone_is_forgotten_before_it_is_too_much(house: House) -> None:
     counts, counting = house.engines.counts, house.engines.counting
     there = (await subscription_of(house)).id
-    counts.note_pull(there, [])
+    counts.note_pull(there)
     counts.note_acknowledgement(there)
     for number in range(FEWEST):
-        counts.note_pull(SubscriptionId(f"gone {number}"), [])
+        counts.note_pull(SubscriptionId(f"gone {number}"))
         counts.note_acknowledgement(SubscriptionId(f"gone {number}"))
         counting.figures.by_topic["P", f"gone {number}"] = 1
     counting.figures.by_topic["P", TOPIC] = 1

@@ -1,5 +1,4 @@
 from ams.core.clock import ManualClock, Milliseconds
-from ams.core.messages import Stored, message
 from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId, TopicName
 from ams.service.counts import Counts, Pulls
 from ams.storage.log.base import Appended
@@ -8,7 +7,6 @@ from ams.storage.registry.records import Topic
 NOW = Milliseconds(1_000)
 TOPIC = Topic(TopicId(bytes(16)), ProjectId("p"), TopicName("t"), None, None, NOW)
 SUB = SubscriptionId("s")
-ONE = [Stored(Offset(0), NOW, message("aGk=").fragment)]
 
 
 def appended(first: int, time: int = 0) -> Appended:
@@ -46,11 +44,11 @@ def test_notes_given_back_come_before_newer_ones() -> None:
     clock = ManualClock(now=NOW)
     counts = Counts(clock)
     counts.note_publish(TOPIC, appended(0))
-    counts.note_pull(SUB, ONE * 2)
+    counts.note_pull(SUB, 2, 8)
     published, pulled = counts.take_published(), counts.take_pulled()
     clock.advance(10)
     counts.note_publish(TOPIC, appended(1))
-    counts.note_pull(SUB, ONE)
+    counts.note_pull(SUB, 1, 4)
 
     counts.give_back(published, pulled)
 
@@ -60,7 +58,7 @@ def test_notes_given_back_come_before_newer_ones() -> None:
 
 def test_notes_given_back_are_there_again_when_nothing_came_since() -> None:
     counts = Counts(ManualClock(now=NOW))
-    counts.note_pull(SUB, ONE)
+    counts.note_pull(SUB, 1, 4)
     taken = counts.take_pulled()
     expected = Pulls(1, 4, 1, NOW, None)
     assert taken == {SUB: expected}
@@ -72,7 +70,7 @@ def test_notes_given_back_are_there_again_when_nothing_came_since() -> None:
 
 def test_looks_that_found_nothing_wait_for_a_pull_that_does() -> None:
     counts = Counts(ManualClock(now=NOW))
-    counts.note_pull(SUB, [])
+    counts.note_pull(SUB)
 
     assert counts.take_pulled() == {}
     assert counts.pulled == {SUB: Pulls(0, 0, 0, NOW, None)}

@@ -1,15 +1,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from ams.core.errors import AckTimeout, Conflict, InvalidInput, NotFound, SubscriptionGone
+from ams.core.errors import AckTimeout, Conflict, InvalidInput, NotFound, Overloaded, SubscriptionGone
 from ams.core.names import SubscriptionId, SubscriptionName
-from ams.service.delivering import Deliverer, Gone
+from ams.service.delivering import SMALL_ANSWER, Deliverer, Gone, UnreadAnswers
 from ams.service.subscriptions import Subscriptions
 from ams.storage.log.embedded import LogOptions
-from tests.support.house import SUB, TOPIC, House, open_house
+from tests.support.house import SUB, TOPIC, House, open_house, pulled_later
 
 
 @pytest.fixture
@@ -22,12 +23,13 @@ async def pulled(
     house: House, count: int = 100, deliverer: Deliverer | None = None, *, wait: bool = False
 ) -> list[int]:
     deliverer = deliverer or house.deliverer()
-    subscription = await deliverer.subscription(house.caller, SUB)
-    return [each.offset for each in await deliverer.pull(subscription, count, wait=wait)]
+    subscription = await deliverer.to_pull(house.caller, SUB)
+    seconds = deliverer.wait_seconds if wait else 0
+    return [each.offset for each in await pulled_later(deliverer, subscription, count, seconds)]
 
 
 async def acknowledged(house: House, *numbers: int) -> None:
-    await house.deliverer().acknowledge(house.caller, SUB, lambda: numbers)
+    await house.acknowledge(numbers)
 
 
 async def test_10_4_a_pull_repeated_without_an_acknowledgement_returns_the_same(house: House) -> None:
@@ -64,7 +66,7 @@ async def test_11_1_negative_numbers_and_none_at_all_are_invalid(house: House) -
 
 async def test_an_unknown_subscription_is_not_found(house: House) -> None:
     with pytest.raises(NotFound, match="^Subscription doesn't exist$"):
-        await house.deliverer().subscription(house.caller, SubscriptionName("none"))
+        await house.deliverer().to_pull(house.caller, SubscriptionName("none"))
 
 
 async def test_10_3_a_subscription_whose_topic_is_gone_is_a_conflict(house: House) -> None:
@@ -108,14 +110,14 @@ async def test_a15_a_waiting_pull_returns_what_there_is_at_once(house: House) ->
 
 async def test_m9_a_client_that_left_ends_its_wait(house: House) -> None:
     deliverer = house.deliverer(wait_seconds=60)
-    subscription = await deliverer.subscription(house.caller, SUB)
+    subscription = await deliverer.to_pull(house.caller, SUB)
     gone: Gone = asyncio.get_running_loop().create_future()
-    waiting = asyncio.ensure_future(deliverer.pull(subscription, 1, wait=True, gone=lambda: gone))
+    waiting = asyncio.ensure_future(pulled_later(deliverer, subscription, 1, 60, gone))
     await asyncio.sleep(0.05)
 
     gone.set_result(None)
 
-    assert await asyncio.wait_for(waiting, 1) == []
+    assert not await asyncio.wait_for(waiting, 1)
     assert deliverer.waiting == 0
 
 
@@ -158,9 +160,9 @@ async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_o
     engines = house.engines
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, deleted=deliverer.wake)
     other = await subscriptions.create(house.caller, SubscriptionName("other"), "projects/P/topics/t")
-    deleted = await deliverer.subscription(house.caller, SUB)
+    deleted = await deliverer.to_pull(house.caller, SUB)
     waiting, others = (
-        [asyncio.ensure_future(deliverer.pull(each, 1, wait=True)) for _ in range(3)] for each in (deleted, other)
+        [asyncio.ensure_future(pulled_later(deliverer, each, 1, 60)) for _ in range(3)] for each in (deleted, other)
     )
     async with asyncio.timeout(5):
         while deliverer.waiting < 6:
@@ -179,7 +181,7 @@ async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_o
 async def test_a_pull_racing_with_a_seek_does_not_undo_it(house: House) -> None:
     await house.publish(10)
     deliverer = house.deliverer()
-    subscription = await deliverer.subscription(house.caller, SUB)
+    subscription = await deliverer.to_pull(house.caller, SUB)
 
     async def seek() -> None:
         await house.seeker.seek(house.caller, SUB, 5)
@@ -188,7 +190,7 @@ async def test_a_pull_racing_with_a_seek_does_not_undo_it(house: House) -> None:
 
     if messages[0].offset == 0:  # pulled before the seek: no longer acknowledgeable
         with pytest.raises(InvalidInput, match="no ack pending"):
-            await house.deliverer().acknowledge(house.caller, SUB, lambda: [9])
+            await house.acknowledge([9])
     assert (await house.seeker.offsets(house.caller, SUB)).current == 5
 
 
@@ -196,6 +198,63 @@ async def test_the_cap_on_messages_is_silent(house: House) -> None:
     await house.publish(5)
 
     assert await pulled(house, 100, house.deliverer(max_messages=2)) == [0, 1]
+
+
+def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_free() -> None:
+    big = 2 * SMALL_ANSWER
+    unread = UnreadAnswers(12 * big)
+    assert unread.left("A") == 12 * big
+    with unread.held("A", 6 * big):
+        assert (unread.left("A"), unread.left("B")) == (0, 6 * big)
+        with pytest.raises(Overloaded):
+            unread.check("A", big)
+        unread.check("A", SMALL_ANSWER)
+        with unread.held("B", 3 * big):
+            assert (unread.left("B"), unread.left("C")) == (0, 3 * big)
+    assert unread.left("A") == 12 * big
+
+
+async def test_a_pull_takes_what_memory_is_left_and_is_refused_when_that_is_too_little_for_one(house: House) -> None:
+    await house.publish_data(3, SMALL_ANSWER)
+    deliverer = house.deliverer()
+    deliverer.unread = UnreadAnswers(2 * SMALL_ANSWER + 1000)
+    subscription = await deliverer.to_pull(house.caller, SUB)
+
+    assert len(await deliverer.pull(subscription, 3, wait=False, project="P")) == 2
+    with deliverer.unread.held("P", SMALL_ANSWER + 1), pytest.raises(Overloaded, match="^Too many answers wait"):
+        await deliverer.pull(subscription, 3, wait=False, project="P")
+    assert len(await deliverer.pull(subscription, 3, wait=False)) == 3
+
+
+async def test_an_answer_counts_while_its_hand_out_is_stored(house: House) -> None:
+    stored = asyncio.Event()
+    seen: list[int] = []
+
+    class Slow:
+        """Cursors in a database elsewhere: a hand-out takes a while."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(house.engines.cursors, name)
+
+        async def hand_out(self, *given: Any) -> bool:
+            seen.append(deliverer.unread.left("Q"))
+            await stored.wait()
+            return await house.engines.cursors.hand_out(*given)
+
+    await house.publish_data(1, 2 * SMALL_ANSWER)
+    deliverer = house.deliverer()
+    deliverer.unread, deliverer.cursors = UnreadAnswers(2**24), cast("Any", Slow())
+    pulling = asyncio.ensure_future(
+        deliverer.pull(await deliverer.to_pull(house.caller, SUB), 1, wait=False, project="P")
+    )
+    async with asyncio.timeout(5):
+        while not seen:
+            await asyncio.sleep(0.01)
+    stored.set()
+
+    [message] = await pulling
+    assert seen == [2**24 - len(message.fragment)]
+    assert deliverer.unread.left("Q") == 2**24
 
 
 async def test_retention_past_a_cursor_is_counted_and_delivery_goes_on(tmp_path: Path) -> None:
@@ -216,7 +275,7 @@ async def test_retention_past_a_cursor_is_counted_and_delivery_goes_on(tmp_path:
 
 
 async def test_of_many_subscriptions_those_with_something_to_pull_are_told(house: House) -> None:
-    subscription = await house.deliverer().subscription(house.caller, SUB)
+    subscription = await house.deliverer().to_pull(house.caller, SUB)
     await house.publish(1)
 
     assert await house.deliverer().ready([subscription.id], 30) == {subscription.id}
@@ -226,7 +285,7 @@ async def test_of_many_subscriptions_those_with_something_to_pull_are_told(house
 
 
 async def test_who_waits_for_many_subscriptions_is_woken_by_the_first_message(house: House) -> None:
-    subscription = await house.deliverer().subscription(house.caller, SUB)
+    subscription = await house.deliverer().to_pull(house.caller, SUB)
     waiting = asyncio.create_task(house.deliverer().ready([subscription.id], 30))
     await asyncio.sleep(0.01)
     await house.publish(1)
@@ -235,14 +294,14 @@ async def test_who_waits_for_many_subscriptions_is_woken_by_the_first_message(ho
 
 
 async def test_what_is_unknown_is_ready_so_that_a_pull_says_why(house: House) -> None:
-    subscription = await house.deliverer().subscription(house.caller, SUB)
+    subscription = await house.deliverer().to_pull(house.caller, SUB)
     unknown = SubscriptionId("none")
 
     assert await house.deliverer().ready([subscription.id, unknown], 30) == {unknown}
 
 
 async def test_a_stop_and_a_deletion_end_the_wait_for_many_subscriptions(house: House) -> None:
-    subscription = await house.deliverer().subscription(house.caller, SUB)
+    subscription = await house.deliverer().to_pull(house.caller, SUB)
     for end in (lambda each: each.stop_waiting(), lambda each: each.wake(subscription.id)):
         deliverer = house.deliverer()
         waiting = asyncio.create_task(deliverer.ready([subscription.id], 30))
@@ -256,19 +315,14 @@ async def test_a_stop_and_a_deletion_end_the_wait_for_many_subscriptions(house: 
 @pytest.mark.parametrize("ends", ["cancelled", "answered"])
 @pytest.mark.parametrize("how", ["pull", "ready"])
 async def test_a_wait_that_is_over_leaves_no_task(house: House, how: str, ends: str) -> None:
-    async def never() -> None:
-        await asyncio.Event().wait()
-
-    def gone() -> Gone:
-        return asyncio.ensure_future(never())
-
+    left: Gone = asyncio.get_running_loop().create_future()
     deliverer = house.deliverer()
-    subscription = await deliverer.subscription(house.caller, SUB)
+    subscription = await deliverer.to_pull(house.caller, SUB)
     before = asyncio.all_tasks()
     if how == "pull":
-        waiting = asyncio.ensure_future(deliverer.pull(subscription, 1, wait=True, seconds=30, gone=gone))
+        waiting = asyncio.ensure_future(pulled_later(deliverer, subscription, 1, 30, left))
     else:
-        waiting = asyncio.ensure_future(deliverer.ready([subscription.id], 30, gone))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(deliverer.ready([subscription.id], 30, left))  # type: ignore[arg-type]
     await asyncio.sleep(0.01)
     assert deliverer.waiting == 1
 

@@ -62,7 +62,7 @@ async def test_a_loss_nobody_has_met_yet_is_told_and_not_counted_twice(house: Ho
     house.engines.clock.advance(WEEK + 2_000)
     await house.publish(1, first=3)
     before = (await look(house)).standing
-    subscription = await house.deliverer().subscription(house.caller, SUB)
+    subscription = await house.deliverer().to_pull(house.caller, SUB)
     await house.deliverer().pull(subscription, 1, wait=False)
     after = (await look(house)).standing
 
@@ -80,7 +80,7 @@ async def test_what_is_wrong_comes_first(house: House) -> None:
 
 
 async def test_a_pull_that_got_nothing_is_a_pull(house: House) -> None:
-    subscription = await house.deliverer().subscription(house.caller, SUB)
+    subscription = await house.deliverer().to_pull(house.caller, SUB)
     await house.deliverer().pull(subscription, 1, wait=False)
     await house.publish(1)
 
@@ -90,10 +90,10 @@ async def test_a_pull_that_got_nothing_is_a_pull(house: House) -> None:
 async def test_a_pull_is_known_after_it_was_stored_and_an_acknowledgement_too(house: House) -> None:
     await house.publish(1)
     deliverer = house.deliverer()
-    await deliverer.pull(await deliverer.subscription(house.caller, SUB), 1, wait=False)
+    await deliverer.pull(await deliverer.to_pull(house.caller, SUB), 1, wait=False)
     await house.engines.counting.round()
     house.engines.clock.advance(1_000)
-    await deliverer.acknowledge(house.caller, SUB, lambda: [0])
+    await deliverer.acknowledge(await deliverer.to_acknowledge(house.caller, SUB), [0])
     house.engines.clock.advance(500)
 
     standing = (await look(house)).standing
@@ -104,7 +104,7 @@ async def test_a_pull_is_known_after_it_was_stored_and_an_acknowledgement_too(ho
 
 async def test_a_refused_acknowledgement_was_none(house: House) -> None:
     with pytest.raises(InvalidInput):
-        await house.deliverer().acknowledge(house.caller, SUB, lambda: [0])
+        await house.acknowledge([0])
 
     standing = (await look(house)).standing
 
@@ -113,7 +113,7 @@ async def test_a_refused_acknowledgement_was_none(house: House) -> None:
 
 
 async def test_after_an_idle_hour_nobody_consumes(house: House) -> None:
-    subscription = await house.deliverer().subscription(house.caller, SUB)
+    subscription = await house.deliverer().to_pull(house.caller, SUB)
     await house.deliverer().pull(subscription, 1, wait=False)
     await house.publish(1)
     house.engines.clock.advance(3_600_000)
@@ -125,7 +125,7 @@ async def test_after_an_idle_hour_nobody_consumes(house: House) -> None:
 
 async def test_a_position_past_the_end_of_its_topic_is_told(house: House) -> None:
     """Only a log that lost messages it had acknowledged makes one."""
-    subscription = await house.deliverer().subscription(house.caller, SUB)
+    subscription = await house.deliverer().to_pull(house.caller, SUB)
     topic = await house.publisher.topic(house.caller, TOPIC)
     await house.publish(3)
     await house.engines.cursors.create(subscription.id, topic.id, Offset(5))
@@ -180,7 +180,7 @@ async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(house: House
     await deliver(house, TO_DELIVER)
     await house.publish(2)
     deliverer = house.deliverer()
-    await deliverer.pull(await deliverer.subscription(house.caller, SUB), 1, wait=False)
+    await deliverer.pull(await deliverer.to_pull(house.caller, SUB), 1, wait=False)
     house.engines.clock.advance(20_000)
 
     found = await doctor_of(house, WorkerState()).look(house.caller, SUB)

@@ -28,7 +28,7 @@ async def lose(house: House, messages: int) -> None:
 
 
 async def subscription_of(house: House) -> Subscription:
-    return await house.deliverer().subscription(house.caller, SUB)
+    return await house.deliverer().to_pull(house.caller, SUB)
 
 
 def losses_of(house: House) -> Losses:

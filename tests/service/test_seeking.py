@@ -79,9 +79,9 @@ async def test_seeking_to_the_time_of_a_message_gives_it_and_all_after_it(house:
     for first in range(0, 1000, 8):
         await house.publish(8, first)
         house.engines.clock.advance(1)
-    subscription = await deliverer.subscription(house.caller, SUB)
+    subscription = await deliverer.to_pull(house.caller, SUB)
     pulled = await deliverer.pull(subscription, 1000, wait=False)
-    await deliverer.acknowledge(house.caller, SUB, lambda: [999])
+    await deliverer.acknowledge(await deliverer.to_acknowledge(house.caller, SUB), [999])
 
     stands = await house.seeker.seek_time(house.caller, SUB, pulled[404].time)
 
@@ -102,7 +102,7 @@ async def test_a_time_outside_leads_to_the_nearest_end(house: House) -> None:
 async def test_a_pull_under_way_does_not_undo_a_seek(house: House) -> None:
     await house.publish(10)
     deliverer = house.deliverer()
-    subscription = await deliverer.subscription(house.caller, SUB)
+    subscription = await deliverer.to_pull(house.caller, SUB)
 
     await asyncio.gather(
         *(deliverer.pull(subscription, 3, wait=False) for _ in range(20)),
@@ -154,7 +154,7 @@ class Remade:
             await house.engines.topics.delete(house.caller, TOPIC)
             await house.engines.topics.create(house.caller, TOPIC)
             await house.publish(2)
-            await deliverer.pull(await deliverer.subscription(house.caller, SUB), 1, wait=False)
+            await deliverer.pull(await deliverer.to_pull(house.caller, SUB), 1, wait=False)
         return await self.house.engines.cursors.seek(subscription, topic, offset)
 
     def __getattr__(self, name: str) -> Any:

@@ -50,7 +50,7 @@ async def topic_of(house: House) -> TopicId:
 
 
 async def subscription_of(house: House) -> SubscriptionId:
-    return (await house.deliverer().subscription(house.caller, SUB)).id
+    return (await house.deliverer().to_pull(house.caller, SUB)).id
 
 
 async def test_of_a_service_that_is_well_there_is_nothing_to_tell(house: House) -> None:

@@ -1,18 +1,20 @@
 """Project `P` with topic `t` and subscription `s` on the real engines, for tests of publishing and delivering."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ams.access.admission import Caller
-from ams.core.messages import message
+from ams.core.messages import Stored, message
 from ams.core.names import SubscriptionName, TopicName
-from ams.service.delivering import Deliverer
+from ams.service.delivering import Deliverer, Gone
 from ams.service.publishing import Publisher
 from ams.service.seeking import Seeker
 from ams.service.validators import Validators
 from ams.storage.log.embedded import LogOptions
+from ams.storage.registry.records import Subscription
 from ams.validation.validator_process import ValidatorProcess
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
@@ -54,6 +56,27 @@ class House:
         topic = await self.publisher.topic(self.caller, TOPIC)
         numbered = [message("", {"n": str(number)}) for number in range(first, first + count)]
         return (await self.publisher.publish(topic, numbered)).first
+
+    async def publish_data(self, count: int, size: int) -> None:
+        """Publish messages with so many bytes of data."""
+        topic = await self.publisher.topic(self.caller, TOPIC)
+        await self.publisher.publish(topic, [message("A" * size)] * count)
+
+    async def acknowledge(self, numbers: Sequence[int]) -> None:
+        """Acknowledge as a request does."""
+        deliverer = self.deliverer()
+        await deliverer.acknowledge(await deliverer.to_acknowledge(self.caller, SUB), numbers)
+
+
+async def pulled_later(
+    deliverer: Deliverer, subscription: Subscription, count: int, seconds: float, left: Gone | None = None
+) -> Sequence[Stored]:
+    """Pull as a request does that waits for its first message."""
+    until = asyncio.get_running_loop().time() + seconds
+    found = await deliverer.pull(subscription, count, wait=True)
+    while not found and await deliverer.wait(subscription, until, left):
+        found = await deliverer.pull(subscription, count, wait=True)
+    return found
 
 
 @contextlib.asynccontextmanager

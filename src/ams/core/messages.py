@@ -19,7 +19,7 @@ Fragment = NewType("Fragment", bytes)
 """JSON members of a message without the braces: `"attributes":{..},"data":".."`; attributes left out when empty.
 
 Data is ASCII. When some of it had to be escaped there is a blank before it, so that its length can be told by a look
-at one byte (`stored_bytes`).
+at one byte (`sizes`).
 """
 
 
@@ -95,12 +95,16 @@ _PLAIN = {_QUOTE}
 _sign = itemgetter(_SIGN)
 
 
-def stored_bytes(messages: Sequence[Stored]) -> int:
-    """Return the same of messages in the log. When none has attributes or escapes, as a rule, their sizes tell it."""
+def sizes(messages: Sequence[Stored]) -> tuple[int, int]:
+    """Return the bytes of messages in the log, and of their data, which a request counts for (`data_bytes`).
+
+    When none has attributes or escapes, as a rule, the one tells the other.
+    """
     fragments = [fragment for _, _, fragment in messages]
+    whole = sum(map(len, fragments))
     if set(map(_sign, fragments)) == _PLAIN:
-        return sum(map(len, fragments)) - _FRAME * len(fragments)
-    return sum(map(_data_length, fragments))
+        return whole, whole - _FRAME * len(fragments)
+    return whole, sum(map(_data_length, fragments))
 
 
 def _data_length(fragment: Fragment) -> int:

@@ -6,7 +6,8 @@ import itertools
 import posixpath
 import re
 import secrets
-from collections.abc import Awaitable, Iterable, MutableMapping, Sequence
+import time
+from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -23,11 +24,12 @@ from ams.http.auditing import Auditor
 from ams.http.errors import refusal
 from ams.http.fast import OPERATIONS, FastRoutes
 from ams.http.gate import Gate
-from ams.http.limits import Bodies, ClientLeft, Unread
+from ams.http.limits import LATE_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encoded
 from ams.http.routing import Call, Row
 from ams.http.streaming import Streamed, StreamedResponse
 from ams.http.tracing import log_change, shown_path
+from ams.service.delivering import UnreadAnswers
 
 REQUEST_ID = b"x-request-id"
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
@@ -40,7 +42,7 @@ class App:
     """API v1 over ASGI."""
 
     def __init__(
-        self, gate: Gate, bodies: Bodies, unread: Unread, fast: FastRoutes, rows: Iterable[Row], auditor: Auditor
+        self, gate: Gate, bodies: Bodies, unread: UnreadAnswers, fast: FastRoutes, rows: Iterable[Row], auditor: Auditor
     ) -> None:
         self._gate = gate
         self._auditor = auditor
@@ -136,13 +138,13 @@ class App:
             if row.counted:
                 await self._gate.count(token)
 
-            async def again() -> None:
-                if row.action:
-                    await self._gate.admit_again(row.action, names, headers, query)
-
-            def body() -> Awaitable[bytes]:
+            async def body() -> bytes:
                 holders = (_project(request.scope), caller.user if caller is not None else request.client)
-                return self._bodies.read_with(headers, request.receive, row.most, again, holders)
+                began = time.monotonic()
+                read = await self._bodies.read(headers, request.receive, row.most, holders)
+                if row.action and time.monotonic() - began > LATE_SECONDS:
+                    await self._gate.admit_again(row.action, names, headers, query)
+                return read
 
             call = Call(names, query, caller, token, body, headers, request.receive)
             return await row.handler(call)

@@ -4,16 +4,18 @@ They take nine tenths of all requests, and a framework's routing and request obj
 behind them (`docs/decisions/`). A request passes: gate -> use case -> engine, and back.
 """
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ams.access.admission import Caller
+from ams.core.messages import Stored
 from ams.core.names import SubscriptionName, TopicName, ack_prefix
 from ams.http import messages
 from ams.http.asgi import Receive
 from ams.http.gate import Gate
-from ams.http.limits import SMALL_BODY, Bodies, Unread, gone
+from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, gone
 from ams.http.routes.answers import Nothing
 from ams.http.routing import Operation
 from ams.service.delivering import Deliverer
@@ -59,24 +61,23 @@ OPERATIONS = (
 class Call(NamedTuple):
     """One request on a hot route."""
 
-    caller: Caller
-    project: str
+    action: str
+    names: Mapping[str, str]
     name: str
-    headers: list[tuple[bytes, bytes]]
+    """Of the topic or subscription."""
+    caller: Caller
+    scope: dict[str, Any]
     receive: Receive
-    admit_again: Callable[[], Awaitable[Caller]]
-    """Asks once more who asks, when that may have changed since."""
 
 
 class FastRoutes:
     """Answers the three hot routes."""
 
     def __init__(
-        self, gate: Gate, bodies: Bodies, unread: Unread, publisher: Publisher, deliverer: Deliverer, *, lenient: bool
+        self, gate: Gate, bodies: Bodies, publisher: Publisher, deliverer: Deliverer, *, lenient: bool
     ) -> None:
         self._gate = gate
         self._bodies = bodies
-        self._unread = unread
         self._publisher = publisher
         self._deliverer = deliverer
         self._messages = messages.MessageReader(lenient)
@@ -108,54 +109,67 @@ class FastRoutes:
         receive: Receive,
     ) -> bytes:
         variable, action, handler = route
-        headers = scope["headers"]
         names = {"project": project, variable: name}
-        caller = await self._gate.admit(action, names, headers, scope["query_string"])
-        again = partial(self._gate.admit_again, action, names, headers, scope["query_string"])
-        return await handler(Call(caller, project, name, headers, receive, again))
+        caller = await self._gate.admit(action, names, scope["headers"], scope["query_string"])
+        return await handler(Call(action, names, name, caller, scope, receive))
+
+    async def _admitted_again(self, call: Call) -> Caller:
+        """Return who sent a request, after a while in which the rights to it may have changed."""
+        return await self._gate.admit_again(call.action, call.names, call.scope["headers"], call.scope["query_string"])
 
     async def _publish(self, call: Call) -> bytes:
-        topic = await self._publisher.topic(call.caller, TopicName(call.name))
-        key = messages.idempotency_key(call.headers)
-
-        async def look_again() -> None:
-            nonlocal topic
-            topic = await self._publisher.topic(await call.admit_again(), TopicName(call.name))
-
-        holders = (call.project, call.caller.user)
-        body = await self._bodies.read_with(call.headers, call.receive, None, look_again, holders)
+        headers, name = call.scope["headers"], TopicName(call.name)
+        topic = await self._publisher.topic(call.caller, name)
+        key = messages.idempotency_key(headers)
+        holders = (call.names["project"], call.caller.user)
+        began = time.monotonic()
+        body = await self._bodies.read(headers, call.receive, None, holders)
+        if time.monotonic() - began > LATE_SECONDS:
+            topic = await self._publisher.topic(await self._admitted_again(call), name)
         with self._bodies.held(body, holders):
             received = await self._messages.read(body, lenient=topic.schema is not None)
             appended = await self._publisher.publish(topic, received, key=key)
         return messages.published(appended.first, appended.count)
 
     async def _pull(self, call: Call) -> bytes:
-        subscription = await self._deliverer.subscription(call.caller, SubscriptionName(call.name))
-
-        async def look_again() -> Subscription:
-            nonlocal subscription
-            subscription = await self._deliverer.subscription(await call.admit_again(), SubscriptionName(call.name))
-            return subscription
-
-        body = await self._bodies.read_with(call.headers, call.receive, SMALL_BODY, look_again)
+        project = call.names["project"]
+        subscription = await self._deliverer.to_pull(call.caller, SubscriptionName(call.name))
+        began = time.monotonic()
+        body = await self._bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
+        if time.monotonic() - began > LATE_SECONDS:
+            subscription = await self._to_pull_again(call)
         wanted, wait = messages.pull_request(body)
-        stored = await self._deliverer.pull(
-            subscription,
-            wanted,
-            wait=wait,
-            memory_left=lambda: self._unread.left(call.project),
-            gone=lambda: gone(call.receive),
-            again=look_again,
-        )
-        return messages.pulled(ack_prefix(call.project, call.name), stored)
+        stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
+        if wait and not stored:
+            stored = await self._pull_later(call, subscription, wanted)
+        return messages.pulled(ack_prefix(project, call.name), stored)
+
+    async def _pull_later(self, call: Call, subscription: Subscription, wanted: int) -> Sequence[Stored]:
+        """Wait until there is something, or the time is over or the client has left; look at rights after each wait."""
+        until = asyncio.get_running_loop().time() + self._deliverer.wait_seconds
+        left = gone(call.receive)
+        try:
+            while await self._deliverer.wait(subscription, until, left):
+                subscription = await self._to_pull_again(call)
+                stored = await self._deliverer.pull(subscription, wanted, wait=True, project=call.names["project"])
+                if stored:
+                    return stored
+            return ()
+        finally:
+            left.cancel()
+
+    async def _to_pull_again(self, call: Call) -> Subscription:
+        return await self._deliverer.to_pull(await self._admitted_again(call), SubscriptionName(call.name))
 
     async def _acknowledge(self, call: Call) -> bytes:
-        holders = (call.project, call.caller.user)
-        body = await self._bodies.read_with(call.headers, call.receive, None, call.admit_again, holders)
-        prefix = ack_prefix(call.project, call.name)
+        project, caller = call.names["project"], call.caller
+        holders, prefix = (project, caller.user), ack_prefix(project, call.name)
+        began = time.monotonic()
+        body = await self._bodies.read(call.scope["headers"], call.receive, None, holders)
+        if time.monotonic() - began > LATE_SECONDS:
+            caller = await self._admitted_again(call)
         with self._bodies.held(body, holders):
             ids = await self._messages.ack_ids(prefix, body)
-        await self._deliverer.acknowledge(
-            call.caller, SubscriptionName(call.name), lambda: messages.ack_numbers(prefix, ids)
-        )
+        subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
+        await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
         return b"{}"

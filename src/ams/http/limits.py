@@ -7,9 +7,8 @@ of answers that are not read, a project may hold as much as it leaves free.
 import asyncio
 import contextlib
 import resource
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge
 from ams.http.asgi import Receive
@@ -21,13 +20,13 @@ Holders = Sequence[Hashable]
 SMALL_BODY = 2**20
 """Limit for every body but those that hold messages, or their numbers."""
 SMALL_PIECE = 2**16
-"""Bodies and answers up to this size are not counted: connections are."""
+"""Bodies up to this size are not counted: connections are."""
 LATE_SECONDS = 0.05
-"""A body that took longer than this to come may be another's: who asks is looked at again."""
+"""After a body that took longer than this to come the rights of its sender are looked at again.
+
+A client can send its head, have its token revoked, and send its body half a minute later.
+"""
 _NOT_COUNTED = contextlib.nullcontext()
-UNREAD = "Too many answers wait to be read by their clients"
-
-
 SHARE_OF_MEMORY = 8
 """A budget is at most this part of the memory that the process may still take: a body is held in several forms."""
 
@@ -91,24 +90,6 @@ class Bodies:
             if arriving is not None and arriving.is_ended:
                 raise _too_many() from None
             raise BadRequest("Request took too long to arrive") from None
-
-    async def read_with(
-        self,
-        headers: Headers,
-        receive: Receive,
-        limit: int | None,
-        when_late: Callable[[], Awaitable[object]],
-        holders: Holders = ("",),
-    ) -> bytes:
-        """Return the whole body as `read` does; ask `when_late` when it took a while to come.
-
-        A client can send its head, have its token revoked, and send its body half a minute later.
-        """
-        began = time.monotonic()
-        body = await self.read(headers, receive, limit, holders)
-        if time.monotonic() - began > LATE_SECONDS:
-            await when_late()
-        return body
 
     def held(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a body while it is worked on: what waits to be stored takes memory too."""
@@ -175,43 +156,6 @@ class Bodies:
 
 def _too_many() -> Overloaded:
     return Overloaded("Too many large requests at once")
-
-
-class Unread:
-    """The memory of answers that are not read by their clients yet, the small ones aside.
-
-    A project may hold as much as it leaves free of the whole: one alone half of it, each of two a third, and so on.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held = 0
-        self._by_project: Counter[str] = Counter()
-
-    def left(self, project: str) -> int:
-        """Return how large an answer may be now."""
-        return max(self._most - self._held - self._by_project[project], 0)
-
-    def check(self, project: str, size: int) -> None:
-        """Raise `Overloaded` for an answer that is too large now."""
-        if size > SMALL_PIECE and size > self.left(project):
-            raise Overloaded(UNREAD)
-
-    def held(self, project: str, size: int) -> contextlib.AbstractContextManager[None]:
-        """Count an answer until it is sent."""
-        return self._holding(project, size) if size > SMALL_PIECE else _NOT_COUNTED
-
-    @contextlib.contextmanager
-    def _holding(self, project: str, size: int) -> Iterator[None]:
-        self._held += size
-        self._by_project[project] += size
-        try:
-            yield
-        finally:
-            self._held -= size
-            self._by_project[project] -= size
-            if not self._by_project[project]:
-                del self._by_project[project]
 
 
 def affordable(budget: int, most: int | None = None) -> int:

@@ -9,7 +9,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ams.core.errors import AmsError
-from ams.http.limits import Unread, gone
+from ams.http.limits import gone
+from ams.service.delivering import UnreadAnswers
 
 logger = structlog.get_logger("ams.http")
 
@@ -47,7 +48,7 @@ class StreamedResponse(Response):
     without its last chunk and the connection is closed: no client can take it for whole.
     """
 
-    def __init__(self, streamed: Streamed, unread: Unread, project: str) -> None:
+    def __init__(self, streamed: Streamed, unread: UnreadAnswers, project: str) -> None:
         self._streamed = streamed
         self._unread = unread
         self._project = project

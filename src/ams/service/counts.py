@@ -4,11 +4,10 @@ Messages of topics are not counted here: the log knows how many there are. A pub
 rate is made of; a pull leaves numbers, as nobody else knows what was handed out.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from ams.core.clock import Clock, Milliseconds, SystemClock
-from ams.core.messages import Stored, stored_bytes
 from ams.core.names import ProjectId, SubscriptionId, TopicId
 from ams.storage.log.base import Appended
 from ams.storage.registry.records import Topic
@@ -62,16 +61,15 @@ class Counts:
         """Note a publish that failed or was given up: its messages may be in the log all the same."""
         self.published.setdefault(topic.id, (topic.project_id, None, None))
 
-    def note_pull(self, subscription: SubscriptionId, messages: Sequence[Stored]) -> None:
-        """Note what was handed out; nothing is a pull too."""
+    def note_pull(self, subscription: SubscriptionId, messages: int = 0, data_bytes: int = 0) -> None:
+        """Note how much was handed out; nothing is a pull too."""
         pulls = self.pulled.get(subscription)
         if pulls is None:
             pulls = self.pulled[subscription] = Pulls()
         pulls.before, pulls.last = pulls.last, self.clock.wall()
-        pulls.last_messages = count = len(messages)
-        if count:
-            pulls.messages += count
-            pulls.bytes += stored_bytes(messages)
+        pulls.last_messages = messages
+        pulls.messages += messages
+        pulls.bytes += data_bytes
 
     def note_acknowledgement(self, subscription: SubscriptionId) -> None:
         """Note an acknowledgement that was stored."""

@@ -5,14 +5,18 @@ moves the cursor. Nothing is leased: a pull repeated without an acknowledgement 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ams.access.admission import Caller
 from ams.access.roles import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
-from ams.core.messages import Stored
+from ams.core.messages import Stored, sizes
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.service.counts import Counts
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, topic_of
@@ -24,6 +28,68 @@ from ams.storage.registry.registry import Registry
 
 Gone = asyncio.Future[None]
 """Completes when the client has left."""
+
+
+SMALL_ANSWER = 2**16
+"""Answers up to this size are not counted: connections are."""
+_NOT_COUNTED = contextlib.nullcontext()
+
+
+class UnreadAnswers:
+    """The memory of answers that are not read by their clients yet, the small ones aside.
+
+    A project may hold as much as it leaves free of the whole: one alone half of it, each of two a third, and so on.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+        self._by_project: Counter[str] = Counter()
+
+    def left(self, project: str) -> int:
+        """Return how large an answer may be now."""
+        return max(self._most - self._held - self._by_project[project], 0)
+
+    def check(self, project: str, size: int) -> None:
+        """Raise `Overloaded` for an answer that is too large now."""
+        if size > SMALL_ANSWER and size > self.left(project):
+            raise _too_many_unread()
+
+    def within(self, project: str, messages: Sequence[Stored], enough: int) -> Sequence[Stored]:
+        """Return as many of the first messages as there is memory for; all where `enough` is left.
+
+        Raises `Overloaded` when there is too little for the first.
+        """
+        left = self.left(project)
+        if left >= enough:
+            return messages
+        for count, message in enumerate(messages):
+            left -= len(message.fragment)
+            if left < 0:
+                if count == 0:
+                    raise _too_many_unread()
+                return messages[:count]
+        return messages
+
+    def held(self, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
+        """Count an answer until it is sent; None: it is not sent to any client."""
+        return self._holding(project, size) if size > SMALL_ANSWER and project is not None else _NOT_COUNTED
+
+    @contextlib.contextmanager
+    def _holding(self, project: str, size: int) -> Iterator[None]:
+        self._held += size
+        self._by_project[project] += size
+        try:
+            yield
+        finally:
+            self._held -= size
+            self._by_project[project] -= size
+            if not self._by_project[project]:
+                del self._by_project[project]
+
+
+def _too_many_unread() -> Overloaded:
+    return Overloaded("Too many answers wait to be read by their clients")
 
 
 @dataclass(slots=True)
@@ -40,13 +106,25 @@ class Deliverer:
     push_enabled: bool = False
     """Whether workers may pull what is to be pushed (contract 10.3)."""
     counts: Counts = field(default_factory=Counts)
-    _waiting: dict[asyncio.Task[None], SubscriptionId] = field(default_factory=dict)
+    unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(sys.maxsize))
+    _waiting: dict[asyncio.Task[Any], SubscriptionId] = field(default_factory=dict)
     _stopping: bool = False
 
-    async def subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
-        """Return what the caller may pull from now, checked in the order of contract 10.3."""
-        subscription = await self._subscription(caller, name, pulls=True)
+    async def to_pull(self, caller: Caller, name: SubscriptionName) -> Subscription:
+        """Return a subscription that the caller may pull from now, checked in the order of contract 10.3."""
+        subscription = await self.to_acknowledge(caller, name, pulls=True)
         await topic_of(self.registry, subscription)
+        return subscription
+
+    async def to_acknowledge(self, caller: Caller, name: SubscriptionName, *, pulls: bool = False) -> Subscription:
+        """Return a subscription that the caller may consume; one with push belongs to its worker (17.2, A5)."""
+        subscription = await find_subscription(self.registry, caller, name)
+        if subscription.push is not None:
+            if pulls and not self.push_enabled and PUSH_WORKER in caller.roles:
+                raise Conflict("Push functionality is currently disabled")
+            if not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
+                raise NotAllowed
+        caller.require_listed(subscription.authorized, CONSUMER)
         return subscription
 
     async def pull(
@@ -55,58 +133,45 @@ class Deliverer:
         max_messages: int,
         *,
         wait: bool,
-        seconds: float | None = None,
         max_bytes: int | None = None,
-        memory_left: Callable[[], int] | None = None,
-        gone: Callable[[], Gone] | None = None,
-        again: Callable[[], Awaitable[Subscription]] | None = None,
+        project: str | None = None,
     ) -> Sequence[Stored]:
-        """Return up to `max_messages` from the cursor on; with `wait`, as soon as there is one, else after a while.
+        """Return up to `max_messages` that are there now, from the cursor on, and record the hand-out.
 
-        `seconds` and `max_bytes` take the place of the service's own limits, for who asks from inside. `memory_left`
-        says how many bytes the answer may have now: the messages are fewer then, and `Overloaded` is raised when it is
-        too little for the first. `gone` starts watching for the client to leave; it is called only when there is
-        something to wait for. `again` is asked after a wait whether the caller may still have what came, and raises if
-        not.
+        With `wait` an empty pull is not over: call the method `wait` then. `max_bytes` takes the place of the
+        service's own limit. The answer is counted to `project` in the memory of unread answers, None: it is not sent
+        to any client. The messages are fewer when that is short of memory, and `Overloaded` is raised when it is too
+        little for the first.
         """
-        loop = asyncio.get_running_loop()
-        patience = self.wait_seconds if seconds is None else seconds
-        give_up = loop.time() + (patience if wait else 0)
-        left: Gone | None = None
-        try:
-            while True:
-                topic = await topic_of(self.registry, subscription)
-                with no_topic_is_a_conflict():
-                    messages, end = await self._take(
-                        subscription,
-                        topic.id,
-                        min(max_messages, self.max_messages),
-                        max_bytes or self.max_bytes,
-                        memory_left,
-                    )
-                left_seconds = give_up - loop.time()
-                if messages or left_seconds <= 0 or self._stopping:
-                    break
-                if left is None and gone is not None:
-                    left = gone()
-                await self._wait(subscription.id, topic.id, end, left_seconds, left)
-                if self._stopping or (left is not None and left.done()) or loop.time() >= give_up:
-                    break
-                if again is not None:
-                    subscription = await again()
-        finally:
-            if left is not None:
-                left.cancel()
-        self.counts.note_pull(subscription.id, messages)
+        topic = await topic_of(self.registry, subscription)
+        with no_topic_is_a_conflict():
+            messages = await self._take(
+                subscription, topic.id, min(max_messages, self.max_messages), max_bytes or self.max_bytes, project
+            )
+        if not (messages or wait):
+            self.counts.note_pull(subscription.id)
         return messages
 
-    async def acknowledge(self, caller: Caller, name: SubscriptionName, numbers: Callable[[], Sequence[int]]) -> None:
-        """Acknowledge everything up to the largest of `numbers` (contract 11.2); durable when it returns.
+    async def wait(self, subscription: Subscription, until: float, left: Gone | None = None) -> bool:
+        """Wait after an empty pull for something to pull; return whether to pull again.
 
-        The numbers are asked for after the subscription was found and the caller let in, as contract 11.1 orders.
+        The wait is over, and the pull ends with nothing, at the time `until` of the event loop, at a stop, and when the
+        client has `left`. Rights may have changed while this waited.
         """
-        subscription = await self._subscription(caller, name)
-        last = max(numbers(), default=-1)
+        seconds = until - asyncio.get_running_loop().time()
+        if seconds > 0 and not self._stopping:
+            topic = await topic_of(self.registry, subscription)
+            with no_topic_is_a_conflict():
+                position = await self.cursors.position(subscription.id, topic.id)
+                await self._wait(subscription.id, topic.id, position.offset, seconds, left)
+            if not (self._stopping or (left is not None and left.done()) or asyncio.get_running_loop().time() >= until):
+                return True
+        self.counts.note_pull(subscription.id)
+        return False
+
+    async def acknowledge(self, subscription: Subscription, numbers: Sequence[int]) -> None:
+        """Acknowledge everything up to the largest of `numbers` (contract 11.2); durable when it returns."""
+        last = max(numbers, default=-1)
         if last < 0:
             raise InvalidInput("Invalid ack id")
         deadline = Milliseconds(subscription.ack_deadline_seconds * 1000)
@@ -114,15 +179,12 @@ class Deliverer:
         self.counts.note_acknowledgement(subscription.id)
 
     async def ready(
-        self,
-        subscriptions: Collection[SubscriptionId],
-        seconds: float,
-        gone: Callable[[], Gone] | None = None,
+        self, subscriptions: Collection[SubscriptionId], seconds: float, left: Gone | None = None
     ) -> frozenset[SubscriptionId]:
         """Return which of these have something to pull, as soon as one has; none after so many seconds.
 
         For those who deliver many subscriptions: a pull moves nothing and says nothing of the others. What is unknown,
-        or whose topic is, counts as ready: a pull says why. `gone` is as of a pull.
+        or whose topic is, counts as ready: a pull says why. It ends when the client has `left`.
         """
         places = await self.cursors.places()
         unknown = frozenset(each for each in subscriptions if each not in places)
@@ -133,7 +195,6 @@ class Deliverer:
             for each in subscriptions
         }
         self._waiting.update(waits)
-        left = gone() if gone is not None else None
         if left is not None:
             left.add_done_callback(lambda _: _cancel(waits))
         try:
@@ -143,8 +204,6 @@ class Deliverer:
             for wait in waits:
                 del self._waiting[wait]
             _cancel(waits)
-            if left is not None:
-                left.cancel()
 
     async def _ready(self, topic: TopicId, offset: Offset, seconds: float) -> None:
         """Return when there is something at or after an offset, or when the topic is gone; raise after a while."""
@@ -182,65 +241,50 @@ class Deliverer:
         """How many pulls wait now."""
         return len(self._waiting)
 
-    async def _subscription(self, caller: Caller, name: SubscriptionName, *, pulls: bool = False) -> Subscription:
-        """Return a subscription the caller may consume; one with push belongs to its worker (17.2, A5)."""
-        subscription = await find_subscription(self.registry, caller, name)
-        if subscription.push is not None:
-            if pulls and not self.push_enabled and PUSH_WORKER in caller.roles:
-                raise Conflict("Push functionality is currently disabled")
-            if not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
-                raise NotAllowed
-        caller.require_listed(subscription.authorized, CONSUMER)
-        return subscription
-
     async def _take(
-        self,
-        subscription: Subscription,
-        topic: TopicId,
-        max_messages: int,
-        max_bytes: int,
-        memory_left: Callable[[], int] | None,
-    ) -> tuple[Sequence[Stored], Offset]:
-        """Read from the cursor and record the hand-out; again when somebody moved the cursor in between."""
+        self, subscription: Subscription, topic: TopicId, max_messages: int, max_bytes: int, project: str | None
+    ) -> Sequence[Stored]:
+        """Read from the cursor and record the hand-out; again when the cursor was moved in between."""
         while True:
             position = await self.cursors.position(subscription.id, topic)
-            most = max_bytes if memory_left is None else max(min(max_bytes, memory_left()), 1)
+            most = max_bytes if project is None else max(min(max_bytes, self.unread.left(project)), 1)
             messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=most)
-            if memory_left is not None and messages and memory_left() < max_bytes:
-                messages = _within(messages, memory_left())  # others may have taken what there was meanwhile
             if not messages:
-                end = await self._end(subscription, topic, position)
-                if end is not None:
-                    return [], end
+                if await self._is_at_end(subscription, topic, position):
+                    return ()
             elif messages[0].offset > position.offset:
                 await self._skip(subscription, position, messages[0].offset)
             else:
-                end = Offset(messages[-1].offset + 1)
-                if await self.cursors.hand_out(subscription.id, position.generation, end):
-                    return messages, end
+                if project is not None:  # others may have taken what there was meanwhile
+                    messages = self.unread.within(project, messages, max_bytes)
+                end, size, data_bytes = Offset(messages[-1].offset + 1), *sizes(messages)
+                with self.unread.held(project, size):
+                    if await self.cursors.hand_out(subscription.id, position.generation, end):
+                        self.counts.note_pull(subscription.id, len(messages), data_bytes)
+                        return messages
 
-    async def _end(self, subscription: Subscription, topic: TopicId, position: Position) -> Offset | None:
-        """Return the topic's end if the cursor is there; None when there is more to read after all."""
+    async def _is_at_end(self, subscription: Subscription, topic: TopicId, position: Position) -> bool:
+        """Whether the cursor is at the end of its topic; False when there is more to read after all."""
         end = (await self.log.bounds(topic)).end
         if end <= position.offset:
-            return end
+            return True
         late = await self.log.read(topic, position.offset, max_messages=1, max_bytes=1)
         if not late:
             await self._skip(subscription, position, end)
-        return None
+        return False
 
     async def _skip(self, subscription: Subscription, position: Position, to: Offset) -> None:
         """Follow retention, or pass what is damaged: never silently (law 3)."""
         await follow(self.cursors, subscription, position, to)
 
     async def _wait(
-        self, subscription: SubscriptionId, topic: TopicId, end: Offset, seconds: float, gone: Gone | None
+        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, seconds: float, left: Gone | None
     ) -> None:
-        """Wait for a message after `end`, or until time, the client, the service, or a deletion ends the wait."""
-        waiting = asyncio.ensure_future(self._grown(topic, end, seconds))
+        """Wait for a message at `offset`, or until time, the client, the service, or a deletion ends the wait."""
+        waiting = asyncio.ensure_future(self.log.wait(topic, offset, seconds))
         self._waiting[waiting] = subscription
-        if gone is not None:
-            gone.add_done_callback(lambda _: waiting.cancel())
+        if left is not None:
+            left.add_done_callback(lambda _: waiting.cancel())
         try:
             await asyncio.wait({waiting})
         finally:
@@ -248,21 +292,6 @@ class Deliverer:
             waiting.cancel()
         if not waiting.cancelled():
             waiting.result()
-
-    async def _grown(self, topic: TopicId, end: Offset, seconds: float) -> None:
-        with no_topic_is_a_conflict():
-            await self.log.wait(topic, end, seconds)
-
-
-def _within(messages: Sequence[Stored], memory_left: int) -> Sequence[Stored]:
-    """Return as many of the first messages as there is memory for; raise `Overloaded` when it is none."""
-    for count, message in enumerate(messages):
-        memory_left -= len(message.fragment)
-        if memory_left < 0:
-            if count == 0:
-                raise Overloaded("Too many answers wait to be read by their clients")
-            return messages[:count]
-    return messages
 
 
 def _cancel(waits: "Iterable[asyncio.Task[None]]") -> None:

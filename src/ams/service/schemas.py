@@ -1,7 +1,7 @@
 """Administration of schemas, and asking them about messages without publishing (HTTP contract 15)."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -91,17 +91,14 @@ class Schemas:
         await _check(content)
         return await self._registry.schemas.create(caller.here.id, name, content)
 
-    async def update(self, caller: Caller, name: SchemaName, read: Callable[[], SchemaDetails]) -> Schema:
+    async def update(self, caller: Caller, schema: Schema, details: SchemaDetails) -> Schema:
         """Rename a schema or add a revision to it; what is not said stays, empty attributes take that part away.
 
-        The details are asked for after the schema was found, as contract 15.1 orders. Raises, in this order:
-        `NotFound`; what reading raises; `InvalidInput` for the new name; `AlreadyExists`; `InvalidInput` for the type,
-        and for what does not compile. In force for every publish that begins after this returned.
+        Raises, in this order: `InvalidInput` for the new name; `AlreadyExists`; `InvalidInput` for the type, and for
+        what does not compile; `NotFound` when the schema is gone. In force for every publish that begins after this
+        returned.
         """
-        await self.show(caller, name)
-        details = read()
         while True:
-            schema = await self.show(caller, name)
             new_name = await self._new_name(caller, schema, details.name)
             content = _changed(schema.content, details)
             if content:
@@ -109,6 +106,7 @@ class Schemas:
             updated = await self._registry.schemas.update(schema, name=new_name, content=content)
             if updated is not None:
                 return updated
+            schema = await self.show(caller, schema.name)  # somebody else changed it
 
     async def delete(self, caller: Caller, name: SchemaName) -> None:
         """Remove a schema with all its revisions; its topics take any message from then on. Raises `NotFound`."""
@@ -116,15 +114,12 @@ class Schemas:
         if not await self._registry.schemas.delete(schema.id):
             raise NotFound("Schema doesn't exist")
 
-    async def validate(self, caller: Caller, name: SchemaName, read: Callable[[Schema], Candidate]) -> None:
+    async def validate(self, schema: Schema, candidate: Candidate) -> None:
         """Ask a schema about one message, as number 0.
 
-        The candidate is asked for after the schema was found. Raises `NotFound`, what reading raises, `Unusable` when
-        what is stored cannot be compiled, `InvalidInput` with the texts of contract 15.3, and `Overloaded` when the
-        project has too many messages that take long to check.
+        Raises `NotFound`, `Unusable` when what is stored cannot be compiled, `InvalidInput` with the texts of contract
+        15.3, and `Overloaded` when the project has too many messages that take long to check.
         """
-        schema = await self.show(caller, name)
-        candidate = read(schema)
         await self._validators.ask(schema.project_id, schema.id, schema.revision, [candidate])
 
     async def dry_run(

@@ -166,13 +166,13 @@ async def test_a_worker_pulls_only_while_push_is_enabled(house: House, pushing: 
     deliverer = house.deliverer()
 
     with pytest.raises(Conflict, match="^Push functionality is currently disabled$"):
-        await deliverer.subscription(caller, SUB)
+        await deliverer.to_pull(caller, SUB)
     deliverer.push_enabled = True
-    assert (await deliverer.subscription(caller, SUB)).name == SUB
+    assert (await deliverer.to_pull(caller, SUB)).name == SUB
 
 
 async def test_a_worker_pulls_from_a_pull_subscription_also_while_push_is_disabled(house: House) -> None:
-    assert (await house.deliverer().subscription(await worker_caller(house), SUB)).name == SUB
+    assert (await house.deliverer().to_pull(await worker_caller(house), SUB)).name == SUB
 
 
 async def test_a_subscription_that_could_not_be_made_leaves_the_worker_where_it_was(

@@ -17,7 +17,7 @@ from ams.http.auditing import SERVICE, Auditor
 from ams.http.cors import CrossOrigin
 from ams.http.fast import FastRoutes
 from ams.http.gate import Gate
-from ams.http.limits import Bodies, Unread, affordable
+from ams.http.limits import Bodies, affordable
 from ams.http.routes import rows
 from ams.http.routing import Row
 from ams.http.tracing import Traced
@@ -26,7 +26,7 @@ from ams.service.about import About
 from ams.service.bindings import Bindings
 from ams.service.counting import Counting
 from ams.service.counts import Counts
-from ams.service.delivering import Deliverer
+from ams.service.delivering import Deliverer, UnreadAnswers
 from ams.service.doctor import Doctor
 from ams.service.losses import Losses, LossTotal
 from ams.service.members import Members
@@ -109,14 +109,14 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     )
     validators = Validators(registry)
     publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts)
+    unread = UnreadAnswers(affordable(settings.max_unread_bytes))
     deliverer = Deliverer(
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
-        push_enabled=settings.push_enabled, counts=counts,
+        push_enabled=settings.push_enabled, counts=counts, unread=unread,
     )  # fmt: skip
     gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
     bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
-    unread = Unread(affordable(settings.max_unread_bytes))
-    fast = FastRoutes(gate, bodies, unread, publisher, deliverer, lenient=settings.lenient_data)
+    fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
     push = push_of(settings, engines, deliverer, counts, reach)

@@ -39,7 +39,7 @@ from ams.core.context import REQUEST
 from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
 from ams.core.names import new_uuid
 from ams.http.asgi import JSON, Receive, Send, answer
-from ams.http.limits import SMALL_BODY, Bodies, ClientLeft
+from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, ClientLeft
 from ams.storage.audit.event import AuditEvent, result_of
 from ams.storage.audit.trail import Trail
 
@@ -175,7 +175,11 @@ class AuthnApp:
                 raise NotAllowed
 
         async def body() -> bytes:
-            return await self._bodies.read_with(headers, request.receive, None, admit)
+            began = time.monotonic()
+            read = await self._bodies.read(headers, request.receive)
+            if time.monotonic() - began > LATE_SECONDS:
+                await admit()
+            return read
 
         if not row.open:
             await admit()

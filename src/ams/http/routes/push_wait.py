@@ -57,7 +57,5 @@ class WaitRoutes:
         if not 0 <= seconds <= MAX_SECONDS:
             raise InvalidInput(f"A push wait is of 0 to {MAX_SECONDS} seconds")
         with call.watched() as left:
-            ready = await self._deliverer.ready(
-                frozenset(map(SubscriptionId, subscriptions)), seconds, (lambda: left) if left else None
-            )
+            ready = await self._deliverer.ready(frozenset(map(SubscriptionId, subscriptions)), seconds, left)
         return answers.encode(Ready(sorted(ready)))

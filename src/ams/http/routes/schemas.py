@@ -137,7 +137,8 @@ class SchemaRoutes:
     async def update(self, call: Call) -> bytes:
         """Rename or change a schema."""
         body = await call.body()
-        updated = await self._schemas.update(call.caller, call.schema, lambda: _said(body))
+        schema = await self._schemas.show(call.caller, call.schema)
+        updated = await self._schemas.update(call.caller, schema, _said(body))
         return answers.encode(_shown(call, updated))
 
     async def delete(self, call: Call) -> bytes:
@@ -148,7 +149,8 @@ class SchemaRoutes:
     async def validate(self, call: Call) -> bytes:
         """Ask whether one message would be allowed."""
         body = await call.body()
-        await self._schemas.validate(call.caller, call.schema, lambda schema: _candidate(schema, body))
+        schema = await self._schemas.show(call.caller, call.schema)
+        await self._schemas.validate(schema, _candidate(schema, body))
         return answers.encode(Validated("Message validated successfully"))
 
     async def dry_run(self, call: Call) -> bytes:

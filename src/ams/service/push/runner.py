@@ -53,9 +53,10 @@ class EnginesUpstream:
         """Return the next messages; waits until there is one."""
         with _told_upstream():
             subscription = await self._subscription(target)
-            found = await self._deliverer.pull(
-                subscription, max_messages, wait=True, seconds=LONGEST_WAIT, max_bytes=max_bytes
-            )
+            until = asyncio.get_running_loop().time() + LONGEST_WAIT
+            found = await self._deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
+            while not found and await self._deliverer.wait(subscription, until):
+                found = await self._deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
         return [Pulled(each.offset, str(each.offset), publish_time(each.time), each.fragment) for each in found]
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:

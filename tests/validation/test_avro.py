@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput
 from ams.validation.avro import AvroSchema
-from ams.validation.budget import Budget
+from ams.validation.cost import Budget
 
 RECORD: dict[str, Any] = {
     "type": "record",

@@ -7,7 +7,7 @@ import jsonschema_rs
 import pytest
 
 from ams.core.errors import InvalidInput
-from ams.validation.budget import Budget
+from ams.validation.cost import Budget
 from ams.validation.json_schema import JsonSchema
 from ams.validation.references import NOWHERE, References
 

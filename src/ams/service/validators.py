@@ -17,7 +17,7 @@ from ams.storage.database.cache import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.validation import Compiled, compile_stored
-from ams.validation.budget import INLINE, Budget, TooMuch
+from ams.validation.cost import INLINE, Budget, TooMuch
 from ams.validation.validator_process import ValidatorProcess
 from ams.validation.worker import DATA, MESSAGE, PAYLOAD, Piece, Refusal, Task
 

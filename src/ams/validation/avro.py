@@ -10,7 +10,7 @@ from typing import Any
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from ams.core.errors import InvalidInput
-from ams.validation.budget import Budget
+from ams.validation.cost import Budget
 from ams.validation.violations import quoted
 
 MAX_NESTING = 100
@@ -80,7 +80,7 @@ class _Compiler:
         self._repeats = False
 
     def work(self, size: int) -> int:
-        """Return the units of work (`ams.validation.budget`) that a datum of a size takes at most.
+        """Return the units of work (`ams.validation.cost`) that a datum of a size takes at most.
 
         Every step uses up bytes, but for those into records; without lists, and types used twice, each step is made
         once.

@@ -1,21 +1,79 @@
-"""One revision of a schema, ready to be asked about messages."""
+"""One revision of a schema, ready to be asked about messages: their payloads, and their attributes.
 
-from collections.abc import Mapping
+The `attributes` part of a schema is our own, the contract has none:
+
+    {"required": ["site"], "values": {"type": ["raw", "clean"]}, "patterns": {"site": "^[A-Z]+$"}, "closed": true}
+
+`required`: names that must be there. `values`: what a named attribute may be. `patterns`: a regular expression that
+must match somewhere in the value. `closed`: no names but those mentioned.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import jsonschema_rs
 import msgspec
 
 from ams.core.errors import InvalidInput
 from ams.core.messages import Message, decoded_data
-from ams.validation.attributes import AttributeRules
 from ams.validation.avro import AvroSchema
-from ams.validation.budget import EACH, Budget
+from ams.validation.cost import EACH, HEAVY, LIGHT, MAX_DEPTH, Budget, matcher, pattern_work
 from ams.validation.json_schema import JsonSchema
-from ams.validation.limits import check_size
+from ams.validation.violations import Violation, quoted, told
 
 JSON, AVRO = "json", "avro"
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+MAX_BYTES = 256 * 1024
+"""Of a schema written as JSON."""
+MAX_PATTERNS = 30
+"""Regular expressions; each may take 64 KiB when compiled, and several times that when it is used."""
+_PATTERN_BYTES = {LIGHT: 2**14, HEAVY: 2**18}
+"""What a pattern takes in memory, by its work, once it is used."""
+_GROWTH = 40
+"""Bytes of memory for each of a schema's JSON: what the densest schemas take once they are used."""
+
+
+class _Part(msgspec.Struct, forbid_unknown_fields=True):
+    required: list[str] = []
+    values: dict[str, list[str]] = {}
+    patterns: dict[str, str] = {}
+    closed: bool = False
+
+
+class AttributeRules:
+    """One compiled `attributes` part."""
+
+    def __init__(self, part: Mapping[str, Any]) -> None:
+        """Read and compile the part; raise `InvalidInput` that says what is wrong with it."""
+        self._part = _read(part)
+        self._values = {name: frozenset(allowed) for name, allowed in self._part.values.items()}
+        self._patterns = {name: _matcher(name, pattern) for name, pattern in self._part.patterns.items()}
+        self._work = {name: pattern_work(pattern) for name, pattern in self._part.patterns.items()}
+        self._known = frozenset([*self._part.required, *self._part.values, *self._part.patterns])
+
+    def check(self, index: int, attributes: Mapping[str, str], budget: Budget) -> None:
+        """Raise `InvalidInput` unless the attributes keep all rules, `TooMuch` over the budget."""
+        budget.spend(len(self._known) + sum(work * len(attributes.get(name, "")) for name, work in self._work.items()))
+        violations = list(self._violations(attributes))
+        if violations:
+            raise InvalidInput(told(f"Message {index} attributes are not valid", violations))
+
+    def _violations(self, attributes: Mapping[str, str]) -> Iterator[Violation]:
+        for name in self._part.required:
+            if name not in attributes:
+                yield Violation(quoted(name), "is required")
+        for name, allowed in self._values.items():
+            if name in attributes and attributes[name] not in allowed:
+                listed = ", ".join(f'"{value}"' for value in self._part.values[name])
+                yield Violation(quoted(name), f"must be one of the following: {quoted(listed)}")
+        for name, pattern in self._patterns.items():
+            if name in attributes and not pattern.is_valid(attributes[name]):
+                yield Violation(quoted(name), f"Does not match pattern '{quoted(self._part.patterns[name])}'")
+        if self._part.closed:
+            for name in attributes:
+                if name not in self._known:
+                    yield Violation(quoted(name), "is not allowed")
 
 
 class Payload(Protocol):
@@ -85,3 +143,58 @@ def decoded(index: int, data: str) -> bytes:
         place = next((at for at, each in enumerate(data) if each not in _ALPHABET and each not in "\r\n="), len(data))
         text = f"Message {index} is not in valid base64 enocding,illegal base64 data at input byte {place}"
         raise InvalidInput(text) from None
+
+
+def _read(part: Mapping[str, Any]) -> _Part:
+    try:
+        return msgspec.convert(part, _Part)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"Schema attributes are not valid: {error}") from None
+
+
+def _matcher(name: str, pattern: str) -> jsonschema_rs.Validator:
+    try:
+        return matcher(pattern)
+    except jsonschema_rs.ValidationError:
+        text = f"Schema attributes are not valid: pattern of {quoted(name)} is no regular expression, or too large"
+        raise InvalidInput(text) from None
+
+
+def check_size(schema: object) -> int:
+    """Return how many bytes of memory a schema takes at most.
+
+    Raises `InvalidInput` for one that is too deep, too large, or has too many patterns.
+    """
+    found: list[object] = []
+    for key, value, depth in _parts(schema):
+        if depth > MAX_DEPTH:
+            raise InvalidInput(f"Schema is nested too deeply: at most {MAX_DEPTH} levels")
+        found += _patterns(key, value)
+    size = len(msgspec.json.encode(schema))
+    if size > MAX_BYTES:
+        raise InvalidInput(f"Schema is too large: at most {MAX_BYTES} bytes of JSON")
+    if len(found) > MAX_PATTERNS:
+        raise InvalidInput(f"Schema has too many patterns: at most {MAX_PATTERNS}")
+    return size * _GROWTH + sum(_PATTERN_BYTES[pattern_work(each)] for each in found)
+
+
+def _patterns(key: str, value: Any) -> list[object]:
+    """Return the regular expressions under a name: in attributes they are values, of members' names they are names."""
+    if key == "pattern":
+        return [value]
+    if not isinstance(value, dict):
+        return []
+    return list(value.values()) if key == "patterns" else list(value) if key == "patternProperties" else []
+
+
+def _parts(schema: object) -> Iterator[tuple[str, Any, int]]:
+    """Yield every value in a schema, with its name (empty in lists) and how deep its container lies, from 1."""
+    left: list[tuple[str, Any, int]] = [("", schema, 0)]
+    while left:
+        part = left.pop()
+        yield part
+        _, value, depth = part
+        if isinstance(value, dict):
+            left += [(name, each, depth + 1) for name, each in value.items()]
+        elif isinstance(value, list):
+            left += [("", each, depth + 1) for each in value]

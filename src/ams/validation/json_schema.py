@@ -4,27 +4,22 @@ Formats are asserted. References lead within the schema only: nothing is fetched
 the text and not with its powers, which is why they may not look ahead or refer back.
 """
 
+import copy
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsonschema_rs
 import msgspec
 
 from ams.core.errors import InvalidInput
-from ams.validation.budget import Budget
-from ams.validation.drafts import compiled
-from ams.validation.effort import extent
-from ams.validation.load import Extent, Load, Loads
-from ams.validation.violations import MOST, ROOT, Violation, told, violations_of
+from ams.validation.cost import MAX_DEPTH, PATTERNS, Budget, Extent, Load, Loads, extent, work_of_reading
+from ams.validation.references import ROOT_ONLY, schemas_in
+from ams.validation.violations import MOST, ROOT, Violation, quoted, told, violations_of
 
-MAX_DEPTH = 64
-"""Objects and lists within each other, in a document."""
 MAX_LOOKS = 10_000
 """How often a schema may look at one place that lies as deep as that."""
-_MOST_LOOKS = 50_000_000
-"""How often at all places of one document together: a second or two."""
 _LITTLE = 2000
 """Units of work that are not worth an exact estimate."""
 _ALL, _FIRST = 10_000, 300_000
@@ -33,6 +28,31 @@ _COPIED = 2**24
 """Bytes that violations may hold: the engine makes all of them before it tells one."""
 _COPYING = 8
 """Bytes copied for one unit of work."""
+_DRAFT_7 = jsonschema_rs.Draft7Validator
+_DRAFTS: Mapping[str, type[jsonschema_rs.Validator]] = {
+    "http://json-schema.org/draft-04/schema": jsonschema_rs.Draft4Validator,
+    "http://json-schema.org/draft-06/schema": jsonschema_rs.Draft6Validator,
+    "http://json-schema.org/draft-07/schema": _DRAFT_7,
+}
+_LATER = jsonschema_rs.Draft201909Validator
+_UNCHECKED: Mapping[type[jsonschema_rs.Validator], tuple[str, ...]] = {
+    _DRAFT_7: ("uuid", "duration"),
+    jsonschema_rs.Draft6Validator: (
+        "uuid", "duration", "idn-hostname", "iri", "iri-reference", "relative-json-pointer",
+    ),
+    jsonschema_rs.Draft4Validator: (
+        "uuid", "duration", "idn-hostname", "iri", "iri-reference", "relative-json-pointer", "json-pointer",
+        "uri-reference", "uri-template",
+    ),
+}  # fmt: skip
+"""Formats that a draft did not know yet, and the engine so lets pass: they are asserted as later drafts say."""
+_BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
+"""What draft 4 wrote as two keywords, the first of them true or false, and later drafts as one."""
+
+_FORMATS = {
+    name: _LATER({"format": name}, validate_formats=True, offline=True).is_valid
+    for name in _UNCHECKED[jsonschema_rs.Draft4Validator]
+}
 
 
 class JsonSchema:
@@ -42,27 +62,24 @@ class JsonSchema:
         """Compile `schema`; raise `InvalidInput` with the compiler's text, or when it would take long to check."""
         self._loads = Loads(schema)
         self._validator = compiled(schema)
-        self._looks = self._loads.looks(MAX_DEPTH)
-        if self._looks > MAX_LOOKS:
+        if self._loads.looks > MAX_LOOKS:
             raise InvalidInput("Schema would take too long to check: its parts refer to each other too often")
 
     def check(self, index: int, data: bytes, budget: Budget) -> None:
         """Raise `InvalidInput` unless `data` is a JSON document that the schema allows, `TooMuch` over the budget."""
         most = _most(data)
-        budget.spend(most.values + most.bytes // 16)
+        budget.spend(work_of_reading(data, most.values))
         violations = self._violations(_document(index, data), most, budget)
         if violations:
             raise InvalidInput(told(f"Message {index} data is not valid", violations))
 
     def _violations(self, document: Any, most: Extent, budget: Budget) -> Sequence[Violation]:
-        if most.depth > MAX_DEPTH or self._loads.of(most).work > _LITTLE:
+        load = self._loads.of(most)
+        if most.depth > MAX_DEPTH or load.work > _LITTLE:
             values, depth = extent(document)
             if depth > MAX_DEPTH:
                 return [Violation(ROOT, f"Must not be nested deeper than {MAX_DEPTH} levels")]
-            if values * self._looks > _MOST_LOOKS:
-                return [Violation(ROOT, "Has too many values for so large a schema")]
-            most = most._replace(values=values, depth=depth)
-        load = self._loads.of(most)
+            load = self._loads.of(most._replace(values=values, depth=depth))
         budget.spend(load.work)
         return [] if self._validator.is_valid(document) else self._found(document, load, budget)
 
@@ -117,3 +134,38 @@ def _is_whole(data: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
+    """Compile a schema by its draft, without the names it gives itself: nothing may refer to them.
+
+    A schema that names no draft is one of draft 7 that may write limits as draft 4 did (contract 15.1). Raises
+    `InvalidInput` with the compiler's text.
+    """
+    said = schema.get("$schema")
+    draft = _DRAFTS.get(said.rstrip("#").replace("https:", "http:")) if isinstance(said, str) else None
+    schema = {key: value for key, value in schema.items() if key not in ROOT_ONLY}
+    try:
+        return _validator(draft, schema) if draft else _validator(_DRAFT_7, _modern(schema))
+    except jsonschema_rs.ValidationError as error:
+        raise InvalidInput(_reason(error)) from None
+
+
+def _modern(schema: dict[str, Any]) -> dict[str, Any]:
+    """Write limits as draft 7 does; what has none to be exclusive of is left, and so refused."""
+    schema = copy.deepcopy(schema)
+    for part in schemas_in(schema):
+        for exclusive, limit in _BOUNDS.items():
+            if isinstance(part.get(exclusive), bool) and limit in part and part.pop(exclusive):
+                part[exclusive] = part.pop(limit)
+    return schema
+
+
+def _validator(draft: type[jsonschema_rs.Validator], schema: dict[str, Any]) -> jsonschema_rs.Validator:
+    formats = {name: _FORMATS[name] for name in _UNCHECKED[draft]}
+    return draft(schema, formats=formats, validate_formats=True, pattern_options=PATTERNS, offline=True)
+
+
+def _reason(error: jsonschema_rs.ValidationError) -> str:
+    place = ".".join(str(step) for step in error.instance_path)
+    return f"{quoted(place)}: {quoted(error.message)}" if place else quoted(error.message)

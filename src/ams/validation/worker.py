@@ -17,8 +17,8 @@ import msgspec
 from ams.core.cache import LruCache
 from ams.core.errors import InvalidInput
 from ams.core.messages import parse
-from ams.validation.budget import Budget
 from ams.validation.compiled import Compiled, compile_stored
+from ams.validation.cost import Budget
 
 LENGTH = 4
 """Bytes that tell how long a frame is."""

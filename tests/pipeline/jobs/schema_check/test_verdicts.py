@@ -18,7 +18,7 @@ from ams.pipeline.jobs.schema_check.job import Options
 from ams.pipeline.jobs.schema_check.rules import Rules, of_files
 from ams.pipeline.jobs.schema_check.verdicts import Verdicts
 from ams.validation import compile_stored
-from ams.validation.budget import Budget
+from ams.validation.cost import Budget
 
 READING = {
     "type": "object",

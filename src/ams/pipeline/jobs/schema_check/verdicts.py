@@ -13,7 +13,7 @@ from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
 from ams.pipeline.jobs.schema_check.rules import Rules
 from ams.validation import compile_stored
-from ams.validation.budget import INLINE, Budget, TooMuch
+from ams.validation.cost import INLINE, Budget, TooMuch
 from ams.validation.validator_process import ValidatorProcess
 from ams.validation.worker import MESSAGE, Piece, Task
 

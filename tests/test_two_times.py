@@ -26,7 +26,6 @@ from ams.app.push_server.settings import PushSettings
 from ams.authn import assembly
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
 from ams.authn.http.tls import AskingContext
-from ams.authn.services import service_trust
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
 from ams.client.endpoint import trust as client_trust
@@ -293,14 +292,13 @@ def test_authorities_of_usage_records_are_read_again(tmp_path: Path, monkeypatch
     "made",
     [
         lambda ca: outgoing_trust(ca, "push_ca_file"),
-        lambda ca: service_trust(ca),
         lambda ca: client_trust("https://localhost", ca, None, None),
         lambda ca: feed_trust(ca, "", ""),
         lambda ca: _trusting(ca),
         lambda ca: Certificate.load(ca, ca.replace(".pem", ".key")).context,
         lambda _: AskingContext.make(),
     ],
-    ids=["outgoing", "services", "client", "feed", "kafka", "server", "asking"],
+    ids=["outgoing", "client", "feed", "kafka", "server", "asking"],
 )
 def test_a_context_of_tls_judges_at_the_time_of_each_handshake(
     made: Callable[[str], ssl.SSLContext], tmp_path: Path

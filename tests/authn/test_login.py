@@ -17,7 +17,7 @@ from ams.authn.certificates.subject import subject_sha256
 from ams.authn.http.errors import refusal
 from ams.authn.login import LATELY, Login
 from ams.authn.service_types import ServiceTypeFields, ServiceTypes, Supported
-from ams.authn.services import Services, service_trust
+from ams.authn.services import Services
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
 from ams.authn.values import Binding, Peer, Presented
@@ -25,7 +25,7 @@ from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, RateLimited, ServiceTimeout
-from ams.outgoing.guard import Guard
+from ams.outgoing.guard import Guard, trust
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import FileTrail, events_in
@@ -148,7 +148,7 @@ async def made(
     store = await Store.open(sqlite_url(str(folder / "authn.db")), bytes(32), clock=clock)
     trail = FileTrail(str(folder / "audit.jsonl"), AuditRecords(store.database, audit), clock)
     services = Services(
-        {"ams": "/v1/users:byUUID/{{identifier}}"}, {"ams": "token"}, service_trust(world.service.ca), seconds=5
+        {"ams": "/v1/users:byUUID/{{identifier}}"}, {"ams": "token"}, trust(world.service.ca), seconds=5
     )
     checks = CertificateChecks(CheckOptions(folder=str(world.folder)), Guard(), clock)
     login = Login(

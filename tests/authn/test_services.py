@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from ams.authn.services import Services, service_trust
+from ams.authn.services import Services
 from ams.authn.values import API_KEY, HEADERS, AuthMethod, ServiceType, ServiceTypeId
 from ams.core.clock import Milliseconds
 from ams.core.errors import BadSettings, NotFound, ServiceFailed, ServiceTimeout, Unavailable
+from ams.outgoing.guard import trust
 from tests.support.authn_service import (
     Behaviour,
     UserService,
@@ -44,7 +45,7 @@ def service(running: UserService) -> UserService:
 
 @pytest.fixture
 async def services(service: UserService) -> AsyncIterator[Services]:
-    asked = Services(PATHS, FIELDS, service_trust(service.ca), seconds=0.5)
+    asked = Services(PATHS, FIELDS, trust(service.ca), seconds=0.5)
     yield asked
     await asked.close()
 
@@ -208,7 +209,7 @@ async def test_a17_a_service_that_does_not_answer_in_time_is_a_timeout(
     service: UserService, behaviour: Behaviour
 ) -> None:
     service.behaviour = behaviour
-    impatient = Services(PATHS, FIELDS, service_trust(service.ca), seconds=0.1)
+    impatient = Services(PATHS, FIELDS, trust(service.ca), seconds=0.1)
 
     with pytest.raises(ServiceTimeout, match=r"^The service did not answer in time$"):
         await impatient.token(service_type(), method(service), "u-1")
@@ -222,11 +223,11 @@ async def test_a_service_that_is_not_there_is_said_to_be_so(service: UserService
 
 
 async def test_a17_a_service_is_believed_by_its_certificate_only(service: UserService) -> None:
-    stranger = Services(PATHS, FIELDS, service_trust(), seconds=5)
+    stranger = Services(PATHS, FIELDS, trust(), seconds=5)
     with pytest.raises(ServiceFailed, match="^The service could not be asked: TLS: "):
         await stranger.token(service_type(), method(service), "u-1")
 
-    trusting = Services(PATHS, FIELDS, service_trust(verify=False), seconds=5)
+    trusting = Services(PATHS, FIELDS, trust(verify=False), seconds=5)
     assert await trusting.token(service_type(), method(service, host="127.0.0.1"), "u-1") == "t-1"
     await trusting.close()
 
@@ -279,4 +280,4 @@ async def test_many_ask_at_once_on_no_more_connections_than_are_good_for_a_servi
 
 def test_a_ca_file_that_cannot_be_read_is_a_bad_setting(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="^service_ca .*: No such file"):
-        service_trust(str(tmp_path / "none.pem"))
+        trust(str(tmp_path / "none.pem"), "service_ca")

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from ams.core.clock import ManualClock
-from ams.identity import answers
+from ams.identity import discovery
 from ams.storage.audit.logins import MINUTE
 from demo.issuer import CLIENT, CLIENT_SECRET, INTROSPECT, JWKS, ExampleIssuer
 from tests.support.served import Served, served
@@ -86,7 +86,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         issuer(clock) as site,
         issuer(clock) as ill,
     ):
-        patch.setattr(answers, "SECONDS", SECONDS)
+        patch.setattr(discovery, "SECONDS", SECONDS)
         (folder / "issuers.toml").write_text(f'[[issuer]]\nname = "egi"\nurl = "{egi.url}"\naudiences = ["ams"]\n')
         settings = {"issuers_file": str(folder / "issuers.toml"), "issuers_allow": "127.0.0.0/8"}
         with served(folder / "ams-data", **settings) as service:
@@ -255,7 +255,7 @@ LIES = {
     "no keys": b'{"keys": []}',
     "another thing": b"[1, 2]",
     "a secret key": json.dumps({"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "1", "alg": "HS256"}]}).encode(),
-    "too much": b'{"keys": [' + b" " * (answers.MOST_BYTES + 1) + b"]}",
+    "too much": b'{"keys": [' + b" " * (discovery.MOST_BYTES + 1) + b"]}",
     "deep": b"[" * 100_000,
 }
 

@@ -8,10 +8,9 @@ import pytest
 from ams.core.clock import ManualClock
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
-from ams.identity.answers import new_fetcher
-from ams.identity.discovery import Discovery
+from ams.identity.discovery import Discovery, issuer_client
 from ams.identity.keys import Keys
-from ams.outgoing.fetching import Fetcher
+from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard
 from demo.issuer import CLIENT, CLIENT_SECRET, ExampleIssuer
 
@@ -42,20 +41,20 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def fetcher() -> Fetcher:
-    return new_fetcher(LOOPBACK)
+def client() -> HttpClient:
+    return issuer_client(LOOPBACK)
 
 
 @pytest.fixture
-async def discovery(fetcher: Fetcher, clock: ManualClock) -> AsyncIterator[Discovery]:
-    discovery = Discovery(fetcher, clock)
+async def discovery(client: HttpClient, clock: ManualClock) -> AsyncIterator[Discovery]:
+    discovery = Discovery(client, clock)
     yield discovery
     await discovery.close()
 
 
 @pytest.fixture
-async def keys(fetcher: Fetcher, clock: ManualClock) -> AsyncIterator[Keys]:
+async def keys(client: HttpClient, clock: ManualClock) -> AsyncIterator[Keys]:
     """Keys that are not kept over a restart."""
-    keys = Keys(fetcher, "", clock)
+    keys = Keys(client, "", clock)
     yield keys
     await keys.close()

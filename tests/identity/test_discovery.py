@@ -11,8 +11,7 @@ import pytest
 from ams.core.clock import ManualClock
 from ams.core.issuer import Issuer
 from ams.http.tls import self_signed
-from ams.identity.answers import IssuerFailed, new_fetcher
-from ams.identity.discovery import KEPT, Discovery
+from ams.identity.discovery import KEPT, Discovery, IssuerFailed, issuer_client, read_object
 from ams.outgoing.guard import trust
 from demo.issuer import DISCOVERY, Answer, ExampleIssuer
 from tests.identity.conftest import LOOPBACK
@@ -117,10 +116,10 @@ async def test_an_issuer_by_https_is_asked_if_its_certificate_is_trusted_and_has
     with ExampleIssuer(tls=tls) as example:
         known = replace(issuer, url=example.url)
 
-        trusting = Discovery(new_fetcher(LOOPBACK, trust(ca, "issuers_ca_file")), clock)
+        trusting = Discovery(issuer_client(LOOPBACK, trust(ca, "issuers_ca_file")), clock)
         assert await trusting.jwks_url(known) == f"{example.url}/jwks"
         with pytest.raises(IssuerFailed, match="certificate verify failed"):
-            await Discovery(new_fetcher(LOOPBACK), clock).jwks_url(known)
+            await Discovery(issuer_client(LOOPBACK), clock).jwks_url(known)
 
         says(example, jwks_uri="http://example.org/jwks")
         trusting.forget(known)
@@ -147,3 +146,27 @@ async def test_an_answer_that_is_no_description_is_one_error(
 
     del example.instead[DISCOVERY]
     assert await discovery.jwks_url(issuer)
+
+
+def test_an_object_is_read() -> None:
+    assert read_object(b'{"a": [1, null], "b": {}}', "its answer") == {"a": [1, None], "b": {}}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b"null",
+        b'"{}"',
+        b"\xff\xfe",
+        b'{"a":' + b"[" * 50_000,
+        b'{"a":NaN}',
+        b'{"a":"\\ud800"',
+        b"{}{}",
+    ],
+)
+def test_anything_else_is_one_error(data: bytes) -> None:
+    with pytest.raises(IssuerFailed, match="its answer is no JSON object"):
+        read_object(data, "its answer")

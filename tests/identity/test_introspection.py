@@ -12,14 +12,14 @@ from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.identity.discovery import Discovery
 from ams.identity.introspection import LOGGED_AGAIN, MOST_AT_ONCE, Introspection
-from ams.outgoing.fetching import Fetcher
+from ams.outgoing.client import HttpClient
 from demo.issuer import INTROSPECT, Answer, ExampleIssuer
 from tests.identity.conftest import LOOPBACK
 
 
 @pytest.fixture
-async def introspection(fetcher: Fetcher, discovery: Discovery, clock: ManualClock) -> AsyncIterator[Introspection]:
-    introspection = Introspection(fetcher, discovery, clock)
+async def introspection(client: HttpClient, discovery: Discovery, clock: ManualClock) -> AsyncIterator[Introspection]:
+    introspection = Introspection(client, discovery, clock)
     yield introspection
     await introspection.close()
 
@@ -114,7 +114,7 @@ async def test_an_issuer_is_not_asked_about_any_number_of_tokens_at_once(
 ) -> None:
     answered = asyncio.Event()
 
-    class Slow(Fetcher):
+    class Slow(HttpClient):
         async def post(self, url: str, body: bytes, media_type: str, headers: object = None) -> bytes:
             await answered.wait()
             return b'{"active": false}'
@@ -138,7 +138,7 @@ async def test_whose_token_was_active_is_asked_about_however_many_tokens_are_mad
     """It is asked about again each minute, and must not be refused for what others show meanwhile."""
     answered = asyncio.Event()
 
-    class Slow(Fetcher):
+    class Slow(HttpClient):
         async def post(self, *_: object) -> bytes:
             if answered.is_set():
                 return b'{"active": true}'

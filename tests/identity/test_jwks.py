@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.identity.answers import IssuerFailed
+from ams.identity.discovery import IssuerFailed
 from ams.identity.jwks import KeySet
 
 CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}

@@ -14,14 +14,12 @@ from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
 from ams.core.push_config import MATTERMOST
-from ams.identity.answers import new_fetcher
-from ams.identity.discovery import Discovery
+from ams.identity.discovery import Discovery, issuer_client
 from ams.identity.introspection import Introspection
 from ams.identity.keys import Keys
 from ams.outgoing import guard
-from ams.outgoing.fetching import Fetcher
+from ams.outgoing.client import HttpClient, authority, new_request
 from ams.outgoing.guard import Guard, networks
-from ams.outgoing.requests import authority, new_request
 from ams.push.delivery import Deliveries
 from ams.push.endpoint import EndpointCheck
 from ams.push.sender import HttpSender
@@ -68,17 +66,17 @@ async def an_ownership_check(other: Receiver, _: str) -> None:
 
 
 async def a_file(other: Receiver, url: str) -> None:
-    await Fetcher(LOOPBACK, tls=trust(other.ca)).get(url)
+    await HttpClient(LOOPBACK, tls=trust(other.ca)).get(url)
 
 
 async def a_question_about_a_certificate(other: Receiver, url: str) -> None:
-    await Fetcher(LOOPBACK, tls=trust(other.ca)).post(url, b"question", responders._TYPE)
+    await HttpClient(LOOPBACK, tls=trust(other.ca)).post(url, b"question", responders._TYPE)
 
 
 async def the_keys_of_an_issuer(other: Receiver, url: str) -> None:
     other.behaviour = answers(json.dumps({"issuer": url, "jwks_uri": url, "keys": []}))
-    fetcher = new_fetcher(LOOPBACK, trust(other.ca))
-    keys = Keys(fetcher, "", ManualClock())
+    client = issuer_client(LOOPBACK, trust(other.ca))
+    keys = Keys(client, "", ManualClock())
     with pytest.raises(TokenRefused):
         await keys.key(Issuer(name=IssuerName("i"), url=url, audiences=("a",)), "kid", "ES256")
     await keys.close()
@@ -87,10 +85,10 @@ async def the_keys_of_an_issuer(other: Receiver, url: str) -> None:
 async def a_question_about_a_token(other: Receiver, url: str) -> None:
     said = {"issuer": url, "jwks_uri": url, "introspection_endpoint": url, "active": False}
     other.behaviour = answers(json.dumps(said))
-    fetcher, clock = new_fetcher(LOOPBACK, trust(other.ca)), ManualClock()
-    discovery = Discovery(fetcher, clock)
+    client, clock = issuer_client(LOOPBACK, trust(other.ca)), ManualClock()
+    discovery = Discovery(client, clock)
     issuer = Issuer(name=IssuerName("i"), url=url, audiences=("a",), client_id="ams", client_secret="secret")
-    assert await Introspection(fetcher, discovery, clock).ask(issuer, "token") is None
+    assert await Introspection(client, discovery, clock).ask(issuer, "token") is None
     await discovery.close()
 
 

@@ -12,7 +12,7 @@ from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, N
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
 from ams.identity.keys import Keys
-from ams.outgoing.fetching import Fetcher
+from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard
 from ams.service.issuers import Issuers
 from ams.storage.registry.registry import Registry
@@ -31,7 +31,7 @@ async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
 
 @pytest.fixture
 async def keys(tmp_path: Path) -> AsyncIterator[Keys]:
-    keys = Keys(Fetcher(Guard()), str(tmp_path / "issuers"), ManualClock())
+    keys = Keys(HttpClient(Guard()), str(tmp_path / "issuers"), ManualClock())
     yield keys
     await keys.close()
 

@@ -13,7 +13,7 @@ from ams.core.errors import LogUnavailable, TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName, Offset, SubscriptionId, TopicId, TopicName, new_topic_id, new_uuid, topic_id_text
 from ams.identity.keys import Keys
-from ams.outgoing.fetching import Fetcher
+from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard
 from ams.service.doctor import Finding
 from ams.service.issuers import Issuers
@@ -250,7 +250,8 @@ async def test_refused_publishing_is_told_with_its_reason(tmp_path: Path) -> Non
 async def test_an_issuer_that_does_not_give_its_keys_is_told(house: House, tmp_path: Path) -> None:
     there = Issuer(IssuerName("there"), "http://127.0.0.1:9", audiences=("ams",))
     away = replace(there, name=IssuerName("away"))
-    keys = Keys(Fetcher(Guard()), str(tmp_path / "issuers"), ManualClock())  # whose guard lets nobody onto the loopback
+    # Its guard permits no connection to the loopback.
+    keys = Keys(HttpClient(Guard()), str(tmp_path / "issuers"), ManualClock())
     with pytest.raises(TokenRefused):
         await keys.key(away, None, "RS256")
 

@@ -14,8 +14,7 @@ from ams.core.context import REQUEST
 from ams.core.errors import AlreadyExists, NotFound, TokenRefused
 from ams.core.issuer import Issuer, Verified
 from ams.core.names import IssuerName, ProjectId, UserId, UserName, new_uuid
-from ams.identity.mapping import roles_of
-from ams.identity.verifier import IssuerSource, Verifier
+from ams.identity.verifier import IssuerSource, Verifier, roles_of
 from ams.outgoing.sharing import Shared
 from ams.storage.audit.event import DONE, AuditEvent
 from ams.storage.audit.trail import Trail

@@ -24,7 +24,7 @@ from ams.authn.http.tls import AskingContext
 from ams.authn.keys import Keys
 from ams.authn.login import SECONDS, Login
 from ams.authn.service_types import ServiceTypes, Supported
-from ams.authn.services import Services, service_trust
+from ams.authn.services import Services
 from ams.authn.settings import AuthnSettings
 from ams.authn.showing import shown
 from ams.authn.store import Store
@@ -36,7 +36,7 @@ from ams.core.errors import AmsError, BadSettings
 from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
 from ams.http.tls import Certificate
-from ams.outgoing.guard import Guard, networks
+from ams.outgoing.guard import Guard, networks, trust
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 from ams.storage.audit.trail import FileTrail
@@ -123,7 +123,7 @@ async def _engines(
     services = Services(
         dict(settings.service_types_paths),
         dict(settings.service_types_retrieval_fields),
-        service_trust(settings.service_ca, verify=settings.verify_ssl),
+        trust(settings.service_ca, "service_ca", verify=settings.verify_ssl),
     )
     return _Engines(store, records, trail, failures, checks, services)
 

@@ -3,19 +3,22 @@
 What a service answers is not passed on, as it may hold anything, and neither are the headers it is asked with.
 """
 
+import socket
 import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
+import httpcore
 import msgspec
 import structlog
 
-from ams.authn.asking import Answer, Connections
 from ams.authn.values import API_KEY, AuthMethod, ServiceType
-from ams.core.errors import BadSettings, NotFound, ServiceFailed, ServiceTimeout, Unavailable
-from ams.push.failing import Unreachable
+from ams.core.errors import NotFound, ServiceFailed, ServiceTimeout, Unavailable
+from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
+from ams.outgoing.guard import EVERYWHERE, Guard
+from ams.push.failing import of_socket
 
 _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
 """Headers of the connection, which no auth method sets."""
@@ -24,6 +27,8 @@ _SENT_AS_THEY_ARE = "/:?#[]@!$&'()*+,;=%{}"
 
 SECONDS = 10.0
 """Most that one answer may take, everything included: less than a login may take (15, A18)."""
+MOST_BYTES = 4 * 1024 * 1024
+"""Of an answer. An AMS user comes with the topics and subscriptions of all projects of theirs."""
 
 _log = structlog.get_logger()
 
@@ -53,8 +58,7 @@ class Services:
         """Know the path and the field of each type (`service_types_paths`, `service_types_retrieval_fields`)."""
         self._paths = paths
         self._fields = fields
-        self._seconds = seconds
-        self._connections = Connections(trust)
+        self._client = HttpClient(Guard(EVERYWHERE), trust, seconds=seconds, most_bytes=MOST_BYTES)
         self.figures = Figures()
 
     async def token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
@@ -79,19 +83,37 @@ class Services:
 
     async def close(self) -> None:
         """End all idle connections."""
-        await self._connections.close()
+        await self._client.close()
 
-    async def _asked(self, path: str, method: AuthMethod, unique_key: str) -> Answer:
+    async def _asked(self, path: str, method: AuthMethod, unique_key: str) -> Response:
         request = _request(path, method, unique_key)
         try:
-            return await self._connections.ask((method.host, method.port), request, seconds=self._seconds)
-        except TimeoutError:
+            return await self._client.ask(request)
+        except TimedOut:
             raise ServiceTimeout("The service did not answer in time") from None
-        except Unreachable as error:
-            raise ServiceFailed(f"The service could not be asked: {error}") from error
+        except RequestFailed as error:
+            raise ServiceFailed(f"The service could not be asked: {_reason(error)}") from error
 
 
-def _token(answer: Answer, field: str) -> str:
+def _reason(failed: RequestFailed) -> str:
+    """Return why there was no answer, in words for those who log in."""
+    error = failed.__cause__
+    if isinstance(failed, AnswerTooLong):
+        return "The answer is too long"
+    if isinstance(error, socket.gaierror | UnicodeError):  # the latter for what can be no name
+        return "Its host has no address"
+    if isinstance(error, OSError):
+        return of_socket(error)
+    if isinstance(error, httpcore.LocalProtocolError):
+        return "The auth method holds what cannot be sent"
+    if not isinstance(error, httpcore.RemoteProtocolError):
+        return "It has no host name that TLS could check"
+    if "without sending" in str(error):  # a response, or a complete message body
+        return "The connection was closed"
+    return "The service wants to speak another protocol" if "_SWITCH_" in str(error) else "The answer is not HTTP/1.1"
+
+
+def _token(answer: Response, field: str) -> str:
     if answer.status == 404:
         raise NotFound("User was not found")
     if not 200 <= answer.status < 300:  # a redirect too: our headers are for nobody else
@@ -108,12 +130,18 @@ def _token(answer: Answer, field: str) -> str:
     return token
 
 
-def _request(path: str, method: AuthMethod, unique_key: str) -> bytes:
-    """Write a request; raise `ServiceFailed` for an auth method that holds what cannot be sent."""
+def _request(path: str, method: AuthMethod, unique_key: str) -> httpcore.Request:
+    """Return a request; raise `ServiceFailed` for an auth method that holds what cannot be sent."""
     try:
-        lines = [f"GET {_target(path, method, unique_key)} HTTP/1.1", f"Host: {_authority(method)}", *_headers(method)]
-        if all(line.isprintable() for line in lines):
-            return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+        target, host = _target(path, method, unique_key), method.host
+        given = {} if method.type == API_KEY else method.headers
+        sent = [(name, value) for name, value in given.items() if name.lower() not in _OURS]
+        if all(text.isprintable() for text in (target, host, *(text for header in sent for text in header))):
+            encoded = [(name.encode("latin-1"), value.strip().encode("latin-1")) for name, value in sent]
+            url = httpcore.URL(scheme=b"https", host=host.encode("latin-1"), port=method.port, target=target.encode())
+            host_header = authority(b"https", url.host, method.port)
+            headers = [(b"Host", host_header), (b"Accept", b"application/json"), *encoded]
+            return httpcore.Request("GET", url, headers=headers)
     except UnicodeEncodeError:
         pass
     raise ServiceFailed("The auth method holds what cannot be sent")
@@ -124,35 +152,3 @@ def _target(path: str, method: AuthMethod, unique_key: str) -> str:
     if method.type != API_KEY:
         return target
     return target.replace("{{access_key}}", quote(method.access_key, safe=""))
-
-
-def _headers(method: AuthMethod) -> list[str]:
-    given = {} if method.type == API_KEY else method.headers
-    return [
-        "Accept: application/json",
-        *(f"{name}: {value}" for name, value in given.items() if name.lower() not in _OURS),
-    ]
-
-
-def _authority(method: AuthMethod) -> str:
-    shown = f"[{method.host}]" if ":" in method.host else method.host
-    return shown if method.port == 443 else f"{shown}:{method.port}"
-
-
-def service_trust(ca_file: str = "", *, verify: bool = True) -> ssl.SSLContext:
-    """Return what certificates of services are checked by: the system's CAs, and those in a file (PEM).
-
-    `verify=False` believes any; only for development. Raises `BadSettings` when the file cannot be read.
-    """
-    context = ssl.create_default_context()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if ca_file:
-        try:
-            context.load_verify_locations(ca_file)
-        except OSError as error:  # an ssl.SSLError is one
-            raise BadSettings(f"service_ca {ca_file}: {error.strerror or error}") from error
-    return context

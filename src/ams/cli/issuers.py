@@ -120,7 +120,7 @@ def check(
 ) -> None:
     """Read a file of issuers as the service would at its start, and show them without their secrets; asks nobody."""
     # Here, not above: what reads it is of the service, which no other of these commands needs.
-    from ams.identity.file import read_issuers
+    from ams.core.issuer import read_issuers
 
     found = [_as_shown(msgspec.to_builtins(each)) for each in read_issuers(file)]
     if output is Format.JSON:

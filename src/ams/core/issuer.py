@@ -1,5 +1,22 @@
-"""An issuer whose tokens are accepted, as a value, and what can be said of one."""
+"""An issuer whose tokens are accepted, as a value, and what can be said of one.
 
+Issuers may be in a file that the setting `issuers_file` names; it says as well which entitlements mean which roles.
+
+    [[issuer]]
+    name = "egi"
+    url = "https://aai.egi.eu/auth/realms/egi"
+    audiences = ["ams"]
+    create_users = true
+
+      [[issuer.roles]]
+      entitlement = "urn:mace:egi.eu:group:monitoring.egi.eu:role=publisher"
+      project = "MONITORING"
+      roles = ["publisher"]
+
+Fields are those of `Issuer` and `RoleRule`.
+"""
+
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeVar
@@ -9,7 +26,7 @@ import msgspec
 
 from ams.core.clock import Milliseconds
 from ams.core.entitlements import is_entitlement
-from ams.core.errors import InvalidInput
+from ams.core.errors import BadSettings, InvalidInput
 from ams.core.names import IssuerName, checked_name, is_name
 
 Introspect = Literal["never", "opaque", "always"]
@@ -151,6 +168,25 @@ def check_together(issuers: Iterable[Issuer]) -> None:
         opaque = issuer.name if issuer.takes_opaque else opaque
 
 
+def read_issuers(path: str) -> tuple[Issuer, ...]:
+    """Read a file of issuers, in its order; raise `BadSettings`, which names the file and the issuer."""
+    try:
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        raise BadSettings(f"issuers_file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadSettings(f"issuers_file {path}: it is no text in UTF-8") from error
+    except (ValueError, RecursionError) as error:  # what is no TOML is a ValueError
+        raise BadSettings(f"issuers_file {path}: {error}") from error
+    issuers = tuple(_issuer_of(path, number, each) for number, each in enumerate(_tables_of(path, table), 1))
+    try:
+        check_together(issuers)
+    except InvalidInput as error:
+        raise BadSettings(f"issuers_file {path}: {error.message}") from None
+    return issuers
+
+
 def _only(values: Mapping[str, object], known: frozenset[str]) -> None:
     if unknown := sorted(set(values) - known):
         raise InvalidInput(f"An issuer has no {unknown[0]!r}: what there is, is {', '.join(sorted(known))}")
@@ -227,3 +263,19 @@ def _is_url(url: str) -> bool:
 
 def _once(texts: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(texts))
+
+
+def _tables_of(path: str, table: Mapping[str, object]) -> list[Mapping[str, object]]:
+    tables = table.get("issuer", [])
+    if set(table) - {"issuer"} or not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise BadSettings(f"issuers_file {path}: it has tables [[issuer]], and nothing else")
+    return tables
+
+
+def _issuer_of(path: str, number: int, values: Mapping[str, object]) -> Issuer:
+    try:
+        return read_issuer(values)
+    except InvalidInput as error:
+        name = values.get("name")
+        which = name if isinstance(name, str) and name.isprintable() else number
+        raise BadSettings(f"issuers_file {path}: issuer {which}: {error.message}") from None

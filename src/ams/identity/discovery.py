@@ -1,18 +1,50 @@
-"""Discovery: where an issuer has its keys, and answers about tokens (OpenID Connect Discovery 1.0, 4)."""
+"""Discovery: where an issuer has its keys, and answers about tokens (OpenID Connect Discovery 1.0, 4).
 
+What issuers answer is JSON objects that are read with care, and there is one error for all that is wrong with them.
+"""
+
+import ssl
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
+
 from ams.core.clock import Clock
 from ams.core.issuer import Issuer
-from ams.identity.answers import ACCEPT, IssuerFailed, read_object
 from ams.identity.tokens import shown
-from ams.outgoing.fetching import Fetcher, NotFetched
+from ams.outgoing.client import HttpClient, RequestFailed
+from ams.outgoing.guard import Guard
 from ams.outgoing.sharing import Shared
 
 PATH = "/.well-known/openid-configuration"
 KEPT = 3_600_000
 """Milliseconds that a description is used again."""
+SECONDS = 5.0
+"""For one answer of an issuer."""
+MOST_BYTES = 1024 * 1024
+"""Of one answer."""
+ACCEPT = {"Accept": "application/json"}
+
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+class IssuerFailed(Exception):
+    """An issuer does not do its part; the text says how, for administrators and a log, not for who logs in."""
+
+
+def issuer_client(guard: Guard, tls: ssl.SSLContext | None = None) -> HttpClient:
+    """Return what issuers are asked with: through `guard`, by https that is trusted by `tls` or the system's CAs."""
+    return HttpClient(guard, tls, seconds=SECONDS, most_bytes=MOST_BYTES)
+
+
+def read_object(data: bytes, what: str) -> dict[str, Any]:
+    """Read a JSON object; raise `IssuerFailed`, which says that `what` is none. Of a name that is there twice, the last
+    counts.
+    """
+    try:
+        return _decoder.decode(data)
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors; the latter is for one that is too deep
+        raise IssuerFailed(f"{what} is no JSON object") from None
 
 
 class _Described(NamedTuple):
@@ -26,8 +58,8 @@ class _Described(NamedTuple):
 class Discovery:
     """Asks issuers for their descriptions. What an issuer's settings say wins, and needs no description."""
 
-    def __init__(self, fetcher: Fetcher, clock: Clock) -> None:
-        self._fetcher = fetcher
+    def __init__(self, client: HttpClient, clock: Clock) -> None:
+        self._client = client
         self._clock = clock
         self._known: dict[str, _Described] = {}
         self._going_on: Shared[str, _Described] = Shared()
@@ -62,8 +94,8 @@ class Discovery:
 
     async def _asked(self, url: str) -> _Described:
         try:
-            data = await self._fetcher.get(url.rstrip("/") + PATH, ACCEPT)
-        except NotFetched as error:
+            data = await self._client.get(url.rstrip("/") + PATH, ACCEPT)
+        except RequestFailed as error:
             raise IssuerFailed(f"its description cannot be had: {error}") from error
         said = read_object(data, "its description")
         if said.get("issuer") != url:  # else one issuer could pass its keys off as another's (4.3)

@@ -17,9 +17,8 @@ from ams.core.clock import Clock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
-from ams.identity.answers import ACCEPT, IssuerFailed, read_object
-from ams.identity.discovery import Discovery
-from ams.outgoing.fetching import Fetcher, NotFetched
+from ams.identity.discovery import ACCEPT, Discovery, IssuerFailed, read_object
+from ams.outgoing.client import HttpClient, RequestFailed
 from ams.outgoing.sharing import Shared
 
 logger = structlog.get_logger("ams.identity")
@@ -44,9 +43,9 @@ Answer = Mapping[str, Any] | None
 class Introspection:
     """Asks issuers about tokens. No answer is remembered, but all who ask about one token wait for one."""
 
-    def __init__(self, fetcher: Fetcher, discovery: Discovery, clock: Clock) -> None:
+    def __init__(self, client: HttpClient, discovery: Discovery, clock: Clock) -> None:
         """`discovery` belongs to the keys, which close it."""
-        self._fetcher = fetcher
+        self._client = client
         self._discovery = discovery
         self._clock = clock
         self._going_on: Shared[_Key, Answer] = Shared()
@@ -97,8 +96,8 @@ class Introspection:
         url = await self._discovery.introspection_url(issuer)
         form = urlencode({"token": token, "token_type_hint": "access_token"}, errors="replace").encode()
         try:
-            return await self._fetcher.post(url, form, _FORM, {**ACCEPT, "Authorization": _basic(issuer)})
-        except NotFetched as error:
+            return await self._client.post(url, form, _FORM, {**ACCEPT, "Authorization": _basic(issuer)})
+        except RequestFailed as error:
             raise IssuerFailed(f"it does not answer about tokens: {error}") from error
 
     def _log(self, issuer: Issuer, reason: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from ams.identity.answers import IssuerFailed, read_object
+from ams.identity.discovery import IssuerFailed, read_object
 
 MOST_KEYS = 100
 """Of one issuer."""

@@ -8,24 +8,26 @@ The keys are kept in a file as well, so that a start needs no issuer. It is used
 """
 
 import asyncio
+import contextlib
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jwt
+import msgspec
 import structlog
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
-from ams.identity.answers import ACCEPT, IssuerFailed
-from ams.identity.discovery import Discovery
+from ams.identity.discovery import ACCEPT, Discovery, IssuerFailed
 from ams.identity.jwks import KeySet, PublishedKey
-from ams.identity.kept_keys import KeptKeys
-from ams.outgoing.fetching import Fetcher, NotFetched
+from ams.outgoing.client import HttpClient, RequestFailed
 from ams.outgoing.sharing import Shared
+from ams.storage.files import Disk, write_whole
 
 logger = structlog.get_logger("ams.identity")
 
@@ -75,15 +77,77 @@ class _Known:
 _NOTHING = _Known()
 
 
+class Kept(NamedTuple):
+    """Keys as they were kept."""
+
+    keys: KeySet
+    fetched_on: Milliseconds
+
+
+class _File(msgspec.Struct):
+    url: str
+    jwks_url: str
+    """As set, thus usually empty."""
+    fetched_on: int
+    keys: list[dict[str, Any]]
+
+
+_decoder = msgspec.json.Decoder(_File)
+
+
+class KeptKeys:
+    """The files. What cannot be read or written is logged, and is as if it were not there."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder` is made when it is needed; empty: nothing is kept."""
+        self._folder = folder
+
+    def read(self, issuer: Issuer) -> Kept | None:
+        """Return what was kept for an issuer of this name and these URLs."""
+        if not self._folder:
+            return None
+        try:
+            with open(self._path(issuer), "rb") as file:
+                kept = _decoder.decode(file.read())
+            if (kept.url, kept.jwks_url) != (issuer.url, issuer.jwks_url):
+                return None
+            return Kept(KeySet.of(kept.keys), Milliseconds(kept.fetched_on))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError, IssuerFailed) as error:
+            logger.warning("issuer.kept_keys_unreadable", issuer=issuer.name, reason=str(error))
+            return None
+
+    def write(self, issuer: Issuer, keys: Sequence[PublishedKey], fetched_on: Milliseconds) -> None:
+        """Keep keys in place of those before."""
+        if not self._folder:
+            return
+        file = _File(issuer.url, issuer.jwks_url, fetched_on, [key.published() for key in keys])
+        try:
+            Disk().make_folder(self._folder)
+            write_whole(Disk(), self._path(issuer), msgspec.json.encode(file))
+        except OSError as error:
+            logger.warning("issuer.keys_not_kept", issuer=issuer.name, reason=error.strerror)
+
+    def remove(self, issuer: Issuer) -> None:
+        """Keep nothing for an issuer of this name."""
+        if self._folder:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path(issuer))
+
+    def _path(self, issuer: Issuer) -> str:
+        return os.path.join(self._folder, f"{issuer.name}.json")
+
+
 class Keys:
     """Keys by issuer. `folder` is where they are kept; empty: nothing is kept over a restart."""
 
-    def __init__(self, fetcher: Fetcher, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
+    def __init__(self, client: HttpClient, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
         """`discovery` is shared with whoever asks the same issuers for something else."""
-        self._fetcher = fetcher
+        self._client = client
         self._kept = KeptKeys(folder)
         self._clock = clock
-        self._discovery = discovery or Discovery(fetcher, clock)
+        self._discovery = discovery or Discovery(client, clock)
         self._known: dict[_Source, _Known] = {}
         self._going_on: Shared[_Source, None] = Shared()
         self._generations = itertools.count(NO_GENERATION + 1)
@@ -208,8 +272,8 @@ class Keys:
     async def _asked(self, issuer: Issuer) -> bytes:
         url = await self._discovery.jwks_url(issuer)
         try:
-            return await self._fetcher.get(url, ACCEPT)
-        except NotFetched as error:
+            return await self._client.get(url, ACCEPT)
+        except RequestFailed as error:
             self._discovery.forget(issuer)  # they may have moved
             raise IssuerFailed(f"its keys cannot be had: {error}") from error
 

@@ -4,22 +4,27 @@ Tokens are remembered by a hash of theirs until they expire, as long as the keys
 good: a token that is shown again costs a hash and two looks into memory. Where an issuer is asked about tokens
 (RFC 7662), what it says is remembered for `ACTIVE_SECONDS` at most, so that one which is withdrawn is refused after
 that.
+
+Entitlements mean roles in projects by the rules of the issuer. A rule is met by an entitlement of the same group. One
+that names a role is met by that role only, one that names an authority by that authority only; what a rule does not
+name may be anything.
 """
 
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jwt
 
 from ams.core.clock import Clock, Milliseconds
+from ams.core.entitlements import Entitlement
+from ams.core.entitlements import read as read_entitlement
 from ams.core.errors import TokenRefused
-from ams.core.issuer import LONGEST_TEXT, Issuer, Verified
+from ams.core.issuer import LONGEST_TEXT, Issuer, RoleRule, Verified
 from ams.identity import tokens
-from ams.identity.mapping import telling
 from ams.storage.database.cache import Cache
 
 ACTIVE_SECONDS = 60
@@ -245,3 +250,29 @@ def _text(said: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         return ""
     return "".join(character for character in value[: 4 * LONGEST_TEXT] if character.isprintable())[:LONGEST_TEXT]
+
+
+def roles_of(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """Return the roles in each project that a rule names, also where they are none.
+
+    What is no entitlement by AARC-G069 meets no rule. More entitlements never mean fewer roles.
+    """
+    met = frozenset(each for text in entitlements for each in _met(text))
+    roles: dict[str, set[str]] = {}
+    for rule in rules:
+        given = roles.setdefault(rule.project, set())
+        if read_entitlement(rule.entitlement) in met:
+            given.update(rule.roles)
+    return {project: frozenset(given) for project, given in roles.items()}
+
+
+def telling(rules: Iterable[RoleRule], entitlements: Iterable[str]) -> tuple[str, ...]:
+    """Return the entitlements that meet a rule, each once: as much of them as needs to be remembered."""
+    wanted = {read_entitlement(rule.entitlement) for rule in rules}
+    return tuple(text for text in dict.fromkeys(entitlements) if any(each in wanted for each in _met(text)))
+
+
+def _met(text: str) -> Iterator[Entitlement]:
+    """Say every form a rule may have that this meets."""
+    entitlement = read_entitlement(text)
+    return iter(()) if entitlement is None else entitlement.met()

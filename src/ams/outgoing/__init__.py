@@ -1,6 +1,6 @@
 """What this service asks of hosts that others name.
 
-guard, lookups   which addresses are connected to, and how they are found
-fetching         small files and answers, by HTTP through the guard
+guard, lookups   which addresses are connected to, and how they are found; which certificates are trusted
+client           HTTP requests through the guard
 sharing          one task for all who want the same
 """

@@ -34,7 +34,11 @@ _REFUSED = tuple(
 
 
 class Refused(Exception):
-    """The guard lets nobody connect there; the text may be shown to whoever asked."""
+    """The guard permits no connection there; the text may be shown to the client."""
+
+
+EVERYWHERE = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+"""Allowed where administrators name the hosts, private ones too."""
 
 
 def networks(text: str, setting: str) -> tuple[Network, ...]:
@@ -71,14 +75,18 @@ def _is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast and not any(address in each for each in _REFUSED)
 
 
-def trust(ca_file: str = "", setting: str = "") -> ssl.SSLContext:
+def trust(ca_file: str = "", setting: str = "", *, verify: bool = True) -> ssl.SSLContext:
     """Return what certificates of others are checked by: the system's CAs, and those in a file (PEM).
 
-    Raises `BadSettings`, which names the `setting`, when the file cannot be read.
+    `verify=False` believes any; only for development. Raises `BadSettings`, which names the `setting`, when the file
+    cannot be read.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     if ca_file:
         try:
             context.load_verify_locations(ca_file)

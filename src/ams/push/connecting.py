@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import httpcore
 
+from ams.outgoing.client import Headers, new_request
 from ams.outgoing.guard import Address, Guard
-from ams.outgoing.requests import Headers, new_request
 from ams.push.failing import Progress, Unreachable, of_http
 from ams.push.streams import Stream, connected, secured
 

@@ -7,9 +7,9 @@
     webhook-signature       when there are secrets (`ams.push.signing`)
     ams-delivery-attempt    from 1: how often a delivery that begins with the same message was sent
 
-What every request has, as `Host` and `User-Agent`, is added where requests are made (`ams.outgoing.requests`).
+What every request has, as `Host` and `User-Agent`, is added where requests are made (`ams.outgoing.client`).
 Mattermost gets the first of them only (push contract 11): it knows none of the others. What every request has, as
-`Host` and `User-Agent`, is added where requests are made (`ams.outgoing.requests`). The ids of messages are in the
+`Host` and `User-Agent`, is added where requests are made (`ams.outgoing.client`). The ids of messages are in the
 body, and the first and last offset in `webhook-id`; a header with all of them could grow without bound.
 """
 

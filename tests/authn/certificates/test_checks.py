@@ -80,7 +80,7 @@ async def test_a_login_does_not_wait_for_ever_and_closing_ends_all(
     publishing.puts("/root.crl", world.root.crl())
     publishing.held.clear()
     checks = site.checks()
-    checks._fetcher._seconds = 0.05
+    checks._client._seconds = 0.05
 
     with pytest.raises(Unavailable, match="Could not access CRL"):
         await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)

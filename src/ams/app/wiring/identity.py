@@ -11,16 +11,14 @@ from ams.access.logins import Logins
 from ams.app.wiring.engines import Engines
 from ams.core.context import SCOPE
 from ams.core.errors import AmsError
-from ams.core.issuer import Issuer
+from ams.core.issuer import Issuer, read_issuers
 from ams.core.settings import Settings
 from ams.http.addresses import client_address
-from ams.identity.answers import new_fetcher
-from ams.identity.discovery import Discovery
-from ams.identity.file import read_issuers
+from ams.identity.discovery import Discovery, issuer_client
 from ams.identity.introspection import Introspection
 from ams.identity.keys import Keys
 from ams.identity.verifier import Remembered, Verifier
-from ams.outgoing.fetching import Fetcher
+from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard, Network, networks, trust
 from ams.service.issuers import Issuers
 from ams.storage.audit.trail import Trail
@@ -39,7 +37,7 @@ class Trusted:
 
     issuers: tuple[Issuer, ...]
     """Those of the settings."""
-    fetcher: Fetcher
+    client: HttpClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +69,17 @@ def trusted_by(settings: Settings) -> Trusted:
     guard = Guard(networks(settings.issuers_allow, "issuers_allow"))
     tls = trust(settings.issuers_ca_file, "issuers_ca_file") if settings.issuers_ca_file else None
     issuers = read_issuers(settings.issuers_file) if settings.issuers_file else ()
-    return Trusted(issuers, new_fetcher(guard, tls))
+    return Trusted(issuers, issuer_client(guard, tls))
 
 
 def identity_of(
     settings: Settings, trusted: Trusted, engines: Engines, trail: Trail, proxies: Sequence[Network]
 ) -> Identity:
     """Assemble identity. What issuers said last is in the data folder; a change of theirs forgets what was verified."""
-    registry, clock, fetcher = engines.registry, engines.clock, trusted.fetcher
-    discovery = Discovery(fetcher, clock)
-    keys = Keys(fetcher, engines.folder.issuers, clock, discovery)
-    introspection = Introspection(fetcher, discovery, clock)
+    registry, clock, client = engines.registry, engines.clock, trusted.client
+    discovery = Discovery(client, clock)
+    keys = Keys(client, engines.folder.issuers, clock, discovery)
+    introspection = Introspection(client, discovery, clock)
     issuers = Issuers(registry, trusted.issuers, keys)
     remembered: Cache[bytes, Remembered] = registry.invalidations.new_cache(TOKENS)
     verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, remembered)

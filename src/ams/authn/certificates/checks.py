@@ -27,7 +27,7 @@ from ams.authn.certificates.usage import check_usage
 from ams.authn.values import Presented
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, CertificateRefused, Unavailable
-from ams.outgoing.fetching import Fetcher
+from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard
 
 logger = structlog.get_logger("ams.authn.certificates")
@@ -98,9 +98,9 @@ class CertificateChecks:
         self._options = options
         self._clock = clock
         self._folder = TrustFolder(options.folder, clock)
-        self._fetcher = Fetcher(guard)
-        self._fetched = FetchedLists(self._fetcher, clock, options.crl_folder)
-        self._responders = Responders(self._fetcher, clock)
+        self._client = HttpClient(guard)
+        self._fetched = FetchedLists(self._client, clock, options.crl_folder)
+        self._responders = Responders(self._client, clock)
         asked = self._responders if options.ocsp else None
         self._revocation = Revocation(self._fetched, asked, options.policy, clock)
         self._hosts = hosts or HostCheck()
@@ -155,8 +155,8 @@ class CertificateChecks:
                 for each in lists
             ],
             len(trust.authorities),
-            self._fetcher.fetches,
-            self._fetcher.failures,
+            self._client.requests,
+            self._client.failures,
             self._checks,
             self._from_memory,
             {kind: self._refused[kind] for kind in refusals.KINDS},

@@ -21,7 +21,7 @@ from ams.authn.certificates.revocation import doubts
 from ams.authn.certificates.revocation.doubts import Doubt
 from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
 from ams.core.clock import Clock, Milliseconds
-from ams.outgoing.fetching import Fetcher, NotFetched, TooMuch
+from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed
 from ams.outgoing.sharing import Shared
 from ams.storage.files import Disk, write_whole
 
@@ -68,8 +68,8 @@ class Found:
 class FetchedLists:
     """Lists by URL. `folder` is where they are kept; empty: nothing is kept over a restart."""
 
-    def __init__(self, fetcher: Fetcher, clock: Clock, folder: str = "") -> None:
-        self._fetcher = fetcher
+    def __init__(self, client: HttpClient, clock: Clock, folder: str = "") -> None:
+        self._client = client
         self._clock = clock
         self._folder = folder
         self._known: OrderedDict[Key, Found] = OrderedDict()
@@ -121,13 +121,13 @@ class FetchedLists:
         if before is None and kept is not None and kept.is_current(self._clock.wall()):
             return self._note(key, issuer, kept, None)
         try:
-            data = await self._fetcher.get(key[0])
+            data = await self._client.get(key[0])
             fresh = await asyncio.to_thread(_verified, data, key[0], issuer)
             if fresh.is_ahead(self._clock.wall()):  # in its place it would keep all others out for as long
                 raise doubts.beside(key[0], "it is of the future")
-        except TooMuch:
+        except AnswerTooLong:
             return self._note(key, issuer, kept, doubts.too_long(key[0]))
-        except NotFetched as error:
+        except RequestFailed as error:
             logger.warning("crl.not_fetched", url=key[0], reason=str(error))
             return self._note(key, issuer, kept, doubts.unreachable(key[0]))
         except Doubt as doubt:

@@ -16,7 +16,7 @@ from ams.authn.certificates.reading import Facts, milliseconds, read
 from ams.authn.certificates.revocation import doubts
 from ams.authn.certificates.revocation.lists import EARLY
 from ams.core.clock import Clock
-from ams.outgoing.fetching import Fetcher, NotFetched
+from ams.outgoing.client import HttpClient, RequestFailed
 from ams.outgoing.sharing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")
@@ -67,8 +67,8 @@ def responder_urls(certificate: Facts) -> list[str]:
 class Responders:
     """Asks responders, and remembers what they said for as long as it is good."""
 
-    def __init__(self, fetcher: Fetcher, clock: Clock) -> None:
-        self._fetcher = fetcher
+    def __init__(self, client: HttpClient, clock: Clock) -> None:
+        self._client = client
         self._clock = clock
         self._answers: OrderedDict[tuple[bytes, int], Answer] = OrderedDict()
         self._going_on: Shared[tuple[bytes, int], Answer] = Shared()
@@ -99,9 +99,9 @@ class Responders:
         body = asked.public_bytes(Encoding.DER)
         for url in urls:
             try:
-                data = await self._fetcher.post(url, body, _TYPE)
+                data = await self._client.post(url, body, _TYPE)
                 return self._read(data, asked, issuer)
-            except (NotFetched, _NotBelieved) as error:
+            except (RequestFailed, _NotBelieved) as error:
                 logger.warning("ocsp.no_answer", url=url, reason=str(error))
         raise doubts.silent(urls[0])
 

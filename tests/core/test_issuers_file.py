@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ams.core import issuer
 from ams.core.errors import BadSettings
-from ams.core.issuer import Issuer, RoleRule
+from ams.core.issuer import Issuer, RoleRule, read_issuers
 from ams.core.names import IssuerName
-from ams.identity import file
-from ams.identity.file import read_issuers
 
 ONE = '[[issuer]]\nname = "a"\nurl = "https://a.example"\nclients = ["app"]\n'
 
@@ -21,7 +20,7 @@ def written(folder: Path, text: str) -> str:
 
 
 def test_a_file_has_issuers_and_what_their_entitlements_mean(tmp_path: Path) -> None:
-    example = "\n".join(line[4:] for line in (file.__doc__ or "").splitlines() if line.startswith("    "))
+    example = "\n".join(line[4:] for line in (issuer.__doc__ or "").splitlines() if line.startswith("    "))
 
     assert read_issuers(written(tmp_path, f"{example}\n{ONE}")) == (
         Issuer(

@@ -1,0 +1,321 @@
+"""The HTTP client: requests to hosts that others name, through the guard, with a limit of bytes and of time.
+
+Certificates say where their lists are, issuers of tokens where their keys are, and administrators which services give
+tokens. No redirects are followed, no proxies known, and bodies are read as they come. Whether plain HTTP is fine is the
+caller's to say: it is for what is signed.
+
+One function decides the headers that every request has, so that each goes out once. Some receivers refuse a request
+with a header that comes twice, as aiohttp does `User-Agent`; others take the first or the last of them.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httpcore
+
+import ams
+from ams.outgoing.guard import Address, Guard, Refused, trust
+
+PORTS = {b"http": 80, b"https": 443}
+"""Of each scheme, where a URL names none."""
+MOST_BYTES = 20 * 1024 * 1024
+"""Of an answer's body."""
+SECONDS = 8.0
+"""For all of one request."""
+IDLE_SECONDS = 30.0
+"""After which a connection that was kept and not used is closed."""
+AT_ONCE = 64
+"""Requests of `ask` to one host and port; more wait, within their own time."""
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_PIECE = 64 * 1024
+_PLAIN = (b"Accept-Encoding", b"identity")
+_BEGINNING = b"HTTP/1."
+
+Headers = Sequence[tuple[bytes, bytes]]
+Place = tuple[bytes, bytes, int | None]
+"""Scheme, host and port of a URL."""
+
+
+class RequestFailed(Exception):
+    """There is no usable answer. The text says why, for a log; the error that it comes from is its cause."""
+
+
+class TimedOut(RequestFailed):
+    """There was no whole answer in time."""
+
+
+class AnswerTooLong(RequestFailed):
+    """The body is longer than it may be."""
+
+
+class Response(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+
+
+def authority(scheme: bytes, host: bytes, port: int) -> bytes:
+    """Return the value of `Host`: the port is named only if it is not that of the scheme."""
+    shown = b"[%b]" % host if b":" in host else host
+    return shown if port == PORTS[scheme] else b"%b:%d" % (shown, port)
+
+
+def new_request(
+    method: str, url: httpcore.URL, headers: Headers, body: bytes, *, closes: bool = False
+) -> httpcore.Request:
+    """Return a request with `headers` besides those that every request has; with `closes` it is the connection's last.
+
+    Of headers with the same name, whatever its case, the first goes out: those that every request has come first.
+    """
+    assert url.port is not None
+    common = [
+        (b"Host", authority(url.scheme, url.host, url.port)),
+        (b"User-Agent", f"ams/{ams.__version__}".encode()),
+    ]
+    if body or method != "GET":
+        common.append((b"Content-Length", b"%d" % len(body)))
+    if closes:
+        common.append((b"Connection", b"close"))
+    each_once: dict[bytes, tuple[bytes, bytes]] = {}
+    for name, value in (*common, *headers):
+        each_once.setdefault(name.lower(), (name, value))
+    return httpcore.Request(method, url, headers=list(each_once.values()), content=body)
+
+
+class HttpClient:
+    """Asks others by HTTP/1.1, through a guard."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        tls: ssl.SSLContext | None = None,
+        *,
+        seconds: float = SECONDS,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        """`tls` is what https is trusted by; without it the system's CAs. The limits are those of one request."""
+        self._guard = guard
+        self._tls = tls
+        self._seconds = seconds
+        self._most_bytes = most_bytes
+        self._idle: dict[Place, list[_Connection]] = {}
+        self._slots: dict[Place, asyncio.Semaphore] = {}
+        self.requests = 0
+        self.failures = 0
+
+    async def get(self, url: str, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
+        """Return the body of a 200 to a GET with these headers besides; raise `RequestFailed`."""
+        return await self._fetched("GET", url, headers, b"")
+
+    async def post(self, url: str, body: bytes, media_type: str, headers: Mapping[str, str] = NO_HEADERS) -> bytes:
+        """Return the body of a 200 to a POST with these headers besides; raise `RequestFailed`."""
+        return await self._fetched("POST", url, {"Content-Type": media_type, **headers}, body)
+
+    async def ask(self, request: httpcore.Request) -> Response:
+        """Send a request as it is and return the answer, whatever its status; raise `RequestFailed`.
+
+        The connection is kept for the next request. One that was kept may have been closed by the other side just now.
+        Then the request goes out once more on a fresh one, if nothing of an answer came: so it must be one that may be
+        repeated.
+        """
+        place = _place(request.url)
+        async with self._counted(), self._slots.setdefault(place, asyncio.Semaphore(AT_ONCE)):
+            kept = self._take(place)
+            if kept is not None:
+                try:
+                    return await self._on(kept, request)
+                except (OSError, httpcore.ProtocolError):
+                    if kept.was_heard:
+                        raise
+            return await self._on(await self._connected(request.url), request)
+
+    async def close(self) -> None:
+        """End all connections that were kept."""
+        for connection in [each for idle in self._idle.values() for each in idle]:
+            await connection.aclose()
+        self._idle.clear()
+        await asyncio.sleep(0)  # the loop lets go of them in its next round
+
+    async def _fetched(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> bytes:
+        async with self._counted():
+            encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+            request = new_request(method, _parsed(url), [_PLAIN, *encoded], body, closes=True)
+            connection = await self._connected(request.url)
+            try:
+                return (await connection.exchange(request, self._most_bytes, only_good=True)).body
+            finally:
+                await connection.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _counted(self) -> AsyncIterator[None]:
+        """Give a request its time, count it, and have each way in which it may fail be a `RequestFailed`."""
+        self.requests += 1
+        try:
+            async with asyncio.timeout(self._seconds):
+                yield
+        except RequestFailed:
+            self.failures += 1
+            raise
+        except TimeoutError as error:
+            self.failures += 1
+            raise TimedOut("it took too long") from error
+        except (OSError, ValueError, Refused, httpcore.ProtocolError) as error:
+            self.failures += 1
+            raise RequestFailed(str(error) or type(error).__name__) from error
+
+    async def _on(self, connection: "_Connection", request: httpcore.Request) -> Response:
+        try:
+            response = await connection.exchange(request, self._most_bytes)
+        except BaseException:
+            await connection.aclose()
+            raise
+        if connection.rest():
+            self._idle.setdefault(_place(request.url), []).append(connection)
+        return response
+
+    def _take(self, place: Place) -> "_Connection | None":
+        """Return the connection used last that still stands."""
+        idle = self._idle.get(place, [])
+        while idle:
+            connection = idle.pop()
+            if connection.wake():
+                return connection
+        return None
+
+    async def _connected(self, url: httpcore.URL) -> "_Connection":
+        """Connect to the first of the permitted addresses that answers; each leaves half of the time for the next."""
+        assert url.port is not None
+        host, seconds = url.host.decode("latin-1"), self._seconds
+        *others, last = await self._guard.addresses(host, url.port)
+        for address in others:
+            seconds /= 2
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(seconds):
+                    return await self._connection(address, url.port, host if url.scheme == b"https" else "")
+        return await self._connection(last, url.port, host if url.scheme == b"https" else "")
+
+    async def _connection(self, address: Address, port: int, tls_name: str) -> "_Connection":
+        if tls_name and self._tls is None:
+            self._tls = trust()
+        loop = asyncio.get_running_loop()
+        reader = _Reader(loop=loop)
+        transport, protocol = await loop.create_connection(
+            lambda: asyncio.StreamReaderProtocol(reader, loop=loop),
+            str(address),
+            port,
+            ssl=self._tls if tls_name else None,
+            server_hostname=tls_name or None,
+        )
+        return _Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+
+def _place(url: httpcore.URL) -> Place:
+    return url.scheme, url.host, url.port
+
+
+def _parsed(url: str) -> httpcore.URL:
+    parts = urlsplit(url)
+    scheme = parts.scheme.encode()
+    if scheme not in PORTS or not parts.hostname:
+        raise RequestFailed("it is no http or https URL")
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return httpcore.URL(
+        scheme=scheme, host=parts.hostname.encode(), port=parts.port or PORTS[scheme], target=target.encode()
+    )
+
+
+class _Reader(asyncio.StreamReader):
+    """A reader that counts what came."""
+
+    received = 0
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # the loop gives nothing else
+        self.received += len(data)
+        super().feed_data(data)
+
+
+class _Connection(httpcore.AsyncNetworkStream):
+    """A connection as httpcore wants it, for one request at a time; times are the caller's."""
+
+    def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._read = 0
+        """Bytes of what was received."""
+        self._before = 0
+        """Bytes received before the last request."""
+        self._can_be_kept = False
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def exchange(self, request: httpcore.Request, most_bytes: int, *, only_good: bool = False) -> Response:
+        """Send a request and return the answer; with `only_good`, one that is no 200 is `RequestFailed`, unread."""
+        self._before = self._reader.received
+        # A parser for each request: what came behind an answer is no beginning of the next.
+        http = httpcore.AsyncHTTP11Connection(request.url.origin, self)
+        answer = await http.handle_async_request(request)
+        if only_good and answer.status != 200:
+            raise RequestFailed(f"the answer was {answer.status}")
+        body = bytearray()
+        async for part in answer.aiter_stream():
+            body += part
+            if len(body) > most_bytes:
+                raise AnswerTooLong(f"it has more than {most_bytes} bytes")
+        await answer.aclose()
+        self._can_be_kept = http.is_idle()
+        return Response(answer.status, bytes(body))
+
+    @property
+    def was_heard(self) -> bool:
+        """Whether anything came since the last request went out."""
+        return self._reader.received > self._before
+
+    def rest(self) -> bool:
+        """Wait for the next request, but not for long; False, and closed, if it can have none."""
+        if not self._is_clean:
+            self._writer.close()
+            return False
+        self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._writer.close)
+        return True
+
+    def wake(self) -> bool:
+        """Be used again; False if it ended meanwhile, or something came that was not asked for."""
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._is_clean:
+            return True
+        self._writer.transport.abort()
+        return False
+
+    @property
+    def _is_clean(self) -> bool:
+        is_open = not self._reader.at_eof() and not self._writer.is_closing()
+        return self._can_be_kept and is_open and self._reader.received == self._read
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Return what came; empty at the end."""
+        data = await self._reader.read(min(max_bytes, _PIECE))
+        if self._read == self._before and not data.startswith(_BEGINNING[: len(data)]):
+            raise httpcore.RemoteProtocolError("illegal status line")  # httpcore would wait for an empty line
+        self._read += len(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send bytes."""
+        self._writer.write(buffer)
+        await self._writer.drain()
+
+    async def aclose(self) -> None:
+        """End the connection at once: what is left of an answer is of no use."""
+        if self._idle is not None:
+            self._idle.cancel()
+        self._writer.transport.abort()
+
+    def get_extra_info(self, info: str) -> Any:
+        """Know nothing."""
+        return None

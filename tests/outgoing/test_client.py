@@ -1,0 +1,255 @@
+"""The HTTP client: what is taken from others, from where, and in what time."""
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import httpcore
+import pytest
+
+from ams.outgoing import guard
+from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
+from ams.outgoing.guard import EVERYWHERE, Guard
+from tests.support.publishing import Publishing
+from tests.support.receiver import Behaviour, Receiver, answers, is_silent, receiver, sends
+
+ALLOWED = Guard([ipaddress.ip_network("127.0.0.0/8")])
+trust = functools.cache(guard.trust)
+
+
+async def test_a_file_is_fetched_and_counted(publishing: Publishing) -> None:
+    client = HttpClient(ALLOWED)
+
+    assert await client.get(publishing.puts("/a?b=c", b"x" * 300_000)) == b"x" * 300_000
+    assert await client.post(publishing.answers("/p", lambda body: body * 2), b"abc", "text/plain") == b"abcabc"
+    assert (client.requests, client.failures) == (2, 0)
+
+
+async def test_a_file_that_is_too_long_is_not_taken(publishing: Publishing) -> None:
+    with pytest.raises(AnswerTooLong):
+        await HttpClient(ALLOWED, most_bytes=1000).get(publishing.puts("/long", bytes(1001)))
+
+
+async def test_a_host_that_is_slow_is_not_waited_for(publishing: Publishing) -> None:
+    publishing.held.clear()
+    client = HttpClient(ALLOWED, seconds=0.1)
+
+    with pytest.raises(TimedOut, match=r"^it took too long$"):
+        await client.get(publishing.puts("/slow", b"data"))
+    assert (client.requests, client.failures) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ldap://127.0.0.1/", "file:///etc/passwd", "http://", "http://127.0.0.1:1/", "http://127.0.0.1:99999/",
+        "http://[::1]/", "http://10.0.0.1/", "http://a b/", "http://\u00e9\u00e9..x/", "http://127.0.0.1:{port}/missing",
+        "http://127.0.0.1:{port}/a b\r\nX: y", "https://127.0.0.1:{port}/", "http://" + "a" * 300 + "/",
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_fetched_is_one_error(publishing: Publishing, url: str) -> None:
+    client = HttpClient(ALLOWED)
+
+    with pytest.raises(RequestFailed):
+        await client.get(url.replace("{port}", str(publishing.port)))
+    assert client.failures == 1
+
+
+async def test_redirects_are_not_followed(publishing: Publishing) -> None:
+    publishing.puts("/there", b"data")
+    url = publishing.puts("/here", publishing.url("/there").encode())
+    publishing.statuses["/here"] = 302
+
+    with pytest.raises(RequestFailed, match="the answer was 302"):
+        await HttpClient(ALLOWED).get(url)
+    assert not publishing.asked["/there"]
+
+
+async def test_addresses_that_the_guard_refuses_are_not_connected_to(publishing: Publishing) -> None:
+    url = publishing.puts("/a", b"data")
+
+    with pytest.raises(RequestFailed, match=r"^127\.0\.0\.1 is not a public address$"):
+        await HttpClient(Guard()).get(url)
+    assert not publishing.asked["/a"]
+    assert await HttpClient(Guard(EVERYWHERE)).get(url) == b"data"
+
+
+async def test_the_next_address_is_tried_when_one_does_not_answer(publishing: Publishing) -> None:
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    client = HttpClient(Guard(EVERYWHERE, resolve))
+
+    assert await client.get(publishing.puts("/a", b"data").replace("127.0.0.1", "localhost")) == b"data"
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    with receiver(tmp_path_factory.mktemp("ca"), answers("")) as running:
+        yield running
+
+
+async def test_a_certificate_of_an_unknown_ca_is_not_believed(other: Receiver) -> None:
+    other.behaviour = answers("data")
+    url = f"https://localhost:{other.port}/"
+
+    with pytest.raises(RequestFailed, match="certificate verify failed"):
+        await HttpClient(ALLOWED).get(url)
+    assert await HttpClient(ALLOWED, trust(other.ca)).get(url) == b"data"
+    assert await HttpClient(ALLOWED, guard.trust(verify=False)).get(url) == b"data"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (sends(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\ncut"), "closed connection without sending complete"),
+        (sends(b"HTTP/1.1 200 OK\r\nContent-Le"), "without sending a response"),
+        (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), "illegal status line"),
+        (is_silent, "it took too long"),
+    ],
+)
+async def test_half_an_answer_is_none(other: Receiver, behaviour: Behaviour, reason: str) -> None:
+    other.behaviour = behaviour
+
+    with pytest.raises(RequestFailed, match=reason):
+        await HttpClient(ALLOWED, trust(other.ca), seconds=1).get(f"https://localhost:{other.port}/")
+
+
+Reply = Callable[[asyncio.StreamWriter, int], Awaitable[None]]
+"""Answers the request with this number on a connection."""
+
+
+class Origin:
+    """A server that counts its connections, and answers as it is told."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        self.connections = 0
+        self.port = 0
+        self.going_on: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.going_on.add(asyncio.current_task())  # type: ignore[arg-type]  # there is one
+        count = 0
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                count += 1
+                await self.reply(writer, count)
+        writer.close()
+
+    def request(self, target: str = "/") -> httpcore.Request:
+        host = authority(b"http", b"127.0.0.1", self.port)
+        url = httpcore.URL(scheme=b"http", host=b"127.0.0.1", port=self.port, target=target.encode())
+        return httpcore.Request("GET", url, headers=[(b"Host", host)])
+
+
+@contextlib.asynccontextmanager
+async def serving(reply: Reply) -> AsyncIterator[Origin]:
+    origin = Origin(reply)
+    server = await asyncio.start_server(origin.serve, "127.0.0.1", 0)
+    origin.port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield origin
+    await asyncio.wait_for(asyncio.gather(*origin.going_on), 5)
+
+
+def whole(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+async def says_its_number(writer: asyncio.StreamWriter, number: int) -> None:
+    writer.write(whole(b"%d" % number))
+
+
+async def test_one_connection_serves_one_request_after_another_whatever_their_status() -> None:
+    async def refuses(writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(whole(b"%d" % number).replace(b"200 OK", b"404 Not Found"))
+
+    async with serving(refuses) as origin:
+        client = HttpClient(ALLOWED)
+
+        assert [await client.ask(origin.request()) for _ in range(3)] == [
+            Response(404, b"1"), Response(404, b"2"), Response(404, b"3"),
+        ]  # fmt: skip
+        await client.close()
+    assert origin.connections == 1
+
+
+@pytest.mark.parametrize("stray", [whole(b"of another request"), bytes(200_000)])
+@pytest.mark.parametrize("later", [False, True])
+async def test_what_comes_behind_an_answer_is_no_answer_to_the_next_request(stray: bytes, later: bool) -> None:
+    async def says_more(writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(whole(b"%d" % number))
+        if later:
+            await asyncio.sleep(0.02)
+        writer.write(stray)
+
+    async with serving(says_more) as origin:
+        client = HttpClient(ALLOWED)
+        said = []
+        for _ in range(3):
+            said.append((await client.ask(origin.request())).body)
+            await asyncio.sleep(0.05)
+        await client.close()
+    assert set(said) <= {b"1", b"2", b"3"}
+
+
+async def test_a_connection_that_is_closed_when_it_is_used_again_is_made_anew() -> None:
+    async def once(writer: asyncio.StreamWriter, number: int) -> None:
+        if number == 1:
+            await says_its_number(writer, number)
+        else:
+            writer.close()
+
+    async with serving(once) as origin:
+        client = HttpClient(ALLOWED)
+
+        assert [(await client.ask(origin.request())).body for _ in range(3)] == [b"1"] * 3
+        await client.close()
+    assert origin.connections == 3
+    assert (client.requests, client.failures) == (3, 0)
+
+
+async def test_a_request_is_not_sent_again_when_something_of_an_answer_came() -> None:
+    async def half(writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(whole(b"1") if number == 1 else b"HTTP/1.1 200")
+        if number == 2:
+            writer.close()
+
+    async with serving(half) as origin:
+        client = HttpClient(ALLOWED)
+        await client.ask(origin.request())
+
+        with pytest.raises(RequestFailed, match="without sending"):
+            await client.ask(origin.request())
+    assert origin.connections == 1
+
+
+async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ams.outgoing.client.IDLE_SECONDS", 0.02)
+    async with serving(says_its_number) as origin:
+        client = HttpClient(ALLOWED)
+        await client.ask(origin.request())
+        await asyncio.sleep(0.1)
+
+        assert (await client.ask(origin.request())).body == b"1"
+        await client.close()
+    assert origin.connections == 2
+
+
+async def test_only_so_many_requests_go_to_one_place_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ams.outgoing.client.AT_ONCE", 3)
+
+    async def slowly(writer: asyncio.StreamWriter, number: int) -> None:
+        await asyncio.sleep(0.01)
+        await says_its_number(writer, number)
+
+    async with serving(slowly) as origin:
+        client = HttpClient(ALLOWED)
+        await asyncio.gather(*(client.ask(origin.request()) for _ in range(9)))
+        await client.close()
+    assert origin.connections == 3

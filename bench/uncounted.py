@@ -3,7 +3,7 @@
 from typing import Any
 
 from ams.cli.main import main
-from ams.service.counts import Counts
+from ams.service.counting import Counts
 
 
 def _nothing(*_: Any, **__: Any) -> None:

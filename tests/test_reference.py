@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.access.permissions import PERMISSIONS
-from ams.access.roles import SELF
+from ams.access.permissions import PERMISSIONS, SELF
 from ams.http.fast import OPERATIONS
 from tests.contract.rows import Ask
 from tests.contract.test_contract import ROWS

@@ -39,7 +39,7 @@ from ams.pipeline.jobs.accounting import envelope
 from ams.provisioning.feed import _trust as feed_trust
 from ams.push.rpc.channel import Place
 from ams.push.rpc.client import AWAY, GrpcPushServer
-from ams.service.usage import Usage
+from ams.service.metrics import Usage
 from ams.storage.cursors.postgresql.time import DatabaseTime
 from ams.storage.log.kafka.options import _trusting
 from tests.app.push_server.keepers import Table

@@ -11,11 +11,8 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from ams.access.admission import Admission, Caller
-from ams.access.bearer import Bearer
-from ams.access.permissions import PERMISSIONS, needs_all_rights
-from ams.access.role_table import RoleTable
-from ams.access.roles import ROLES, SELF
+from ams.access.admission import Admission, Bearer, Caller
+from ams.access.permissions import PERMISSIONS, ROLES, SELF, RoleTable, needs_all_rights
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import NotAllowed, NotAuthenticated, TokenRefused, UnknownToken
 from ams.core.names import ProjectId, ProjectName, TokenId, TokenName, UserId, UserName

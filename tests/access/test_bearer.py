@@ -2,7 +2,7 @@
 
 import pytest
 
-from ams.access.bearer import Bearer, bearer_of
+from ams.access.admission import Bearer, bearer_of
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.access.roles import PROJECT_ROLES
+from ams.access.permissions import PROJECT_ROLES
 from ams.core import issuer as rules
 from ams.core.errors import InvalidInput
 from ams.core.issuer import Issuer, RoleRule, check_together, checked, read_issuer

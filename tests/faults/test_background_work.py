@@ -9,12 +9,11 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from ams.access import token_uses
 from ams.app import serving
 from ams.app.serving import Running
 from ams.http.tls import Certificate
 from ams.push.holding import Holding
-from ams.service import counting, losses
+from ams.service import counting, retention, tokens
 from ams.storage.audit import logins, trail
 from ams.storage.audit.records import AuditRecords
 from ams.storage.log.embedded.upkeep import Upkeep
@@ -31,8 +30,8 @@ class Work(NamedTuple):
 
 WORKS = [
     Work("counting", counting.Counting, "round"),
-    Work("counting of losses", losses.LossTotal, "look"),
-    Work("uses of tokens", token_uses.TokenUses, "flush"),
+    Work("counting of losses", retention.LossTotal, "look"),
+    Work("uses of tokens", tokens.TokenUses, "flush"),
     Work("audit table", trail.FileTrail, "bring_in"),
     Work("pruning of the audit table", AuditRecords, "prune"),
     Work("failed logins", logins.FailedLogins, "flush"),
@@ -43,8 +42,8 @@ WORKS = [
 PAUSES = [
     (counting, "ROUND_SECONDS", 0.01),
     (counting, "MAX_PAUSE_SECONDS", 0.01),
-    (losses, "LOOK_SECONDS", 0.01),
-    (token_uses, "ROUND_SECONDS", 0.01),
+    (retention, "LOOK_SECONDS", 0.01),
+    (tokens, "ROUND_SECONDS", 0.01),
     (trail, "BATCH_SECONDS", 0.01),
     (trail, "PRUNE_SECONDS", 0.01),
     (logins, "MINUTE", 10),

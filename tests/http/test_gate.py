@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.access.bearer import Bearer
+from ams.access.admission import Bearer
 from ams.http.asgi import query_value
 from ams.http.gate import Gate
 

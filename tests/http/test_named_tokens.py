@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ams.access.roles import ROLES
+from ams.access.permissions import ROLES
 from ams.core.clock import resource_date
 from tests.support.served import SERVICE_TOKEN, Served, served
 

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.core.clock import DAY
+from ams.core.clock import DAY, ManualClock, Milliseconds, day_of, day_text
 from ams.core.errors import NotFound, RegistryUnavailable
 from ams.core.messages import message
-from ams.core.names import SubscriptionId
-from ams.service.counting import FEWEST, Counting
-from ams.service.counts import Counts
-from ams.storage.log.embedded import LogOptions
+from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId, TopicName
+from ams.service.counting import FEWEST, Counting, Counts, Pulls, shares
+from ams.storage.log.base import Appended, Totals
+from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.records import Subscription, Topic
-from ams.storage.registry.tallies import Advance, Rate, Tally
+from ams.storage.registry.tallies import Advance, DayCount, Rate, Tally
+from tests.storage.log.engines import Embedded, new_topic, texts
 from tests.support.house import SUB, TOPIC, House, open_house
 
 NOON = 20_000 * DAY + DAY // 2
@@ -485,3 +486,176 @@ async def test_a_deleted_topic_is_no_figure_any_more(house: House) -> None:
         pass
 
     assert counting.figures.by_topic == {("P", "other"): 2}
+
+
+NOW = Milliseconds(1_000)
+NOTED = Topic(TopicId(bytes(16)), ProjectId("p"), TopicName("t"), None, None, NOW)
+NOTED_SUB = SubscriptionId("s")
+
+
+def appended(first: int, time: int = 0) -> Appended:
+    return Appended(Offset(first), 1, Milliseconds(time))
+
+
+def test_the_last_two_publishes_of_a_topic_are_kept() -> None:
+    counts = Counts()
+    for first in range(3):
+        counts.note_publish(NOTED, appended(first))
+
+    assert counts.take_published() == {NOTED.id: ("p", appended(2), appended(1))}
+    assert counts.take_published() == {}
+
+
+def test_a_publish_that_is_not_newer_changes_nothing() -> None:
+    counts = Counts()
+    for first in (5, 0, 5):
+        counts.note_publish(NOTED, appended(first))
+
+    assert counts.take_published() == {NOTED.id: ("p", appended(5), None)}
+
+
+def test_an_attempt_keeps_what_is_known() -> None:
+    counts = Counts()
+    counts.note_attempt(NOTED)
+    assert counts.published == {NOTED.id: ("p", None, None)}
+
+    counts.note_publish(NOTED, appended(0))
+    counts.note_attempt(NOTED)
+    assert counts.published == {NOTED.id: ("p", appended(0), None)}
+
+
+def test_notes_given_back_come_before_newer_ones() -> None:
+    clock = ManualClock(now=NOW)
+    counts = Counts(clock)
+    counts.note_publish(NOTED, appended(0))
+    counts.note_pull(NOTED_SUB, 2, 8)
+    published, pulled = counts.take_published(), counts.take_pulled()
+    clock.advance(10)
+    counts.note_publish(NOTED, appended(1))
+    counts.note_pull(NOTED_SUB, 1, 4)
+
+    counts.give_back(published, pulled)
+
+    assert counts.published == {NOTED.id: ("p", appended(1), None)}
+    assert counts.pulled == {NOTED_SUB: Pulls(3, 12, 1, Milliseconds(NOW + 10), NOW)}
+
+
+def test_notes_given_back_are_there_again_when_nothing_came_since() -> None:
+    counts = Counts(ManualClock(now=NOW))
+    counts.note_pull(NOTED_SUB, 1, 4)
+    taken = counts.take_pulled()
+    expected = Pulls(1, 4, 1, NOW, None)
+    assert taken == {NOTED_SUB: expected}
+
+    counts.give_back({}, taken)
+
+    assert counts.pulled == {NOTED_SUB: expected}
+
+
+def test_looks_that_found_nothing_wait_for_a_pull_that_does() -> None:
+    counts = Counts(ManualClock(now=NOW))
+    counts.note_pull(NOTED_SUB)
+
+    assert counts.take_pulled() == {}
+    assert counts.pulled == {NOTED_SUB: Pulls(0, 0, 0, NOW, None)}
+
+
+MIDNIGHT = 20_000 * DAY
+NOTHING = Totals(0, 0, None)
+
+
+@pytest.fixture
+def engine() -> Embedded:
+    made = Embedded(options={"retention": Milliseconds(3 * DAY)})
+    made.clock.now = MIDNIGHT
+    return made
+
+
+@pytest.fixture
+async def log(engine: Embedded) -> AsyncIterator[EmbeddedLog]:
+    async with engine.opened() as log:
+        yield log
+
+
+async def published(engine: Embedded, log: EmbeddedLog, topic: TopicId, *days_and_counts: tuple[int, int]) -> None:
+    for day, count in days_and_counts:
+        engine.clock.now = MIDNIGHT + day * DAY
+        await log.append(topic, texts(*["ab"] * count))
+
+
+async def told(log: EmbeddedLog, topic: TopicId, counted: Totals) -> list[tuple[int, int]]:
+    found = await shares(log, topic, counted, await log.totals(topic))
+    first = date.fromisoformat(day_text(day_of(Milliseconds(MIDNIGHT))))
+    return [((date.fromisoformat(each.day) - first).days, each.messages) for each in found]
+
+
+async def test_nothing_new_is_of_no_day(log: EmbeddedLog) -> None:
+    topic = await new_topic(log)
+    assert await told(log, topic, NOTHING) == []
+
+    await log.append(topic, texts("a"))
+    assert await told(log, topic, await log.totals(topic)) == []
+
+
+async def test_messages_of_one_day_are_told_with_their_bytes(log: EmbeddedLog) -> None:
+    topic = await new_topic(log)
+    await log.append(topic, texts("a", "bcd"))
+
+    now = await log.totals(topic)
+
+    assert await shares(log, topic, NOTHING, now) == [DayCount(day_text(20_000), 2, 4)]
+    assert await shares(log, topic, Totals(1, 1, Milliseconds(MIDNIGHT)), now) == [DayCount(day_text(20_000), 1, 3)]
+
+
+async def test_messages_of_several_days_are_told_by_their_publish_times(engine: Embedded, log: EmbeddedLog) -> None:
+    topic = await new_topic(log)
+    await published(engine, log, topic, (0, 3), (1, 1), (2, 2))
+
+    assert await told(log, topic, Totals(0, 0, Milliseconds(MIDNIGHT))) == [(0, 3), (1, 1), (2, 2)]
+    assert await told(log, topic, Totals(2, 4, Milliseconds(MIDNIGHT))) == [(0, 1), (1, 1), (2, 2)]
+    assert await told(log, topic, Totals(4, 8, Milliseconds(MIDNIGHT))) == [(2, 2)]
+
+
+async def test_the_first_and_last_millisecond_of_a_day_are_of_it(engine: Embedded, log: EmbeddedLog) -> None:
+    topic = await new_topic(log)
+    for moment in (MIDNIGHT, MIDNIGHT + DAY - 1, MIDNIGHT + DAY):
+        engine.clock.now = moment
+        await log.append(topic, texts("a"))
+
+    assert await told(log, topic, Totals(0, 0, Milliseconds(MIDNIGHT))) == [(0, 2), (1, 1)]
+
+
+async def test_bytes_of_several_days_sum_up(engine: Embedded, log: EmbeddedLog) -> None:
+    topic = await new_topic(log)
+    for day, data in enumerate(("a", "bb", "c" * 40)):
+        engine.clock.now = MIDNIGHT + day * DAY
+        await log.append(topic, texts(data))
+
+    found = await shares(log, topic, Totals(0, 0, Milliseconds(MIDNIGHT)), await log.totals(topic))
+
+    assert sum(each.bytes for each in found) == 43
+
+
+async def test_what_retention_took_is_of_the_earliest_day_it_can_be_of(engine: Embedded, log: EmbeddedLog) -> None:
+    topic = await new_topic(log)
+    await published(engine, log, topic, (0, 3), (2, 1), (5, 2), (6, 4))
+    await log.retain()
+
+    assert (await log.bounds(topic)).oldest == 4
+    assert await told(log, topic, Totals(1, 2, Milliseconds(MIDNIGHT))) == [(0, 3), (5, 2), (6, 4)]
+
+
+async def test_when_retention_took_everything_it_is_all_of_that_day(engine: Embedded, log: EmbeddedLog) -> None:
+    topic = await new_topic(log)
+    await published(engine, log, topic, (0, 3), (2, 1))
+    engine.clock.now = MIDNIGHT + 9 * DAY
+    await log.retain()
+
+    assert await told(log, topic, Totals(0, 0, Milliseconds(MIDNIGHT))) == [(0, 4)]
+
+
+async def test_a_clock_set_back_leaves_messages_on_the_day_the_log_says(engine: Embedded, log: EmbeddedLog) -> None:
+    topic = await new_topic(log)
+    await published(engine, log, topic, (2, 1), (0, 1))
+
+    assert await told(log, topic, Totals(0, 0, Milliseconds(MIDNIGHT + 4 * DAY))) == [(2, 2)]

@@ -1,15 +1,20 @@
+import os
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ams.access.admission import Admission
 from ams.core.clock import Milliseconds
-from ams.core.names import TopicName
-from ams.service.losses import Losses
-from ams.service.metrics import NEVER, Metrics, Point, rate
-from ams.service.usage import Usage
+from ams.core.names import ProjectName, TopicName
+from ams.service import metrics
+from ams.service.metrics import NEVER, Metrics, Point, ProjectUsage, Usage, average, rate, total_average
+from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
+from ams.storage.registry.figures import Activity
 from ams.storage.registry.tallies import Rate
 from tests.support.house import SUB, TOPIC, open_house
 
@@ -71,3 +76,41 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
             await route
             assert len(asked) <= most
             assert set(asked) <= {"BEGIN"}, "a GET writes nothing (O1)"
+
+
+@pytest.mark.parametrize(
+    ("messages", "days", "shown"),
+    [(0, 31, 0.0), (120, 31, 3.88), (1, 1, 1.0), (1, 3, 0.34), (2, 3, 0.67), (1, 20_000, 0.01), (29, 100, 0.29)],
+)
+def test_an_average_is_rounded_up_to_two_decimals(messages: int, days: int, shown: float) -> None:
+    assert average(messages, days) == shown
+
+
+@given(st.integers(0, 10**12), st.integers(1, 10**6))
+def test_an_average_is_never_below_the_exact_one_nor_a_hundredth_above(messages: int, days: int) -> None:
+    cents = round(average(messages, days) * 100)
+
+    assert 0 <= Fraction(cents, 100) - Fraction(messages, days) < Fraction(1, 100)
+
+
+def test_the_average_of_all_is_the_sum_of_the_rounded_ones() -> None:
+    used = [ProjectUsage(ProjectName(name), Activity(), average) for name, average in (("P", 0.1), ("Q", 0.2))]
+
+    assert total_average(used) == 0.3
+
+
+def test_shares_are_percentages() -> None:
+    assert 0 < metrics.memory_percent() < 100
+    assert 0 <= metrics.cpu_percent() <= 101 * (os.cpu_count() or 1)
+    assert metrics.host_name()
+
+
+def test_o2_nothing_fails_where_the_kernel_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr("builtins.open", missing)
+    assert 0 < metrics.memory_percent() < 100
+
+    monkeypatch.setattr(os, "sysconf", missing)
+    assert metrics.memory_percent() == 0.0

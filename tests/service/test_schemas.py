@@ -11,8 +11,8 @@ from sqlalchemy import update
 
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded, Unusable
 from ams.core.messages import Message, message
-from ams.core.names import SchemaName
-from ams.service.schemas import MAX_DRY_RUN, MAX_REASONS, SchemaDetails, Schemas
+from ams.core.names import ProjectId, SchemaName
+from ams.service.schemas import MAX_DRY_RUN, MAX_REASONS, DryRuns, SchemaDetails, Schemas
 from ams.service.validators import Validators
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.registry.records import Schema
@@ -235,3 +235,57 @@ async def test_attached_and_asked_for_by_reference(house: House, schemas: Schema
     await house.engines.topics.detach_schema(house.caller, TOPIC)
 
     assert (await house.engines.topics.show(house.caller, TOPIC)).schema is None
+
+
+P, Q = ProjectId("p"), ProjectId("q")
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def done() -> int:
+    return 1
+
+
+async def begun(dry_runs: DryRuns, gone: "asyncio.Future[None] | None" = None) -> "asyncio.Task[None]":
+    task = asyncio.ensure_future(dry_runs.run(P, forever(), gone))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_a_project_has_one_at_a_time_and_others_theirs() -> None:
+    dry_runs = DryRuns()
+    first = await begun(dry_runs)
+
+    with pytest.raises(Conflict, match="^Another dry run of this project is under way$"):
+        await dry_runs.run(P, done())
+    assert await dry_runs.run(Q, done()) == 1
+
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert await dry_runs.run(P, done()) == 1
+
+
+async def test_one_ends_when_nobody_waits_for_it() -> None:
+    dry_runs = DryRuns()
+    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    first = await begun(dry_runs, gone)
+
+    gone.set_result(None)
+
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert len(dry_runs) == 0
+
+
+async def test_a_stop_ends_all_and_none_begins_after_it() -> None:
+    dry_runs = DryRuns()
+    first = await begun(dry_runs)
+
+    dry_runs.stop()
+
+    for each in (first, dry_runs.run(Q, done())):
+        with pytest.raises(Overloaded, match="^The service is stopping$"):
+            await each

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ams.core.names import TopicId, TopicName, new_topic_id
-from ams.service.losses import LossTotal
+from ams.service.retention import LossTotal
 from ams.service.service_doctor import ServiceDoctor, shared
 from ams.storage.log.kafka.place import place_in
 from tests.storage.log.engines import Kafka

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from ams.access.admission import Admission, Caller
-from ams.access.roles import SERVICE_ADMIN
+from ams.access.permissions import SERVICE_ADMIN
 from ams.core.clock import Clock, ManualClock
 from ams.core.names import ProjectId, ProjectName, UserName
 from ams.storage.database.database import sqlite_url

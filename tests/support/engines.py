@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ams.access.admission import Caller
 from ams.core.clock import ManualClock
-from ams.service.counting import Counting
-from ams.service.counts import Counts
+from ams.service.counting import Counting, Counts
 from ams.service.projects import Projects
 from ams.service.retention import Retention
 from ams.service.subscriptions import Subscriptions

@@ -5,18 +5,68 @@ and acknowledge: with a warm cache it neither suspends nor touches the registry.
 """
 
 import hmac
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from ams.access.bearer import Bearer, Logins
-from ams.access.permissions import PERMISSIONS, needs_all_rights
-from ams.access.roles import PROJECT_ADMIN, PROJECT_ROLES, PUSH_WORKER, SELF, SERVICE_ADMIN
+from ams.access.permissions import (
+    PERMISSIONS,
+    PROJECT_ADMIN,
+    PROJECT_ROLES,
+    PUSH_WORKER,
+    SELF,
+    SERVICE_ADMIN,
+    needs_all_rights,
+)
 from ams.core import rights
 from ams.core.clock import Clock, Milliseconds, SystemClock
 from ams.core.errors import NotAllowed, NotAuthenticated, NotFound, TokenRefused, UnknownToken
 from ams.core.names import ProjectName, TokenId, UserId, UserName
 from ams.storage.registry.records import Login, Principal, Project, Subscription, User
 from ams.storage.registry.registry import Registry
+
+_OWN = re.compile(r"[0-9a-f]{64}")
+
+
+class Bearer(str):
+    """A token that may be an issuer's. Any other text is looked for among AMS's own only."""
+
+    __slots__ = ()
+
+    @property
+    def is_jwt(self) -> bool:
+        """Whether it has the form of a signed token (RFC 7515, 3.1), which no token of AMS's has."""
+        return self.count(".") == 2
+
+    @property
+    def looks_own(self) -> bool:
+        """Whether it has the form of the tokens AMS makes; no issuer is asked about those."""
+        return _OWN.fullmatch(self) is not None
+
+
+class Logins(Protocol):
+    """Tells whom an issuer's token stands for."""
+
+    def known(self, token: str) -> Principal | None:
+        """Return what `principal` would return, if that takes no waiting; None says nothing."""
+        ...
+
+    async def principal(self, token: str) -> Principal:
+        """Return whom a token stands for; raise `TokenRefused`, which says why it does not do."""
+        ...
+
+
+def bearer_of(authorization: bytes) -> Bearer | None:
+    """Return the token of an `Authorization` header; None for another scheme, and for one that cannot be read.
+
+    The scheme's letter case does not matter (RFC 9110, 11.1).
+    """
+    parts = authorization.split()
+    if len(parts) != 2 or parts[0].lower() != b"bearer":
+        return None
+    return Bearer(parts[1].decode("latin-1"))
+
 
 UNKNOWN = "The token is nobody's"
 EXPIRED = "The token has expired"

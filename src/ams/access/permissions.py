@@ -1,23 +1,56 @@
-"""The table of permissions: every action of the API and the roles that may do it (HTTP contract 3.4).
+"""Roles, and who may do what: role names, the table of permissions, and that table as a deployment has it.
 
-One line an action, in the contract's order, then our own. `OPEN` actions are not admitted by role: their routes look
-at the token themselves.
+The table has one line an action, in the order of contract 3.4, then our own. `OPEN` actions are not admitted by role:
+their routes look at the token themselves.
+
+A role file is JSON in the form of the reference's collection, `[{"resource": "topics:publish", "roles": [...]}]`, or
+a map from actions to lists of roles, in JSON or (named `*.toml`) in TOML (HTTP contract 3.3 and 3.4). Its rows take
+the place of those with the same action.
 """
 
-from collections.abc import Mapping
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from ams.access.roles import (
-    ADMIN_VIEWER,
-    ARGO_API_AUTHN,
-    CONSUMER,
-    METRICS_VIEWER,
-    PROJECT_ADMIN,
-    PUBLISHER,
-    PUSH_WORKER,
-    REGISTER_ADMIN,
-    SELF,
-    SERVICE_ADMIN,
-)
+from ams.core.errors import BadSettings, InvalidInput
+from ams.core.names import is_name
+
+SERVICE_ADMIN = "service_admin"
+ADMIN_VIEWER = "admin_viewer"
+METRICS_VIEWER = "metrics_viewer"
+PUSH_WORKER = "push_worker"
+ARGO_API_AUTHN = "argo_api_authn"
+REGISTER_ADMIN = "register_admin"
+PROJECT_ADMIN = "project_admin"
+PUBLISHER = "publisher"
+CONSUMER = "consumer"
+SELF = "(the user itself)"
+"""Stands in the table of permissions for the user whom the path names, with whatever roles. Nobody is given it."""
+
+PROJECT_ROLES = frozenset({PROJECT_ADMIN, PUBLISHER, CONSUMER})
+"""All that counts inside a project: a project_admin gives these away, so nothing stronger may be among them (U3)."""
+
+ROLES = PROJECT_ROLES | {SERVICE_ADMIN, ADMIN_VIEWER, METRICS_VIEWER, PUSH_WORKER, ARGO_API_AUTHN, REGISTER_ADMIN}
+"""Every name that is valid from the start; each may be a service role."""
+
+
+def check_project_roles(roles: Iterable[str]) -> None:
+    """Raise `InvalidInput` "invalid role: X" at the first name that is no project role."""
+    _check(roles, PROJECT_ROLES)
+
+
+def check_service_roles(roles: Iterable[str], valid: frozenset[str] = ROLES) -> None:
+    """Raise `InvalidInput` "invalid role: X" at the first name that is none of the `valid` ones."""
+    _check(roles, valid)
+
+
+def _check(roles: Iterable[str], valid: frozenset[str]) -> None:
+    for role in roles:
+        if role not in valid:
+            raise InvalidInput(f"invalid role: {role}")
+
 
 OPEN: frozenset[str] = frozenset()
 """No role opens these through admission (contract 1.5, open routes)."""
@@ -133,3 +166,83 @@ def needs_all_rights(action: str) -> bool:
     Those by which somebody could log in as the same user, or as another, with more rights.
     """
     return action == "users:refreshToken" or action.partition(":")[0] in _OF_LOGINS
+
+
+NOT_SUPPORTED = "_admin_"
+"""A role that passed every check of the reference (17.3, U9)."""
+
+Rows = Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleTable:
+    """Which roles may do what, and which roles there are."""
+
+    permissions: Rows = field(default_factory=lambda: PERMISSIONS)
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """Every valid name: those valid from the start, and those that occur only in the table."""
+        return ROLES.union(*self.permissions.values()) - {SELF}
+
+
+def role_table(path: str) -> RoleTable:
+    """Return the table with the rows of the role file at `path`, the default one when that is empty.
+
+    Raises `BadSettings` with one line for a file that cannot be read, another shape, an action that does not exist or
+    is open to everybody, one named twice, and a name that can be no role.
+    """
+    if not path:
+        return RoleTable()
+    try:
+        return RoleTable({**PERMISSIONS, **_rows(_content(path))})
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadSettings(f"roles file {path}: {error}") from error
+
+
+def _content(path: str) -> Any:
+    with open(path, "rb") as file:
+        return tomllib.load(file) if path.endswith(".toml") else json.load(file, object_pairs_hook=_object)
+
+
+def _object(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in members:
+        if name in found:
+            raise ValueError(f"{name!r} is there twice")
+        found[name] = value
+    return found
+
+
+def _rows(content: Any) -> dict[str, frozenset[str]]:
+    pairs = content.items() if isinstance(content, dict) else _collection(content)
+    rows: dict[str, frozenset[str]] = {}
+    for named, roles in pairs:
+        action = _action(named)
+        if action in rows:
+            raise ValueError(f"action {action!r} is there twice")
+        rows[action] = _roles(action, roles)
+    return rows
+
+
+def _collection(content: Any) -> list[tuple[Any, Any]]:
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise ValueError('must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}')
+    return [(row.get("resource"), row.get("roles")) for row in content]
+
+
+def _action(action: Any) -> str:
+    if not isinstance(action, str) or action not in PERMISSIONS:
+        raise ValueError(f"there is no action {action!r}")
+    if PERMISSIONS[action] == OPEN:
+        raise ValueError(f"action {action!r} is open and has no roles")
+    return action
+
+
+def _roles(action: str, roles: Any) -> frozenset[str]:
+    if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
+        raise ValueError(f"the roles of {action!r} must be a list of names")
+    for role in roles:
+        if role != SELF and (role == NOT_SUPPORTED or not is_name(role)):
+            raise ValueError(f"{role!r} cannot be a role of {action!r}")
+    return frozenset(roles)

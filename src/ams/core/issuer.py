@@ -44,7 +44,7 @@ MOST_TEXTS = 100
 MOST_CLAIMS = 10
 
 ROLES = frozenset({"project_admin", "publisher", "consumer"})
-"""What a rule may give: the roles of projects (`ams.access.roles`), never one of the service."""
+"""What a rule may give: the roles of projects (`ams.access.permissions`), never one of the service."""
 
 ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")
 """Claims that hold entitlements: that of RFC 9068 and AARC-G069, and the older one of eduPerson."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from ams.access.admission import Admission, Caller
-from ams.access.bearer import bearer_of
+from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import Rates
 from ams.core.names import ProjectName, checked_name
 from ams.http.asgi import query_value

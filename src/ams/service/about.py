@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import ams
 from ams.access.admission import Admission, is_good_for
-from ams.access.roles import ADMIN_VIEWER, SERVICE_ADMIN
+from ams.access.permissions import ADMIN_VIEWER, SERVICE_ADMIN
 from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable
 from ams.service.push.pushing import Pushing
 from ams.storage.registry.records import Principal

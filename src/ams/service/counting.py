@@ -10,23 +10,114 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import date
 
 import structlog
 
-from ams.core.clock import Milliseconds, day_text
+from ams.core.clock import DAY, Clock, Milliseconds, SystemClock, day_of, day_text
 from ams.core.errors import AmsError, TopicGone
-from ams.core.names import ProjectId, SubscriptionId, TopicId
+from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
-from ams.service.counts import Counts, PublishNote, Pulls
-from ams.service.daily import Share, shares
-from ams.storage.log.base import Log, Totals
+from ams.storage.log.base import Appended, Log, Totals
 from ams.storage.registry.figures import Activity
 from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tallies import Advance, DayCount, Rate, Tally, TopicTally
+
+PublishNote = tuple[ProjectId, Appended | None, Appended | None]
+"""The project of a topic that may have grown, and its last two publishes; a plain tuple, as it is made by each."""
+
+
+@dataclass(slots=True)
+class Pulls:
+    """What was pulled from a subscription since this was last stored."""
+
+    messages: int = 0
+    bytes: int = 0
+    last_messages: int = 0
+    """Of the last pull."""
+    last: Milliseconds | None = None
+    before: Milliseconds | None = None
+    """When the pull before the last one was; None: not since this was last stored."""
+
+    def follow(self, earlier: "Pulls") -> None:
+        """Take in what was noted before this."""
+        self.messages += earlier.messages
+        self.bytes += earlier.bytes
+        if self.before is None:
+            self.before = earlier.last if self.last is not None else earlier.before
+        if self.last is None:
+            self.last, self.last_messages = earlier.last, earlier.last_messages
+
+
+@dataclass(slots=True)
+class Counts:
+    """Notes since the last round of counting, and figures since the start."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    published: dict[TopicId, PublishNote] = field(default_factory=dict)
+    pulled: dict[SubscriptionId, Pulls] = field(default_factory=dict)
+    acknowledgements: int = 0
+    """Since the start."""
+    acknowledged: dict[SubscriptionId, Milliseconds] = field(default_factory=dict)
+    """When each subscription's last acknowledgement since the start was."""
+
+    def note_publish(self, topic: Topic, appended: Appended) -> None:
+        """Note a publish that was stored; one that was answered again, as its key was known, changes nothing."""
+        known = self.published.get(topic.id)
+        last = known[1] if known else None
+        if last is None or appended.first > last.first:
+            self.published[topic.id] = (topic.project_id, appended, last)
+
+    def note_attempt(self, topic: Topic) -> None:
+        """Note a publish that failed or was given up: its messages may be in the log all the same."""
+        self.published.setdefault(topic.id, (topic.project_id, None, None))
+
+    def note_pull(self, subscription: SubscriptionId, messages: int = 0, data_bytes: int = 0) -> None:
+        """Note how much was handed out; nothing is a pull too."""
+        pulls = self.pulled.get(subscription)
+        if pulls is None:
+            pulls = self.pulled[subscription] = Pulls()
+        pulls.before, pulls.last = pulls.last, self.clock.wall()
+        pulls.last_messages = messages
+        pulls.messages += messages
+        pulls.bytes += data_bytes
+
+    def note_acknowledgement(self, subscription: SubscriptionId) -> None:
+        """Note an acknowledgement that was stored."""
+        self.acknowledgements += 1
+        self.acknowledged[subscription] = self.clock.wall()
+
+    def take_published(self) -> dict[TopicId, PublishNote]:
+        """Return the notes about topics and begin anew."""
+        taken, self.published = self.published, {}
+        return taken
+
+    def take_pulled(self) -> dict[SubscriptionId, Pulls]:
+        """Return what subscriptions handed out and begin anew; mere looks, which gave nothing, wait for more."""
+        taken = {subscription: pulls for subscription, pulls in self.pulled.items() if pulls.messages}
+        for subscription in taken:
+            del self.pulled[subscription]
+        return taken
+
+    def forget_gone(self, existing: Set[SubscriptionId]) -> None:
+        """Forget subscriptions that are gone, but for what they handed out and nobody stored yet."""
+        self.pulled = {each: pulls for each, pulls in self.pulled.items() if pulls.messages or each in existing}
+        self.acknowledged = {each: when for each, when in self.acknowledged.items() if each in existing}
+
+    @property
+    def kept(self) -> int:
+        """How many notes are kept."""
+        return len(self.pulled) + len(self.acknowledged)
+
+    def give_back(self, published: dict[TopicId, PublishNote], pulled: dict[SubscriptionId, Pulls]) -> None:
+        """Take notes again that could not be stored."""
+        self.published = published | self.published
+        for subscription, earlier in pulled.items():
+            self.pulled.setdefault(subscription, Pulls()).follow(earlier)
+
 
 logger = structlog.get_logger("ams.counting")
 
@@ -225,7 +316,7 @@ class Counting:
         if not days and note is None:
             return None
         moved = Tally(now.messages, now.bytes, _rate(tally.rate, note))
-        return Advance(known.id, tally.messages, moved, [_day(each) for each in days])
+        return Advance(known.id, tally.messages, moved, days)
 
     async def _late(self, wanted: Callable[[ProjectId], bool]) -> list[tuple[ProjectId, Sequence[DayCount]]]:
         """Return what was published since the last round to topics of projects."""
@@ -276,12 +367,58 @@ def _with_pulls(stored: Tally, pulls: Pulls) -> Tally:
     return Tally(stored.messages + pulls.messages, stored.bytes + pulls.bytes, rate)
 
 
-def _day(share: Share) -> DayCount:
-    return DayCount(day_text(share.day), share.messages, share.bytes)
-
-
 def _newest(stored: Mapping[str, int], late: Iterable[DayCount]) -> ByDay:
     days = Counter(stored)
     for each in late:
         days[each.day] += each.messages
     return dict(sorted(days.items(), reverse=True)[:NEWEST_DAYS])
+
+
+async def shares(log: Log, topic: TopicId, counted: Totals, now: Totals) -> list[DayCount]:
+    """Return by day what was published between two totals of a topic, oldest day first; the sum is their difference.
+
+    `counted.time` is any moment not after the first message to be told; None: not known. Messages that retention has
+    taken meanwhile are told as of the earliest day they can be of. Bytes of several days are shared out by messages.
+    Raises `NotFound` when the topic is gone.
+    """
+    messages = now.messages - counted.messages
+    if messages <= 0 or now.time is None:
+        return []
+    last = day_of(now.time)
+    first = last if counted.time is None else min(day_of(counted.time), last)
+    if first == last:
+        return [DayCount(day_text(last), messages, now.bytes - counted.bytes)]
+    ends = await _ends(log, topic, Offset(counted.messages), Offset(now.messages), range(first, last))
+    return list(_shared([*ends, (last, Offset(now.messages))], counted, now))
+
+
+async def _ends(log: Log, topic: TopicId, start: Offset, end: Offset, days: range) -> list[tuple[int, Offset]]:
+    """Return days with messages from `start` on, each with the offset its messages end at."""
+    found: list[tuple[int, Offset]] = []
+    day = days.start
+    while day in days:
+        stop = await log.offset_at(topic, Milliseconds((day + 1) * DAY))
+        if stop is None:
+            return [*found, (day, min((await log.bounds(topic)).end, end))]
+        if stop > start:
+            found.append((day, min(stop, end)))
+            start = stop
+        day = max(day + 1, await _day_at(log, topic, start, days.stop))
+    return found
+
+
+async def _day_at(log: Log, topic: TopicId, offset: Offset, last: int) -> int:
+    """Return the day of a message; `last` when it cannot be read."""
+    found = await log.read(topic, offset, max_messages=1, max_bytes=1)
+    return day_of(found[0].time) if found else last
+
+
+def _shared(ends: Iterable[tuple[int, Offset]], counted: Totals, now: Totals) -> Iterator[DayCount]:
+    messages, size = now.messages - counted.messages, now.bytes - counted.bytes
+    told, told_bytes = 0, 0
+    for day, end in ends:
+        until = end - counted.messages
+        if until > told:
+            until_bytes = size * until // messages
+            yield DayCount(day_text(day), until - told, until_bytes - told_bytes)
+            told, told_bytes = until, until_bytes

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ams.access.admission import Caller
-from ams.access.roles import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
+from ams.access.permissions import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
 from ams.core.messages import Stored, sizes
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
-from ams.service.counts import Counts
+from ams.service.counting import Counts
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, topic_of
-from ams.service.losses import follow
+from ams.service.retention import follow
 from ams.storage.cursors.base import NO_DEADLINE, Cursors, Position
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ams.access.admission import Caller
-from ams.access.roles import check_project_roles
+from ams.access.permissions import check_project_roles
 from ams.core.errors import AlreadyExists, Conflict, NotAllowed, NotFound
 from ams.core.names import UserName
 from ams.storage.registry.paging import Page, PageRequest

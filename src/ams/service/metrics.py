@@ -3,20 +3,25 @@
 A metric is a name below its kind of resource, and a series of points. Asking changes nothing (17.4, O1).
 """
 
+import os
+import re
+import resource
+import socket
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import NamedTuple
 
-from ams.access.admission import Caller
-from ams.access.roles import CONSUMER, PUBLISHER
-from ams.core.clock import Clock, Milliseconds, resource_date
-from ams.core.errors import SubscriptionGone, TopicGone
-from ams.core.names import SubscriptionName, TopicName
+from ams.access.admission import Admission, Caller, is_good_for
+from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER
+from ams.core.clock import Clock, Milliseconds, day_of, day_text, resource_date
+from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone
+from ams.core.names import ProjectName, SubscriptionName, TopicName
 from ams.service.counting import Counting
-from ams.service.losses import Losses
-from ams.service.node import cpu_percent, host_name, memory_percent
-from ams.storage.registry.figures import Listed
-from ams.storage.registry.records import NOBODY
+from ams.service.retention import Losses
+from ams.storage.registry.figures import Activity, Listed
+from ams.storage.registry.records import NOBODY, Principal, Project
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tallies import Rate
 
@@ -171,3 +176,171 @@ def _seconds(last: Milliseconds, before: Milliseconds | None) -> float:
 
 def _daily(days: Mapping[str, int]) -> list[Point]:
     return [Point(day, messages) for day, messages in days.items()]
+
+
+EPOCH = date(1970, 1, 1)
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+class Window(NamedTuple):
+    """Days, both included."""
+
+    first: date
+    last: date
+
+    @property
+    def days(self) -> int:
+        """How many."""
+        return (self.last - self.first).days + 1
+
+
+class ProjectUsage(NamedTuple):
+    """What happened in one project."""
+
+    project: ProjectName
+    activity: Activity
+    average: float
+    """Messages a day, rounded up to two decimals."""
+
+
+class Report(NamedTuple):
+    """What happened, and for a project administrator how the node is."""
+
+    projects: Sequence[ProjectUsage]
+    operational: Sequence[Metric]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tells what projects are used for."""
+
+    registry: Registry
+    counting: Counting
+    admission: Admission
+    clock: Clock
+
+    async def va_metrics(self, start: str, end: str, projects: str) -> list[ProjectUsage]:
+        """Return the usage of the projects named, separated by commas; of all when none is named.
+
+        Raises `InvalidInput` for a bad date or window, then `NotFound` "Project X doesn't exist".
+        """
+        window = self._window(start, end)
+        known = await self.registry.projects.all()
+        return await self._usage(window, _named(known, projects) if projects else known)
+
+    async def report(self, token: str | None, start: str, end: str, projects: str) -> Report:
+        """Return the usage of those projects that the token's user administers, of those named when some are.
+
+        Raises `NotAuthenticated` for a missing or unknown token, then `InvalidInput` for a bad date or window.
+        """
+        user = await self.admission.principal(token)
+        if user is None:
+            raise NotAuthenticated
+        window = self._window(start, end)
+        names = set(projects.split(",")) if projects else None
+        administered = [
+            each
+            for each in await self.registry.projects.all()
+            if _administers(user, each) and (names is None or each.name in names)
+        ]
+        if not administered:
+            return Report([], [])
+        return Report(await self._usage(window, administered), node_metrics(self.clock))
+
+    async def _usage(self, window: Window, projects: Sequence[Project]) -> list[ProjectUsage]:
+        found = await self.counting.activity(window.first, window.last)
+        return [_used(each.name, found.get(each.id, Activity()), window.days) for each in projects]
+
+    def _window(self, start: str, end: str) -> Window:
+        today = date.fromisoformat(day_text(day_of(self.clock.wall())))
+        first = _date(start, EPOCH, "Start date is not in valid format")
+        last = _date(end, today, "End date is not in valid format")
+        if first > last:
+            raise InvalidInput("Start date cannot be after the end date")
+        return Window(first, last)
+
+
+def average(messages: int, days: int) -> float:
+    """Return messages a day, rounded up to two decimals (contract 14.4).
+
+    >>> average(120, 31)
+    3.88
+    """
+    return -(-messages * 100 // days) / 100
+
+
+def total_average(projects: Sequence[ProjectUsage]) -> float:
+    """Return the sum of the rounded averages, itself without the errors of adding fractions."""
+    return sum(round(each.average * 100) for each in projects) / 100
+
+
+def _administers(user: Principal, project: Project) -> bool:
+    """Whether somebody administers a project, by a login that is good for asking what it is used for."""
+    is_good = user.login is None or is_good_for(user.login, "users:usageReport", {"project": project.name})
+    return is_good and PROJECT_ADMIN in user.project_roles.get(project.id, ())
+
+
+def _date(text: str, absent: date, refusal: str) -> date:
+    """Read `YYYY-MM-DD` and nothing else; raise `InvalidInput`."""
+    if not text:
+        return absent
+    if not _DATE.fullmatch(text):
+        raise InvalidInput(refusal)
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(refusal) from None
+
+
+def _used(project: ProjectName, activity: Activity, days: int) -> ProjectUsage:
+    return ProjectUsage(project, activity, average(activity.messages, days))
+
+
+def _named(known: Sequence[Project], names: str) -> list[Project]:
+    by_name: dict[str, Project] = {each.name: each for each in known}
+    found = []
+    for name in dict.fromkeys(names.split(",")):
+        if name not in by_name:
+            raise NotFound(f"Project {name} doesn't exist")
+        found.append(by_name[name])
+    return found
+
+
+_STARTED, _WORKED = time.monotonic(), time.process_time()
+"""When this was loaded, and the processor time used until then."""
+_KIB = 1024
+
+
+def host_name() -> str:
+    """Return the name of this machine."""
+    return socket.gethostname()
+
+
+def cpu_percent() -> float:
+    """Return the share of one core this process had since it started, in percent; more than 100 with several."""
+    return _percent(time.process_time() - _WORKED, time.monotonic() - _STARTED)
+
+
+def memory_percent() -> float:
+    """Return the share of the machine's memory this process holds, in percent."""
+    return _percent(_resident(), _memory())
+
+
+def _resident() -> int:
+    """Return resident bytes; where the kernel does not tell them, the most there ever were."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def _percent(part: float, whole: float) -> float:
+    return round(100 * part / whole, 2) if whole > 0 else 0.0

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ams.access.admission import Caller
-from ams.access.roles import PUBLISHER
+from ams.access.permissions import PUBLISHER
 from ams.core.errors import InvalidInput, TooLarge
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicName
-from ams.service.counts import Counts
+from ams.service.counting import Counts
 from ams.service.lookup import find_topic
 from ams.service.validators import Validators
 from ams.storage.log.base import Appended, Log

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ams.access.admission import Caller
-from ams.access.roles import CONSUMER, PROJECT_ADMIN, SERVICE_ADMIN
+from ams.access.permissions import CONSUMER, PROJECT_ADMIN, SERVICE_ADMIN
 from ams.core.errors import InvalidInput, NotAllowed
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, is_name

@@ -1,17 +1,16 @@
 """Administration of schemas, and asking them about messages without publishing (HTTP contract 15)."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from ams.access.admission import Caller
-from ams.core.errors import AlreadyExists, InvalidInput, NotFound
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded
 from ams.core.messages import Stored
-from ams.core.names import Offset, SchemaName, TopicId, checked_name, schema_reference, topic_reference
-from ams.service.dry_run import DryRuns
+from ams.core.names import Offset, ProjectId, SchemaName, TopicId, checked_name, schema_reference, topic_reference
 from ams.service.lookup import find_topic
 from ams.service.validators import Candidate, Validators, compiled
 from ams.storage.log.base import Log
@@ -206,3 +205,52 @@ async def _check(content: SchemaContent) -> None:
     if content.payload is None and content.type != "json":
         raise InvalidInput("A schema of attributes alone has the type json")
     await compiled(content)
+
+
+T = TypeVar("T")
+
+
+class DryRuns:
+    """What runs now."""
+
+    def __init__(self) -> None:
+        self._running: dict[ProjectId, asyncio.Task[Any]] = {}
+        self._stopping = False
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def run(
+        self, project: ProjectId, work: Coroutine[Any, Any, T], gone: "asyncio.Future[None] | None" = None
+    ) -> T:
+        """Do the work and return what it returns.
+
+        Raises `Conflict` while the project has another under way, `Overloaded` at a stop, and is cancelled itself when
+        `gone` is done first.
+        """
+        if self._stopping or project in self._running:
+            work.close()
+            raise self._refusal()
+        task = asyncio.ensure_future(work)
+        self._running[project] = task
+        if gone is not None:
+            gone.add_done_callback(lambda _: task.cancel())
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._stopping:
+                raise self._refusal() from None
+            raise
+        finally:
+            del self._running[project]
+
+    def stop(self) -> None:
+        """End all; from now on none begins."""
+        self._stopping = True
+        for task in self._running.values():
+            task.cancel()
+
+    def _refusal(self) -> Conflict | Overloaded:
+        if self._stopping:
+            return Overloaded("The service is stopping")
+        return Conflict("Another dry run of this project is under way")

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ams.access.admission import Caller
-from ams.access.roles import CONSUMER
+from ams.access.permissions import CONSUMER
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, topic_of
-from ams.service.losses import follow
+from ams.service.retention import follow
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Subscription

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from ams.access.admission import Caller
-from ams.access.roles import CONSUMER
+from ams.access.permissions import CONSUMER
 from ams.core.errors import AlreadyExists, InvalidInput, NotFound, SubscriptionGone
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
 from ams.core.push_config import AskedPush
 from ams.service.lookup import find_subscription, find_topic
-from ams.service.losses import Losses
 from ams.service.push.pushing import Pushing
+from ams.service.retention import Losses
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.paging import Page, PageRequest

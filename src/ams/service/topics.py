@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from ams.access.admission import Caller
-from ams.access.roles import PUBLISHER
+from ams.access.permissions import PUBLISHER
 from ams.core.errors import AlreadyExists, NotFound, TopicGone
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.service.counting import Counting

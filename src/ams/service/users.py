@@ -1,13 +1,13 @@
 """Administration of users (HTTP contract 5)."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
 from ams.access.admission import Caller
-from ams.access.roles import (
+from ams.access.permissions import (
     ARGO_API_AUTHN,
     PUSH_WORKER,
     ROLES,
@@ -16,10 +16,11 @@ from ams.access.roles import (
     check_service_roles,
 )
 from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, UnknownToken
-from ams.core.names import ProjectId, UserId, UserName, checked_name
+from ams.core.names import ProjectId, RegistrationId, UserId, UserName, checked_name
 from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.registry.paging import Page, PageRequest
-from ams.storage.registry.records import Grant, Project, User, UserDetails
+from ams.storage.registry.records import Applicant, Grant, Project, Registration, User, UserDetails
+from ams.storage.registry.registrations import FILTERS
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
 
@@ -230,3 +231,64 @@ def _refuse_doubles(names: Sequence[str]) -> None:
         if name in seen:
             raise InvalidInput(f"duplicate reference of project {name}")
         seen.add(name)
+
+
+class Registrations:
+    """What can be done with registrations."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def register(self, applicant: Applicant) -> Registration:
+        """Keep somebody's wish to become a user.
+
+        Raises `InvalidInput` for no name or a bad one (17.3, U4 and U5), `AlreadyExists` when the name is a user's or
+        another registration of it is pending.
+        """
+        if not applicant.name:
+            raise InvalidInput("Invalid User Arguments")
+        checked_name("user", applicant.name)
+        return await self._registry.registrations.create(applicant)
+
+    async def list(self, filters: Mapping[str, str]) -> Sequence[Registration]:
+        """Return registrations, oldest first; `filters` are exact values that all must match, an empty one is none."""
+        return await self._registry.registrations.all({name: filters[name] for name in FILTERS if filters.get(name)})
+
+    async def show(self, registration: RegistrationId) -> Registration:
+        """Return a registration, decided or not; raise `NotFound` when there is none."""
+        found = await self._registry.registrations.find(registration)
+        if found is None:
+            raise _no_registration()
+        return found
+
+    async def require_pending(self, registration: RegistrationId) -> None:
+        """Raise `NotFound` unless there is such a registration and nobody has decided it.
+
+        For `:decline`, which looks for the registration before it reads the body (contract 6).
+        """
+        if (await self.show(registration)).status != "pending":
+            raise _no_registration()
+
+    async def accept(self, caller: Caller, registration: RegistrationId) -> User:
+        """Make the user a registration asks for, with a token of its own and no role.
+
+        Raises `NotFound` when no such registration is pending, `AlreadyExists` when the name was taken meanwhile.
+        """
+        user = await self._registry.registrations.accept(registration, caller.user)
+        if user is None:
+            raise _no_registration()
+        return caller.view_made(user)
+
+    async def decline(self, caller: Caller, registration: RegistrationId, comment: str = "") -> None:
+        """Refuse a registration; raise `NotFound` when no such registration is pending."""
+        if not await self._registry.registrations.decline(registration, caller.user, comment):
+            raise _no_registration()
+
+    async def delete(self, registration: RegistrationId) -> None:
+        """Forget a registration, decided or not; raise `NotFound` when there is none."""
+        if not await self._registry.registrations.delete(registration):
+            raise _no_registration()
+
+
+def _no_registration() -> NotFound:
+    return NotFound("User registration doesn't exist")

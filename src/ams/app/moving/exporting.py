@@ -14,8 +14,7 @@ from ams.app.moving.files import writing
 from ams.core.errors import Unusable
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
-from ams.service.counting import Counting
-from ams.service.counts import Counts
+from ams.service.counting import Counting, Counts
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.base import Cursors
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, Lost, Message, encoded, encoded_message, kind

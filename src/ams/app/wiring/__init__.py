@@ -6,8 +6,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 
-from ams.access.role_table import role_table
-from ams.access.token_uses import TokenUses
+from ams.access.permissions import role_table
 from ams.app.wiring.assembly import Service, assemble
 from ams.app.wiring.engines import open_engines
 from ams.app.wiring.identity import trusted_by
@@ -18,7 +17,8 @@ from ams.core.clock import Clock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.service.counting import Counting
-from ams.service.losses import LossTotal
+from ams.service.retention import LossTotal
+from ams.service.tokens import TokenUses
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.trail import FileTrail
 from ams.storage.files import Disk, Files

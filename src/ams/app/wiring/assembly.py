@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from ams.access.admission import Admission
+from ams.access.permissions import RoleTable
 from ams.access.rates import Rates
-from ams.access.role_table import RoleTable
-from ams.access.token_uses import TokenUses
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted, identity_of
 from ams.app.wiring.push import Push, Reach, push_of
@@ -23,29 +22,25 @@ from ams.http.routing import Row
 from ams.http.tracing import Traced
 from ams.outgoing.guard import networks
 from ams.service.about import About
-from ams.service.bindings import Bindings
-from ams.service.counting import Counting
-from ams.service.counts import Counts
+from ams.service.counting import Counting, Counts
 from ams.service.delivering import Deliverer, UnreadAnswers
 from ams.service.doctor import Doctor
-from ams.service.losses import Losses, LossTotal
+from ams.service.issuers import Bindings
 from ams.service.members import Members
-from ams.service.metrics import Metrics
+from ams.service.metrics import Metrics, Usage
 from ams.service.projects import Projects
 from ams.service.publishing import Publisher
 from ams.service.push.secrets import PushSecrets
 from ams.service.push.watching import PushWatcher
 from ams.service.reading import RangeReader
-from ams.service.registrations import Registrations
-from ams.service.retention import Retention
+from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas
 from ams.service.seeking import Seeker
 from ams.service.service_doctor import ALONE, Remedies, ServiceDoctor, shared
 from ams.service.subscriptions import Subscriptions
-from ams.service.tokens import Tokens
+from ams.service.tokens import Tokens, TokenUses
 from ams.service.topics import Topics
-from ams.service.usage import Usage
-from ams.service.users import Users
+from ams.service.users import Registrations, Users
 from ams.service.validators import Validators
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.trail import FileTrail

@@ -17,7 +17,7 @@ from ams.push.remembered_leases import RememberedLeases
 from ams.push.sender import HttpSender
 from ams.push.tally import Tally
 from ams.push.workers import Workers
-from ams.service.counts import Counts
+from ams.service.counting import Counts
 from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment
 from ams.service.push.dead_letters import DeadLetters

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ams.access.roles import PROJECT_ROLES
+from ams.access.permissions import PROJECT_ROLES
 from ams.cli.apply import authn, logins
 from ams.cli.apply.push import push_fields
 from ams.cli.apply.resources import Declared, Fields, Key, Kind, Reference

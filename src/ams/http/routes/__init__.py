@@ -25,12 +25,11 @@ from ams.http.routes.topics import TopicRoutes
 from ams.http.routes.users import UserRoutes
 from ams.http.routing import Row
 from ams.service.about import About
-from ams.service.bindings import Bindings
 from ams.service.delivering import Deliverer
 from ams.service.doctor import Doctor
-from ams.service.issuers import Issuers
+from ams.service.issuers import Bindings, Issuers
 from ams.service.members import Members
-from ams.service.metrics import Metrics
+from ams.service.metrics import Metrics, Usage
 from ams.service.projects import Projects
 from ams.service.push.assignment import Assignment
 from ams.service.push.dead_letters import DeadLetters
@@ -38,7 +37,6 @@ from ams.service.push.pushing import Pushing
 from ams.service.push.secrets import PushSecrets
 from ams.service.push.watching import PushWatcher
 from ams.service.reading import RangeReader
-from ams.service.registrations import Registrations
 from ams.service.retention import Retention
 from ams.service.schemas import Schemas
 from ams.service.seeking import Seeker
@@ -46,8 +44,7 @@ from ams.service.service_doctor import ServiceDoctor
 from ams.service.subscriptions import Subscriptions
 from ams.service.tokens import Tokens
 from ams.service.topics import Topics
-from ams.service.usage import Usage
-from ams.service.users import Users
+from ams.service.users import Registrations, Users
 from ams.storage.audit.records import AuditRecords
 
 

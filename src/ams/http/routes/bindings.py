@@ -10,7 +10,7 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import bad_request
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.service import bindings
+from ams.service import issuers
 from ams.storage.registry import records
 
 
@@ -45,7 +45,7 @@ _binding = Reader(BindingBody, bad_request)
 class BindingRoutes:
     """The routes of bindings."""
 
-    def __init__(self, bindings: bindings.Bindings) -> None:
+    def __init__(self, bindings: issuers.Bindings) -> None:
         self._bindings = bindings
 
     def rows(self) -> list[Row]:

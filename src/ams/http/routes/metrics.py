@@ -6,7 +6,7 @@ import msgspec
 
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
-from ams.service import metrics, usage
+from ams.service import metrics
 
 WINDOW = ("start_date", "end_date", "projects")
 """Query parameters of reports: days `YYYY-MM-DD`, both included, and project names separated by commas."""
@@ -75,8 +75,8 @@ class UsageReport(msgspec.Struct):
 class MetricsRoutes:
     """The routes of metrics."""
 
-    def __init__(self, metrics: metrics.Metrics, usage: usage.Usage) -> None:
-        self._metrics = metrics
+    def __init__(self, told: metrics.Metrics, usage: metrics.Usage) -> None:
+        self._metrics = told
         self._usage = usage
 
     def rows(self) -> list[Row]:
@@ -139,10 +139,12 @@ def _metric(metric: metrics.Metric) -> Metric:
     )
 
 
-def _va_metrics(found: Sequence[usage.ProjectUsage]) -> VaMetrics:
+def _va_metrics(found: Sequence[metrics.ProjectUsage]) -> VaMetrics:
     return VaMetrics(
         ProjectsUsage(
-            [_usage(each) for each in found], sum(each.activity.messages for each in found), usage.total_average(found)
+            [_usage(each) for each in found],
+            sum(each.activity.messages for each in found),
+            metrics.total_average(found),
         ),
         total_users_count=sum(each.activity.users for each in found),
         total_topics_count=sum(each.activity.topics for each in found),
@@ -150,7 +152,7 @@ def _va_metrics(found: Sequence[usage.ProjectUsage]) -> VaMetrics:
     )
 
 
-def _usage(used: usage.ProjectUsage) -> ProjectUsage:
+def _usage(used: metrics.ProjectUsage) -> ProjectUsage:
     return ProjectUsage(
         project=used.project,
         message_count=used.activity.messages,

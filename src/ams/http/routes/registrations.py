@@ -11,7 +11,7 @@ from ams.http.routes import answers
 from ams.http.routes.bodies import first_value, strings
 from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
-from ams.service import registrations
+from ams.service import users
 from ams.storage.registry import records
 from ams.storage.registry.registrations import FILTERS
 
@@ -63,7 +63,7 @@ _applicant = Reader(ApplicantBody, lambda: InvalidInput("Invalid User Arguments"
 class RegistrationRoutes:
     """The routes of registrations."""
 
-    def __init__(self, registrations: registrations.Registrations) -> None:
+    def __init__(self, registrations: users.Registrations) -> None:
         self._registrations = registrations
 
     def rows(self) -> list[Row]:

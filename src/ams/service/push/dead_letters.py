@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import structlog
 
 from ams.access.admission import Caller
-from ams.access.roles import CONSUMER
+from ams.access.permissions import CONSUMER
 from ams.core.clock import publish_time
 from ams.core.errors import Conflict, InvalidInput, KeyReused, TooLarge, TopicGone
 from ams.core.messages import Message, Stored, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.push.upstream import Verdict
-from ams.service.counts import Counts
+from ams.service.counting import Counts
 from ams.service.lookup import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
 from ams.storage.cursors.base import NO_DEADLINE, Cursors
 from ams.storage.log.base import Log

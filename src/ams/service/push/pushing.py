@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ams.access.admission import Caller
-from ams.access.roles import PUSH_WORKER
+from ams.access.permissions import PUSH_WORKER
 from ams.core.errors import Conflict, NotAuthenticated, Unavailable
 from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
 from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ams.access.admission import Caller
-from ams.access.roles import CONSUMER
+from ams.access.permissions import CONSUMER
 from ams.core.errors import Conflict, TopicGone
 from ams.core.names import SubscriptionName, subscription_path
 from ams.push.state import Attempt, Failure, WorkerState, text

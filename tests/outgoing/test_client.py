@@ -182,18 +182,23 @@ async def test_one_connection_serves_one_request_after_another_whatever_their_st
 @pytest.mark.parametrize("stray", [whole(b"of another request"), bytes(200_000)])
 @pytest.mark.parametrize("later", [False, True])
 async def test_what_comes_behind_an_answer_is_no_answer_to_the_next_request(stray: bytes, later: bool) -> None:
+    has_said_all = asyncio.Event()
+
     async def says_more(writer: asyncio.StreamWriter, number: int) -> None:
         writer.write(whole(b"%d" % number))
         if later:
             await asyncio.sleep(0.02)
         writer.write(stray)
+        has_said_all.set()
 
     async with serving(says_more) as origin:
         client = HttpClient(ALLOWED)
         said = []
         for _ in range(3):
+            has_said_all.clear()
             said.append((await client.ask(origin.request())).body)
-            await asyncio.sleep(0.05)
+            await has_said_all.wait()
+            await asyncio.sleep(0.02)
         await client.close()
     assert set(said) <= {b"1", b"2", b"3"}
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from ams.authn.auth_methods import AuthMethodFields, AuthMethods
 from ams.authn.bindings import BindingFields, Bindings
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
-from ams.authn.certificates.subject import subject_sha256
+from ams.authn.certificates.subjects import subject_sha256
 from ams.authn.http.errors import refusal
 from ams.authn.login import LATELY, Login
 from ams.authn.service_types import ServiceTypeFields, ServiceTypes, Supported

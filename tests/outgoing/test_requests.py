@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import httpcore
 import pytest
 
-from ams.authn.certificates.revocation import responders
+from ams.authn.certificates import ocsp
 from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
@@ -70,7 +70,7 @@ async def a_file(other: Receiver, url: str) -> None:
 
 
 async def a_question_about_a_certificate(other: Receiver, url: str) -> None:
-    await HttpClient(LOOPBACK, tls=trust(other.ca)).post(url, b"question", responders._TYPE)
+    await HttpClient(LOOPBACK, tls=trust(other.ca)).post(url, b"question", ocsp._TYPE)
 
 
 async def the_keys_of_an_issuer(other: Receiver, url: str) -> None:

@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol
 import structlog
 from cryptography import x509
 
+from ams.authn.certificates.subjects import Subject, Subjects
 from ams.authn.rules import AUTH_METHOD_GONE, BINDING_GONE, known_service_type, require_host_of, require_supported
 from ams.authn.services import Services
 from ams.authn.showing import shown
 from ams.authn.store import Store
-from ams.authn.subjects import Subject, Subjects
 from ams.authn.values import X509, AuthMethod, Binding, Peer, Presented, ServiceType, ServiceTypeId
 from ams.core.attempts import MINUTE
 from ams.core.clock import Clock, Milliseconds

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
-from ams.authn.certificates.reading import quietly
-from ams.authn.certificates.refusals import KINDS
+from ams.authn.certificates.reading import KINDS, quietly
 from ams.authn.values import Presented
 from ams.core.clock import SystemClock
 from ams.core.distinguished_names import of_certificate

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ams.authn.certificates.revocation import doubts
+from ams.authn.certificates import crls
 from ams.authn.http.errors import STATUS, MethodNotAllowed, refusal
 from ams.core import errors
 
@@ -28,13 +28,13 @@ ROWS = [
     (errors.RegistryUnavailable("x"), 500, "INTERNAL SERVER ERROR", "Database Error: x"),
     (errors.Unavailable("Backend error"), 500, "INTERNAL SERVER ERROR", "Internal Error: Backend error"),
     (
-        doubts.unreachable("http://ca.example/x").error,
+        crls.unreachable("http://ca.example/x").error,
         500,
         "INTERNAL SERVER ERROR",
         "Internal Error: Could not access CRL http://ca.example/x",
     ),
-    (doubts.too_long("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to read CRL Data"),
-    (doubts.unparsable("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to parse CRL Data"),
+    (crls.too_long("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to read CRL Data"),
+    (crls.unparsable("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to parse CRL Data"),
     (errors.Damaged("x"), 500, "INTERNAL SERVER ERROR", "Internal Error: x"),
     (ValueError("never told"), 500, "INTERNAL SERVER ERROR", "Internal Error: the service failed"),
     (errors.ServiceFailed("x"), 502, "BAD GATEWAY", "x"),
@@ -53,7 +53,7 @@ def test_each_error_has_its_envelope(error: Exception, code: int, words: str, me
 
 
 def test_a_list_that_cannot_be_had_is_told_as_the_reference_tells_it() -> None:
-    refused = refusal(doubts.unreachable("http://ca.example/list").error)
+    refused = refusal(crls.unreachable("http://ca.example/list").error)
 
     assert (refused.code, refused.message) == (500, "Internal Error: Could not access CRL http://ca.example/list")
 

@@ -1,14 +1,24 @@
-"""Chains: from a certificate to an authority that is trusted, found and verified by OpenSSL."""
+"""Chains: from a certificate to an authority that is trusted, and what a certificate must be to log in by it.
+
+Chains are found and verified by OpenSSL. It does not look at how certificates are signed, nor how long their keys are:
+it leaves that to the handshake, which takes any certificate. Certificates below an authority are looked at here. What
+is in the folder is believed for being there, however it is signed.
+
+A certificate that says what it may be used for must be for clients, and none may be a CA's. Proxy certificates, which
+users of grids sign for themselves for jobs, log in nowhere: who gets hold of one has it without a password, and none of
+the lists of withdrawn certificates knows them.
+"""
 
 import datetime
 from collections.abc import Sequence
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import crypto
 
-from ams.authn.certificates import refusals
-from ams.authn.certificates.reading import Facts, quietly, read
-from ams.authn.certificates.refusals import Refusal
+from ams.authn.certificates.reading import Facts, Refusal, quietly, read
 from ams.authn.certificates.trust import Trust
 from ams.core.clock import Milliseconds
 
@@ -37,13 +47,26 @@ _TEXTS = {
 """What is said of OpenSSL's codes."""
 _NOT_YET, _EXPIRED = 9, 10
 
+_FORGEABLE = {"md5", "sha1"}
+_LEAST_BITS = 2048
+_LEAST_BITS_OF_CURVES = 224
+
+_FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+
+_PROXY_INFO = {
+    "1.3.6.1.5.5.7.1.14",  # RFC 3820
+    "1.3.6.1.4.1.3536.1.222",  # Globus, before there was the RFC
+}
+_OLD_NAMES = {"proxy", "limited proxy"}
+"""Common names of the oldest kind, which has no extension."""
+
 
 def check_dates(leaf: Facts, now: Milliseconds) -> None:
     """Raise `Refusal` outside of a certificate's time, in the contract's order (9.2)."""
     if now > leaf.not_after + 999:  # its last second is whole
-        raise Refusal(refusals.EXPIRED, "Your certificate has expired")
+        raise Refusal("expired", "Your certificate has expired")
     if now < leaf.not_before:
-        raise Refusal(refusals.NOT_YET, "Your certificate is not active yet")
+        raise Refusal("not_yet_valid", "Your certificate is not active yet")
 
 
 def verified_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust, now: Milliseconds) -> list[Facts]:
@@ -54,7 +77,7 @@ def verified_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust
     try:
         certificate = crypto.X509.from_cryptography(leaf.certificate)
     except crypto.Error as error:
-        raise Refusal(refusals.UNREADABLE, "Your certificate cannot be read") from error
+        raise Refusal("unreadable", "Your certificate cannot be read") from error
     presented = _readable(others[:MOST_PRESENTED])
     try:
         found = _built(_store(trust, now), certificate, presented)
@@ -101,8 +124,8 @@ def _refusal(error: crypto.X509StoreContextError) -> Refusal:
     code, depth, said = error.errors
     if depth > 0 and code in (_EXPIRED, _NOT_YET):
         state = "has expired" if code == _EXPIRED else "is not active yet"
-        return Refusal(refusals.CHAIN, f"Your certificate is of a CA whose own {state}: {_subject(error.certificate)}")
-    return Refusal(refusals.CHAIN, _TEXTS.get(code, f"Your certificate cannot be verified: {said}"))
+        return Refusal("chain", f"Your certificate is of a CA whose own {state}: {_subject(error.certificate)}")
+    return Refusal("chain", _TEXTS.get(code, f"Your certificate cannot be verified: {said}"))
 
 
 def _subject(certificate: crypto.X509) -> str:
@@ -111,3 +134,73 @@ def _subject(certificate: crypto.X509) -> str:
             return certificate.to_cryptography().subject.rfc4514_string()
     except ValueError:
         return "a name that cannot be read"
+
+
+def check_strength(chain: Sequence[Facts]) -> None:
+    """Raise `Refusal` when a certificate of a chain, its authority apart, could have been made by somebody else."""
+    for depth, each in enumerate(chain[:-1]):
+        weakness = _weakness(each.certificate)
+        if weakness and depth:
+            text = f"Your certificate is of a CA whose own has {weakness.partition(':')[0]}: "
+            raise Refusal("chain", text + each.subject.rfc4514_string())
+        if weakness:
+            raise Refusal("chain", f"Your certificate has {weakness}")
+
+
+def _weakness(certificate: x509.Certificate) -> str:
+    """Return what is weak about a certificate; empty: nothing."""
+    try:
+        algorithm, key = certificate.signature_hash_algorithm, certificate.public_key()
+    except (UnsupportedAlgorithm, ValueError):
+        return "a key or a signature that cannot be read"
+    if algorithm is not None and algorithm.name in _FORGEABLE:
+        return f"a signature that is too weak: {algorithm.name}"
+    if isinstance(key, rsa.RSAPublicKey | dsa.DSAPublicKey) and key.key_size < _LEAST_BITS:
+        return "a key that is too short"
+    if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.key_size < _LEAST_BITS_OF_CURVES:
+        return "a key that is too short"
+    return ""
+
+
+def check_usage(chain: Sequence[Facts]) -> None:
+    """Raise `Refusal` for a certificate that is not for clients, or is of a CA that is not (contract 9.1)."""
+    leaf = chain[0]
+    if leaf.is_ca:
+        raise Refusal("usage", "Your certificate is one of a CA, which cannot log in")
+    if not _is_for_clients(leaf):
+        raise Refusal("usage", "Your certificate is not for clients: its extended key usage does not say so")
+    usage = leaf.extension(x509.KeyUsage)
+    if usage is not None and not (usage.digital_signature or usage.key_agreement):
+        raise Refusal("usage", "Your certificate is not for clients: its key usage allows no signature")
+    stranger = next((each for each in chain[1:] if not _is_for_clients(each)), None)
+    if stranger is not None:
+        text = f"Your certificate is of a CA that is not for clients: {stranger.subject.rfc4514_string()}"
+        raise Refusal("usage", text)
+
+
+def _is_for_clients(certificate: Facts) -> bool:
+    extended = certificate.extension(x509.ExtendedKeyUsage)
+    return extended is None or not _FOR_CLIENTS.isdisjoint(extended)
+
+
+def check_no_proxy(leaf: Facts) -> None:
+    """Raise `Refusal` for a proxy certificate."""
+    if _says_so(leaf) or _is_old_one(leaf):
+        raise Refusal(
+            "proxy",
+            "Your certificate is a proxy certificate, which cannot log in. Use the host or user certificate itself",
+        )
+
+
+def _says_so(leaf: Facts) -> bool:
+    return any(each.oid.dotted_string in _PROXY_INFO for each in leaf.extensions)
+
+
+def _is_old_one(leaf: Facts) -> bool:
+    """Whether the subject is the issuer's with `CN=proxy` behind it, so that the issuer is the user."""
+    if not leaf.subject.rdns:
+        return False
+    *before, last = leaf.subject.rdns
+    return before == leaf.issuer.rdns and any(
+        each.oid == NameOID.COMMON_NAME and each.value in _OLD_NAMES for each in last
+    )

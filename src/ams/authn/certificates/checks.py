@@ -5,26 +5,22 @@ a minute, so that a client who logs in again costs a look into a table.
 """
 
 import hashlib
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 from cryptography.hazmat.primitives import hashes
 
-from ams.authn.certificates import refusals
-from ams.authn.certificates.chain import check_dates, verified_chain
+from ams.authn.certificates.chain import check_dates, check_no_proxy, check_strength, check_usage, verified_chain
+from ams.authn.certificates.crls import FetchedLists
 from ams.authn.certificates.hosts import HostCheck
-from ams.authn.certificates.proxies import check_no_proxy
-from ams.authn.certificates.reading import Facts, read_leaf
-from ams.authn.certificates.refusals import Refusal
-from ams.authn.certificates.revocation.fetched import FetchedLists
-from ams.authn.certificates.revocation.responders import Responders
-from ams.authn.certificates.revocation.status import REFUSE, Revocation
-from ams.authn.certificates.strength import check_strength
+from ams.authn.certificates.ocsp import Responders
+from ams.authn.certificates.reading import KINDS, Facts, Refusal, read_leaf
+from ams.authn.certificates.revocation import REFUSE, Revocation
 from ams.authn.certificates.trust import Trust, TrustFolder
-from ams.authn.certificates.usage import check_usage
 from ams.authn.values import Presented
+from ams.core.cache import LruCache
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, CertificateRefused, Unavailable
 from ams.outgoing.client import HttpClient
@@ -80,7 +76,7 @@ class CheckFigures:
     remembered: int
     """Checks that were answered from memory."""
     refused: Mapping[str, int]
-    """By `refusals.KINDS`."""
+    """By `KINDS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,7 @@ class CertificateChecks:
         asked = self._responders if options.ocsp else None
         self._revocation = Revocation(self._fetched, asked, options.policy, clock)
         self._hosts = hosts or HostCheck()
-        self._passed: OrderedDict[bytes, _Passed] = OrderedDict()
+        self._passed: LruCache[bytes, _Passed] = LruCache(REMEMBERED)
         self._refused: Counter[str] = Counter()
         self._checks = self._from_memory = 0
 
@@ -118,17 +114,17 @@ class CertificateChecks:
         try:
             await self._check(presented, address if verify_host else "")
         except CertificateRefused as error:
-            self._refused[error.kind if isinstance(error, Refusal) else refusals.CHAIN] += 1
+            self._refused[error.kind if isinstance(error, Refusal) else "chain"] += 1
             raise
         except Unavailable:
-            self._refused[refusals.DOUBT] += 1
+            self._refused["doubt"] += 1
             raise
         except AmsError:
             raise
         except Exception as error:  # a certificate that no reader was ready for
             logger.exception("certificate.check_failed")
-            self._refused[refusals.UNREADABLE] += 1
-            raise Refusal(refusals.UNREADABLE, "Your certificate cannot be read") from error
+            self._refused["unreadable"] += 1
+            raise Refusal("unreadable", "Your certificate cannot be read") from error
 
     def reload(self) -> None:
         """Read the folder of authorities again, now."""
@@ -159,7 +155,7 @@ class CertificateChecks:
             self._client.failures,
             self._checks,
             self._from_memory,
-            {kind: self._refused[kind] for kind in refusals.KINDS},
+            {kind: self._refused[kind] for kind in KINDS},
         )
 
     async def _check(self, presented: Presented, address: str) -> None:
@@ -171,10 +167,8 @@ class CertificateChecks:
         until = await self._looked_at(presented, trust, address)
         now = self._clock.wall()
         # A folder that changed meanwhile counts as changed since.
-        self._passed[key] = _Passed(now, min(now + REMEMBER, until), (trust.generation, self._fetched.changes))
-        self._passed.move_to_end(key)
-        if len(self._passed) > REMEMBERED:
-            self._passed.popitem(last=False)
+        state = (trust.generation, self._fetched.changes)
+        self._passed.put(key, _Passed(now, min(now + REMEMBER, until), state))
 
     def _is_remembered(self, key: bytes) -> bool:
         passed = self._passed.get(key)

@@ -5,20 +5,16 @@ it has.
 """
 
 import asyncio
-import contextlib
 import ipaddress
 import socket
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from ams.authn.certificates import refusals
-from ams.authn.certificates.reading import Facts
-from ams.authn.certificates.refusals import Refusal
-from ams.outgoing.lookups import Lookups
+from ams.authn.certificates.reading import Facts, Refusal
+from ams.outgoing.lookups import Lookups, in_thread
 
 WAIT_SECONDS = 4.0
 """Most that a login waits for the names of its address."""
@@ -37,7 +33,7 @@ class Names(Protocol):
 
 
 class SystemNames:
-    """Names as the machine finds them, in threads that keep nobody from ending the process."""
+    """Names as the machine finds them, in threads of their own."""
 
     def __init__(self, find: Callable[[str], Sequence[str]] | None = None, wait_seconds: float = WAIT_SECONDS) -> None:
         self._find = find or _system_names
@@ -45,42 +41,15 @@ class SystemNames:
         self._places = asyncio.Semaphore(THREADS)
 
     async def of(self, address: str) -> Sequence[str]:
-        """Return the names of an address."""
+        """Return the names of an address. A place is free again when its thread has ended, however long that takes."""
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await self._places.acquire()
-                return await self._in_thread(address)
+                return await in_thread(lambda: self._find(address), "ams-authn-names", self._places.release)
         except TimeoutError:
             raise socket.herror(socket.EAI_AGAIN, "the name servers do not answer") from None
-
-    async def _in_thread(self, address: str) -> Sequence[str]:
-        """Look up in a thread; its place is free again when the thread has ended, not when nobody waits any more."""
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[Sequence[str]] = loop.create_future()
-
-        def find() -> None:
-            try:
-                names = self._find(address)
-            except Exception as error:
-                tell(found.set_exception, error)
-            else:
-                tell(found.set_result, names)
-
-        def tell(how: Callable[..., None], what: object) -> None:
-            def say() -> None:
-                self._places.release()
-                if not found.done():
-                    how(what)
-
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(say)
-
-        try:
-            threading.Thread(target=find, name="ams-authn-names", daemon=True).start()
-        except RuntimeError as error:  # the machine gives no more threads
-            self._places.release()
+        except RuntimeError as error:
             raise socket.herror(socket.EAI_AGAIN, f"names cannot be looked up: {error}") from error
-        return await found
 
 
 class HostCheck:
@@ -99,23 +68,23 @@ class HostCheck:
         try:
             ip = ipaddress.ip_address(address)
         except ValueError:
-            raise Refusal(refusals.HOST, f"lookup {address}: unrecognized address") from None
+            raise Refusal("host", f"lookup {address}: unrecognized address") from None
         names = await self._confirmed(ip)
         if any(matches(name, pattern) for name in names for pattern in dns_names(leaf)):
             return
-        raise Refusal(refusals.HOST, mismatch(leaf, names[0]))
+        raise Refusal("host", mismatch(leaf, names[0]))
 
     async def _confirmed(self, ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[str]:
         """Return the names of an address that lead back to it; raise `Refusal` when there are none."""
         try:
             found = list(await self._names.of(str(ip)))[:_MOST_NAMES]
         except (OSError, UnicodeError) as error:
-            raise Refusal(refusals.HOST, f"lookup {ip.reverse_pointer}.: {_said(error)}") from error
+            raise Refusal("host", f"lookup {ip.reverse_pointer}.: {_said(error)}") from error
         if not found:
-            raise Refusal(refusals.HOST, f"lookup {ip.reverse_pointer}.: no such host")
+            raise Refusal("host", f"lookup {ip.reverse_pointer}.: no such host")
         confirmed = [name for name in found if await self._leads_to(name, ip)]
         if not confirmed:
-            raise Refusal(refusals.HOST, f"lookup {found[0]}.: its addresses do not include {ip}")
+            raise Refusal("host", f"lookup {found[0]}.: its addresses do not include {ip}")
         return confirmed
 
     async def _leads_to(self, name: str, ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:

@@ -11,18 +11,32 @@ import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 from cryptography import x509
 
-from ams.authn.certificates import refusals
-from ams.authn.certificates.refusals import Refusal
 from ams.core.clock import Milliseconds
+from ams.core.errors import CertificateRefused
 
 Kind = TypeVar("Kind", bound=x509.ExtensionType)
 
 _UNWRITABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _WARNINGS = threading.Lock()
+
+RefusalKind = Literal[
+    "unreadable", "expired", "not_yet_valid", "proxy", "chain", "usage", "host",
+    "revoked", "unknown", "no_list", "doubt",
+]  # fmt: skip
+"""How refusals are counted; the last is that of a certificate of which it is not known whether it was withdrawn."""
+KINDS: tuple[RefusalKind, ...] = get_args(RefusalKind)
+
+
+class Refusal(CertificateRefused):
+    """A certificate that is not believed; `kind` is one of `KINDS`."""
+
+    def __init__(self, kind: RefusalKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,7 @@ def read(certificate: x509.Certificate) -> Facts:
                 certificate.extensions,
             )
         except Exception as error:  # a parser's: of many kinds, and what a client sends decides which
-            raise Refusal(refusals.UNREADABLE, "Your certificate cannot be read") from error
+            raise Refusal("unreadable", "Your certificate cannot be read") from error
     return facts
 
 
@@ -71,13 +85,8 @@ def read_leaf(certificate: x509.Certificate) -> Facts:
     """Read a client's certificate; raise `Refusal` when it cannot be read, or its subject cannot be written down."""
     facts = read(certificate)
     if not all(_is_text(each.value) for each in facts.subject):
-        raise Refusal(refusals.UNREADABLE, "Your certificate has a subject that cannot be read")
+        raise Refusal("unreadable", "Your certificate has a subject that cannot be read")
     return facts
-
-
-def subject_of(certificate: x509.Certificate) -> x509.Name:
-    """Return a client's subject; raise `Refusal` when it cannot be read."""
-    return read_leaf(certificate).subject
 
 
 def milliseconds(moment: datetime.datetime) -> Milliseconds:

@@ -18,8 +18,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import crypto
 
+from ams.authn.certificates.crls import RevocationList, UnreadableList
 from ams.authn.certificates.reading import quietly
-from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
 from ams.core.clock import Clock
 from ams.outgoing.sharing import Shared
 

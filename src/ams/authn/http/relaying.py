@@ -14,7 +14,7 @@ from typing import Any
 
 from cryptography import x509
 
-from ams.authn.certificates.subject import unrepresentable
+from ams.authn.certificates.subjects import unrepresentable
 from ams.authn.http.peers import PEER
 from ams.authn.http.proxies import is_address, usual
 from ams.authn.http.tls import UNREADABLE

@@ -1,8 +1,12 @@
-"""Lists by URL: fetched once, verified, kept until they end, and fetched again before that (contract 15, A10).
+"""Lists of withdrawn certificates (CRLs): read, verified, and fetched by URL (contract 9.2; 15, A10).
 
-Only lists that the certificate's own CA has signed are kept, so that a forged answer takes no place of a good one; nor
-does an older list, which anybody on the way could send again. A good list is also kept as a file, so that a start needs
-no fetch.
+A list is read once, indexed, and believed only for what it is for. One that is fetched by URL is verified, kept until
+it ends, and fetched again before that. Only lists that the certificate's own CA has signed are kept, so that a forged
+answer takes no place of a good one; nor does an older list, which anybody on the way could send again. A good list is
+also kept as a file, so that a start needs no fetch.
+
+What follows from not knowing whether a certificate was withdrawn is a matter of policy (`revocation`). The contract's
+`Internal Error: ` is put before the texts of doubts where errors are written (`ams.authn.http.errors`).
 """
 
 import asyncio
@@ -10,29 +14,32 @@ import contextlib
 import hashlib
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 
 import structlog
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 
-from ams.authn.certificates.reading import Facts
-from ams.authn.certificates.revocation import doubts
-from ams.authn.certificates.revocation.doubts import Doubt
-from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
+from ams.authn.certificates.reading import Facts, milliseconds, quietly
 from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import AmsError, Unavailable
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed
 from ams.outgoing.sharing import Shared
 from ams.storage.files import Disk, write_whole
 
 logger = structlog.get_logger("ams.authn.certificates")
 
-MINUTE, HOUR = 60_000, 3_600_000
+EARLY = 5 * 60_000
+"""Milliseconds that another's clock may be ahead."""
+_UNDERSTOOD = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
+HOUR = 3_600_000
 FAILED_AGAIN = 30_000
 """Milliseconds before what could not be fetched is tried again by a login."""
 REFRESH_AFTER = 6 * HOUR
 """Milliseconds after which a list is fetched again in any case; fetch-crl does it as often."""
-REFRESH_FAILED = 5 * MINUTE
+REFRESH_FAILED = 5 * 60_000
 WITHOUT_END = HOUR
 """Milliseconds that a list is good for which does not say how long it is."""
 UNUSED = 24 * HOUR
@@ -44,6 +51,164 @@ UPKEEP_SECONDS = 30.0
 
 Key = tuple[str, bytes]
 """URL, and the fingerprint of the CA whose list is wanted there."""
+
+
+class Doubt(Exception):
+    """It is not known whether a certificate was withdrawn; `error` is what is said if it is refused for that."""
+
+    def __init__(self, source: str, error: AmsError) -> None:
+        super().__init__(error.message)
+        self.source = source
+        """Path or URL; the certificate's subject if it names none."""
+        self.error = error
+
+
+def unreachable(url: str) -> Doubt:
+    """A list that cannot be fetched (contract 9.3); `Internal Error: ` is put before it on the wire, as before all."""
+    return Doubt(url, Unavailable(f"Could not access CRL {url}"))
+
+
+def unparsable(url: str) -> Doubt:
+    """What was fetched is no list (contract 9.3)."""
+    return Doubt(url, Unavailable("Unable to parse CRL Data"))
+
+
+def too_long(url: str) -> Doubt:
+    """A list that is longer than any (contract 9.3)."""
+    return Doubt(url, Unavailable("Unable to read CRL Data"))
+
+
+def useless(source: str, why: str) -> Doubt:
+    """A list of the right CA that is not about this certificate."""
+    return Doubt(source, Unavailable(f"The CRL {source} is of no use: {why}"))
+
+
+class UnreadableList(Exception):
+    """This is no list of withdrawn certificates."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RevocationList:
+    """A list as somebody published it; who signed it is not known before `is_signed_by`."""
+
+    source: str
+    """Path or URL."""
+    issuer: bytes
+    """The name it is published in, encoded."""
+    this_update: Milliseconds
+    next_update: Milliseconds | None
+    size: int
+    """Bytes."""
+    odd: str
+    """Why it is never believed; empty: it may be."""
+    _crl: x509.CertificateRevocationList
+    _serials: frozenset[int]
+    _scope: x509.IssuingDistributionPoint | None
+    _signers: dict[bytes, bool] = field(default_factory=dict)
+    """Whether it is theirs, by fingerprint."""
+
+    @classmethod
+    def read(cls, data: bytes, source: str) -> "RevocationList":
+        """Read a list, PEM or DER; raise `UnreadableList`."""
+        try:
+            is_pem = data.lstrip().startswith(b"-----")
+            crl = x509.load_pem_x509_crl(data) if is_pem else x509.load_der_x509_crl(data)
+            with quietly():  # not the whole: a long list takes a while, and others wait
+                scope = next(
+                    (e.value for e in crl.extensions if isinstance(e.value, x509.IssuingDistributionPoint)), None
+                )
+                issuer, odd = crl.issuer.public_bytes(), _odd(crl.extensions, scope)
+                since, until = crl.last_update_utc, crl.next_update_utc
+            serials = frozenset(each.serial_number for each in crl)
+        except Exception as error:  # a parser's, of many kinds
+            raise UnreadableList(str(error)) from error
+        return cls(
+            source,
+            issuer,
+            milliseconds(since),
+            None if until is None else milliseconds(until),
+            len(data),
+            odd,
+            crl,
+            serials,
+            scope,
+        )
+
+    def __len__(self) -> int:
+        return len(self._serials)
+
+    def is_signed_by(self, issuer: Facts) -> bool:
+        """Whether a CA has signed it, and may; costs much the first time for a long list."""
+        fingerprint = issuer.certificate.fingerprint(hashes.SHA256())
+        if fingerprint not in self._signers:
+            self._signers[fingerprint] = self._verified(issuer)
+        return self._signers[fingerprint]
+
+    def is_about(self, certificate: Facts, urls: Collection[str]) -> bool:
+        """Whether it would name a certificate of its CA, which has its lists at `urls`, if it were withdrawn."""
+        if self.odd:
+            return False
+        if self._scope is None:
+            return True
+        if self._scope.only_contains_user_certs and certificate.is_ca:
+            return False
+        if self._scope.only_contains_ca_certs and not certificate.is_ca:
+            return False
+        names = self._scope.full_name
+        return names is None or any(each.value in urls for each in names)
+
+    def is_current(self, now: Milliseconds) -> bool:
+        """Whether it says what is so now."""
+        return not self.is_ahead(now) and (self.next_update is None or now < self.next_update)
+
+    def is_ahead(self, now: Milliseconds) -> bool:
+        """Whether it is of the future."""
+        return self.this_update > now + EARLY
+
+    def revokes(self, serial: int) -> bool:
+        """Whether a certificate with this serial number is withdrawn."""
+        if serial not in self._serials:
+            return False
+        entry = self._crl.get_revoked_certificate_by_serial_number(serial)
+        return entry is None or not _is_taken_back(entry)
+
+    def _verified(self, issuer: Facts) -> bool:
+        if self.issuer != issuer.subject.public_bytes():
+            return False
+        usage = issuer.extension(x509.KeyUsage)
+        if usage is not None and not usage.crl_sign:
+            return False
+        try:
+            return self._crl.is_signature_valid(issuer.certificate.public_key())  # type: ignore[arg-type]
+        except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
+            return False
+
+
+def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | None) -> str:
+    """Return why a list is not believed for any certificate (RFC 5280, 5.2)."""
+    if any(isinstance(each.value, x509.DeltaCRLIndicator) for each in extensions):
+        return "it says what changed only"
+    if any(each.critical and not isinstance(each.value, _UNDERSTOOD) for each in extensions):
+        return "it has a critical extension that is not understood here"
+    if scope is None:
+        return ""
+    if scope.indirect_crl:
+        return "it is about certificates of others"
+    if scope.only_contains_attribute_certs:
+        return "it is about attribute certificates"
+    if scope.only_some_reasons:
+        return "it is about some reasons only"
+    if scope.relative_name is not None:
+        return "it is for a place that is not named in full"
+    return ""
+
+
+def _is_taken_back(entry: x509.RevokedCertificate) -> bool:
+    try:
+        reason = entry.extensions.get_extension_for_class(x509.CRLReason).value.reason
+    except Exception:  # no reason, or one that cannot be read
+        return False
+    return reason is x509.ReasonFlags.remove_from_crl
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +289,12 @@ class FetchedLists:
             data = await self._client.get(key[0])
             fresh = await asyncio.to_thread(_verified, data, key[0], issuer)
             if fresh.is_ahead(self._clock.wall()):  # in its place it would keep all others out for as long
-                raise doubts.beside(key[0], "it is of the future")
+                raise useless(key[0], "it is of the future")
         except AnswerTooLong:
-            return self._note(key, issuer, kept, doubts.too_long(key[0]))
+            return self._note(key, issuer, kept, too_long(key[0]))
         except RequestFailed as error:
             logger.warning("crl.not_fetched", url=key[0], reason=str(error))
-            return self._note(key, issuer, kept, doubts.unreachable(key[0]))
+            return self._note(key, issuer, kept, unreachable(key[0]))
         except Doubt as doubt:
             logger.warning("crl.not_believed", url=key[0], reason=str(doubt))
             return self._note(key, issuer, kept, doubt)
@@ -210,9 +375,9 @@ def _verified(data: bytes, url: str, issuer: Facts) -> RevocationList:
     try:
         found = RevocationList.read(data, url)
     except UnreadableList as error:
-        raise doubts.unparsable(url) from error
+        raise unparsable(url) from error
     if not found.is_signed_by(issuer):
-        raise doubts.foreign(url)
+        raise Doubt(url, Unavailable(f"The CRL {url} is not signed by the CA of the certificate"))
     return found
 
 

@@ -1,16 +1,17 @@
-"""Subjects: real certificates in the normal form of contract 10, and what that form cannot say."""
+"""Subjects: real certificates in the normal form of contract 10, what that form cannot say, and what is remembered."""
 
 import pytest
 from cryptography import x509
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
-from ams.authn.certificates.reading import subject_of
-from ams.authn.certificates.subject import subject_sha256, unrepresentable
+from ams.authn.certificates import subjects
+from ams.authn.certificates.reading import read_leaf
+from ams.authn.certificates.subjects import Subjects, subject_sha256, unrepresentable
 from ams.core.distinguished_names import normalised, of_certificate
 from ams.core.errors import CertificateRefused
 from tests.authn.certificates.conftest import Site, World
-from tests.support.authorities import name_of
+from tests.support.authorities import Authority, name_of
 
 Pairs = list[tuple[str, str]]
 COMPANY: Pairs = [("C", "TC"), ("ST", "TN"), ("L", "CITY"), ("O", "COMPANY")]
@@ -48,7 +49,7 @@ TABLE: list[tuple[Pairs, str]] = [
 
 @pytest.mark.parametrize(("subject", "form"), TABLE)
 def test_a25_real_certificates_have_the_normal_form_of_the_contract(world: World, subject: Pairs, form: str) -> None:
-    read = subject_of(world.root.signs(subject).certificate)
+    read = read_leaf(world.root.signs(subject).certificate).subject
 
     assert of_certificate(read) == form
     assert normalised(form) == form
@@ -58,21 +59,21 @@ def test_a25_real_certificates_have_the_normal_form_of_the_contract(world: World
 def test_a25_how_a_value_is_encoded_does_not_matter(world: World, kind: _ASN1Type) -> None:
     state = x509.NameAttribute(NameOID.STATE_OR_PROVINCE_NAME, "Attikí", _type=kind)
 
-    assert of_certificate(subject_of(world.root.signs(x509.Name([state])).certificate)) == "ST=Attikí"
+    assert of_certificate(read_leaf(world.root.signs(x509.Name([state])).certificate).subject) == "ST=Attikí"
 
 
 def test_a25_a_value_in_the_letters_of_old_certificates_is_read(world: World) -> None:
     usual = world.root.signs([("C", "GR"), ("CN", "UNUSUAL!")]).certificate
     old = world.root.signs_changed(usual, b"\x0c\x08UNUSUAL!", b"\x14\x08UNUSUAL!")
 
-    assert of_certificate(subject_of(old)) == "CN=UNUSUAL!,C=GR"
+    assert of_certificate(read_leaf(old).subject) == "CN=UNUSUAL!,C=GR"
 
 
 def test_a25_values_of_one_relative_name_count_one_by_one(world: World) -> None:
     both = [x509.NameAttribute(NameOID.COMMON_NAME, "x"), x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "a")]
     subject = x509.Name([x509.RelativeDistinguishedName(both), *name_of([("OU", "b")]).rdns])
 
-    assert of_certificate(subject_of(world.root.signs(subject).certificate)) == "CN=x,OU=a+OU=b"
+    assert of_certificate(read_leaf(world.root.signs(subject).certificate).subject) == "CN=x,OU=a+OU=b"
 
 
 @pytest.mark.parametrize(
@@ -124,3 +125,13 @@ async def test_a19_a_subject_that_cannot_be_read_is_refused(site: Site, world: W
 
     with pytest.raises(CertificateRefused, match=r"^Your certificate (has a subject that )?cannot be read$"):
         await site.check(odd)
+
+
+def test_a_subject_is_read_once_and_a_long_one_takes_no_memory() -> None:
+    """Whoever nobody trusts can show certificates by the thousand, each with names of 100 kB."""
+    known, authority = Subjects(), Authority.make("Anybody")
+    usual, long = authority.signs("Jane"), authority.signs([("OU", "x" * 60)] * 40)
+
+    assert known.of(usual.certificate)[1] is known.of(usual.certificate)[1]
+    assert len(known.of(long.certificate)[1].name) > subjects.LONGEST
+    assert known.of(long.certificate)[1] is not known.of(long.certificate)[1]

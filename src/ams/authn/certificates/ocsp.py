@@ -1,6 +1,5 @@
 """OCSP responders: a CA asked about one certificate, when it publishes no list (contract 15, A11; RFC 6960)."""
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import structlog
@@ -12,10 +11,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
+from ams.authn.certificates.crls import EARLY, Doubt
 from ams.authn.certificates.reading import Facts, milliseconds, read
-from ams.authn.certificates.revocation import doubts
-from ams.authn.certificates.revocation.lists import EARLY
+from ams.core.cache import LruCache
 from ams.core.clock import Clock
+from ams.core.errors import Unavailable
 from ams.outgoing.client import HttpClient, RequestFailed
 from ams.outgoing.sharing import Shared
 
@@ -38,7 +38,7 @@ _STATUSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OcspAnswer:
     """What a responder said."""
 
     status: str
@@ -64,31 +64,35 @@ def responder_urls(certificate: Facts) -> list[str]:
     ]
 
 
+def no_answer(url: str) -> Doubt:
+    """An OCSP responder that gives no answer, or none to be believed."""
+    return Doubt(url, Unavailable(f"Could not access OCSP responder {url}"))
+
+
 class Responders:
     """Asks responders, and remembers what they said for as long as it is good."""
 
     def __init__(self, client: HttpClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._answers: OrderedDict[tuple[bytes, int], Answer] = OrderedDict()
-        self._going_on: Shared[tuple[bytes, int], Answer] = Shared()
+        self._answers: LruCache[tuple[bytes, int], OcspAnswer] = LruCache(REMEMBERED)
+        self._going_on: Shared[tuple[bytes, int], OcspAnswer] = Shared()
 
-    async def ask(self, certificate: Facts, issuer: Facts) -> Answer:
+    async def ask(self, certificate: Facts, issuer: Facts) -> OcspAnswer:
         """Return what one of the certificate's responders says; raise `Doubt` when none says anything to believe."""
         key = (issuer.certificate.fingerprint(hashes.SHA256()), certificate.serial)
         answer = self._answers.get(key)
         if answer is not None and answer.since <= self._clock.wall() < answer.until:
             return answer
-        answer = self._answers[key] = await self._going_on.result(key, lambda: self._asked(certificate, issuer))
-        if len(self._answers) > REMEMBERED:
-            self._answers.popitem(last=False)
+        answer = await self._going_on.result(key, lambda: self._asked(certificate, issuer))
+        self._answers.put(key, answer)
         return answer
 
     async def close(self) -> None:
         """Stop asking."""
         await self._going_on.close()
 
-    async def _asked(self, certificate: Facts, issuer: Facts) -> Answer:
+    async def _asked(self, certificate: Facts, issuer: Facts) -> OcspAnswer:
         urls = responder_urls(certificate)
         question = ocsp.OCSPRequestBuilder().add_certificate(
             certificate.certificate,
@@ -103,9 +107,9 @@ class Responders:
                 return self._read(data, asked, issuer)
             except (RequestFailed, _NotBelieved) as error:
                 logger.warning("ocsp.no_answer", url=url, reason=str(error))
-        raise doubts.silent(urls[0])
+        raise no_answer(urls[0])
 
-    def _read(self, data: bytes, asked: ocsp.OCSPRequest, issuer: Facts) -> Answer:
+    def _read(self, data: bytes, asked: ocsp.OCSPRequest, issuer: Facts) -> OcspAnswer:
         try:
             return _read(data, asked, issuer, self._clock.wall())
         except _NotBelieved:
@@ -114,14 +118,14 @@ class Responders:
             raise _NotBelieved(f"it cannot be read: {error}") from error
 
 
-def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> Answer:
+def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> OcspAnswer:
     response = ocsp.load_der_ocsp_response(data)
     if response.response_status is not ocsp.OCSPResponseStatus.SUCCESSFUL:
         raise _NotBelieved(f"it says {response.response_status.name}")
     _check_signed(response, issuer, now)
     for each in response.responses:
         if _is_about(each, asked):
-            return Answer(_STATUSES[each.certificate_status], now, _until(each, now))
+            return OcspAnswer(_STATUSES[each.certificate_status], now, _until(each, now))
     raise _NotBelieved("it is about another certificate")
 
 

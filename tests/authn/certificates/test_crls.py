@@ -8,7 +8,7 @@ from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.authn.certificates.revocation.lists import RevocationList, UnreadableList
+from ams.authn.certificates.crls import RevocationList, UnreadableList
 from ams.core.errors import CertificateRefused, Unavailable
 from ams.outgoing.guard import Guard
 from tests.authn.certificates.conftest import Site, World, presented

@@ -1,4 +1,4 @@
-"""Status: from a chain to what is known of each certificate in it, and what is done when nothing is known.
+"""Revocation: whether a certificate was withdrawn before its time, and what is done when that is not known.
 
 For each certificate but the last: lists on disk first, then lists by URL in the certificate's order, and OCSP where
 there is neither (contract 15, A10 and A11).
@@ -11,16 +11,13 @@ from itertools import pairwise
 import structlog
 from cryptography import x509
 
-from ams.authn.certificates import refusals
-from ams.authn.certificates.reading import Facts
-from ams.authn.certificates.refusals import Refusal
-from ams.authn.certificates.revocation import doubts, responders
-from ams.authn.certificates.revocation.doubts import Doubt
-from ams.authn.certificates.revocation.fetched import FetchedLists, ends_at
-from ams.authn.certificates.revocation.lists import RevocationList
-from ams.authn.certificates.revocation.responders import Responders, responder_urls
+from ams.authn.certificates.crls import Doubt, FetchedLists, RevocationList, ends_at, unreachable, useless
+from ams.authn.certificates.ocsp import REVOKED, UNKNOWN, Responders, no_answer, responder_urls
+from ams.authn.certificates.reading import Facts, Refusal
 from ams.authn.certificates.trust import Trust
+from ams.core.cache import LruCache
 from ams.core.clock import Clock
+from ams.core.errors import Unavailable
 
 logger = structlog.get_logger("ams.authn.certificates")
 
@@ -42,7 +39,7 @@ class Revocation:
         self._asked = asked
         self._policy = policy
         self._clock = clock
-        self._warned: dict[str, int] = {}
+        self._warned: LruCache[str, int] = LruCache(_MOST_WARNINGS)
 
     async def check(self, chain: Sequence[Facts], trust: Trust) -> int:
         """Return until when the chain is good, in milliseconds since the epoch.
@@ -79,8 +76,7 @@ class Revocation:
             raise found_doubts[0]
         if self._asked is not None and responder_urls(certificate):
             return await self._by_responder(self._asked, certificate, issuer, depth, deadline)
-        subject = certificate.subject.rfc4514_string()
-        raise doubts.nowhere_for_ca(subject) if depth else doubts.nowhere(subject, has_points=has_points)
+        raise _no_list(certificate, depth, has_points=has_points)
 
     async def _local(
         self, certificate: Facts, issuer: Facts, trust: Trust, urls: Collection[str]
@@ -99,11 +95,11 @@ class Revocation:
             async with asyncio.timeout_at(deadline):
                 found = await self._fetched.get(url, issuer)
         except TimeoutError:
-            raise doubts.unreachable(url) from None
+            raise unreachable(url) from None
         if found.list is None:
-            raise found.doubt or doubts.unreachable(url)
+            raise found.doubt or unreachable(url)
         if not found.list.is_about(certificate, urls):
-            raise doubts.beside(url, found.list.odd or "it is about other certificates")
+            raise useless(url, found.list.odd or "it is about other certificates")
         try:
             return self._judged(found.list, certificate, depth)
         except Doubt as doubt:
@@ -115,7 +111,7 @@ class Revocation:
             raise _revoked(certificate, depth)
         now = self._clock.wall()
         if not known.is_current(now):
-            raise doubts.outdated(known.source)
+            raise Doubt(known.source, Unavailable(f"The CRL {known.source} is out of date"))
         return ends_at(known, now)
 
     async def _by_responder(
@@ -125,11 +121,11 @@ class Revocation:
             async with asyncio.timeout_at(deadline):
                 answer = await asked.ask(certificate, issuer)
         except TimeoutError:
-            raise doubts.silent(responder_urls(certificate)[0]) from None
-        if answer.status == responders.REVOKED:
+            raise no_answer(responder_urls(certificate)[0]) from None
+        if answer.status == REVOKED:
             raise _revoked(certificate, depth)
-        if answer.status == responders.UNKNOWN:
-            raise Refusal(refusals.UNKNOWN, "Your certificate is not known to the OCSP responder of its CA")
+        if answer.status == UNKNOWN:
+            raise Refusal("unknown", "Your certificate is not known to the OCSP responder of its CA")
         return answer.until
 
     def _bear(self, doubt: Doubt) -> None:
@@ -137,11 +133,10 @@ class Revocation:
         if self._policy != WARN:
             raise doubt.error
         now = self._clock.monotonic()
-        if now - self._warned.get(doubt.source, -_WARN_EVERY) < _WARN_EVERY:
+        warned_at = self._warned.get(doubt.source)
+        if warned_at is not None and now - warned_at < _WARN_EVERY:
             return
-        if len(self._warned) >= _MOST_WARNINGS:
-            self._warned.clear()
-        self._warned[doubt.source] = now
+        self._warned.put(doubt.source, now)
         logger.warning("revocation.unknown", source=doubt.source, reason=str(doubt))
 
 
@@ -164,8 +159,19 @@ def list_urls(certificate: Facts) -> tuple[list[str], bool]:
     return list(dict.fromkeys(usable)), True
 
 
+def _no_list(certificate: Facts, depth: int, *, has_points: bool) -> Doubt:
+    """A certificate whose CA names no list and no responder that could be asked (contract 9.3)."""
+    subject = certificate.subject.rfc4514_string()
+    why = "No CRLDistributionPoints found on the certificate"
+    if depth:
+        why = f"No CRL is known for its CA {subject}"
+    elif has_points:
+        why = "None of its CRLDistributionPoints can be fetched by http or https"
+    return Doubt(subject, Refusal("no_list", f"Your certificate is invalid. {why}"))
+
+
 def _revoked(certificate: Facts, depth: int) -> Refusal:
     text = "Your certificate has been revoked"
     if depth:
         text = f"Your certificate is of a CA whose own has been revoked: {certificate.subject.rfc4514_string()}"
-    return Refusal(refusals.REVOKED, text)
+    return Refusal("revoked", text)

@@ -8,7 +8,7 @@ import sys
 from ams.app.serving import running
 from ams.core.clock import Milliseconds, SystemClock
 from ams.core.observing import configure_logs
-from ams.core.settings import load
+from ams.core.settings import Settings
 
 
 class OffClock:
@@ -31,7 +31,7 @@ async def serve(seconds: float) -> None:
     """Serve until SIGTERM with a clock so many seconds off."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    settings = load({}, os.environ, print)
+    settings = Settings.load({}, os.environ, warn=print)
     configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
     async with running(settings, clock=OffClock(seconds)) as run:
         print(f"ready {run.base_url}", flush=True)

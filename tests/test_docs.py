@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.core.settings import Settings, shown
+from ams.core.settings import Settings
 from ams.http.errors import STATUS
 
 ROOT = Path(__file__).parents[1]
@@ -45,7 +45,7 @@ def test_every_setting_has_its_row_in_the_reference() -> None:
     reference = (DOCS / "reference" / "settings.md").read_text()
     rows = [
         f"| `{name}` | {f'`{default}`' if default else ''} | {help_text} |"
-        for name, _variable, default, help_text in shown(Settings())
+        for name, _variable, default, help_text in Settings().shown()
     ]
 
     assert [row for row in rows if row not in reference] == []

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from ams.authn.importing import imported
-from ams.authn.json_config import WITHOUT_MONGO, WITHOUT_OIDC, converted
-from ams.authn.settings import FIELDS, AuthnSettings, load, shown
+from ams.authn.settings import AuthnSettings
+from ams.authn.settings_import import WITHOUT_MONGO, WITHOUT_OIDC, converted, imported
 from ams.core.errors import BadSettings, Unusable
 
 NEEDED = {"AMS_AUTHN_CERT": "c.pem", "AMS_AUTHN_CERT_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
@@ -34,7 +33,7 @@ def written(path: Path, content: Any) -> str:
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
     file = written(tmp_path / "a.toml", 'port = 1\nhost = "a"\nops_port = 3\nservice_types_paths = {ams = "/x"}\n')
 
-    settings = load({"port": "4"}, NEEDED | {"AMS_AUTHN_PORT": "2", "AMS_AUTHN_HOST": "b"}, file)
+    settings = AuthnSettings.load({"port": "4"}, NEEDED | {"AMS_AUTHN_PORT": "2", "AMS_AUTHN_HOST": "b"}, file)
 
     assert (settings.port, settings.host, settings.ops_port) == (4, "b", 3)
     assert settings.service_types_paths == (("ams", "/x"),)
@@ -60,16 +59,18 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
 )
 def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> None:
     with pytest.raises(BadSettings, match=text):
-        load(flags, NEEDED)
+        AuthnSettings.load(flags, NEEDED)
 
 
 def test_the_management_key_of_clients_is_not_taken_for_the_file_of_the_servers_own() -> None:
-    assert load({}, NEEDED | {"AMS_AUTHN_KEY": "a management key"}).key == "c.key"
+    assert AuthnSettings.load({}, NEEDED | {"AMS_AUTHN_KEY": "a management key"}).key == "c.key"
 
 
 def test_variables_that_are_no_settings_are_told() -> None:
     told: list[str] = []
-    load({}, NEEDED | {"AMS_AUTHN_PORTT": "1", "AMS_AUTHN_ENDPOINT": "https://h", "AMS_TOKEN": "t"}, warn=told.append)
+    AuthnSettings.load(
+        {}, NEEDED | {"AMS_AUTHN_PORTT": "1", "AMS_AUTHN_ENDPOINT": "https://h", "AMS_TOKEN": "t"}, warn=told.append
+    )
 
     assert told == ["unknown setting AMS_AUTHN_PORTT in the environment is ignored"]
 
@@ -87,19 +88,19 @@ def test_variables_that_are_no_settings_are_told() -> None:
 )
 def test_a12_proxies_are_trusted_in_one_way_and_by_name(flags: dict[str, object], text: str) -> None:
     with pytest.raises(BadSettings, match=text):
-        load(flags, NEEDED)
+        AuthnSettings.load(flags, NEEDED)
 
 
 @pytest.mark.parametrize("flag", [{"trust_unknown_cas": True}, {"verify_certificate": False}, {"verify_ssl": False}])
 def test_a9_what_lets_anybody_in_needs_a_switch_of_its_own(flag: dict[str, object]) -> None:
     with pytest.raises(BadSettings, match="--development"):
-        load(flag, NEEDED)
+        AuthnSettings.load(flag, NEEDED)
 
-    assert load(flag | {"development": True}, NEEDED).development
+    assert AuthnSettings.load(flag | {"development": True}, NEEDED).development
 
 
 def test_a9_the_defaults_are_secure_and_there_is_no_default_token() -> None:
-    settings = load({}, NEEDED)
+    settings = AuthnSettings.load({}, NEEDED)
 
     assert (settings.trust_unknown_cas, settings.verify_certificate, settings.verify_ssl) == (False, True, True)
     assert (settings.service_token, settings.revocation, settings.development) == ("", "refuse", False)
@@ -107,18 +108,18 @@ def test_a9_the_defaults_are_secure_and_there_is_no_default_token() -> None:
 
 def test_a14_oidc_is_no_auth_type() -> None:
     with pytest.raises(BadSettings, match="oidc is not spoken here"):
-        load({"supported_auth_types": "x509,oidc"}, NEEDED)
+        AuthnSettings.load({"supported_auth_types": "x509,oidc"}, NEEDED)
 
 
 def test_what_a_configuration_of_the_reference_has_beside_settings_is_told(tmp_path: Path) -> None:
     told: list[str] = []
-    load({}, {}, written(tmp_path / "c.json", JSON | {"colour": "blue"}), warn=told.append)
+    AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"colour": "blue"}), warn=told.append)
 
     assert told == [WITHOUT_MONGO, WITHOUT_OIDC, "colour has no counterpart"]
 
 
 def test_a_configuration_of_the_reference_is_read(tmp_path: Path) -> None:
-    settings = load({}, {}, written(tmp_path / "c.json", JSON))
+    settings = AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON))
 
     assert settings == AuthnSettings(
         host="0.0.0.0", port=8081, cert="c.pem", key="c.key", client_ca="/etc/grid-security/certificates",
@@ -131,11 +132,11 @@ def test_a_configuration_of_the_reference_is_read(tmp_path: Path) -> None:
 
 def test_a9_missing_switches_are_secure_and_open_ones_stop_the_start(tmp_path: Path) -> None:
     missing = {key: value for key, value in JSON.items() if not key.startswith(("verify", "trust"))}
-    settings = load({}, {}, written(tmp_path / "c.json", missing))
+    settings = AuthnSettings.load({}, {}, written(tmp_path / "c.json", missing))
     assert (settings.trust_unknown_cas, settings.verify_certificate, settings.verify_ssl) == (False, True, True)
 
     with pytest.raises(BadSettings, match="trust_unknown_cas = true lets anybody"):
-        load({}, {}, written(tmp_path / "c.json", JSON | {"trust_unknown_cas": True}))
+        AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"trust_unknown_cas": True}))
 
 
 @pytest.mark.parametrize("key", [key for key in JSON if key not in ("syslog_enabled",)][:12])
@@ -157,12 +158,12 @@ def test_the_first_missing_key_is_told_in_the_words_of_the_reference(key: str) -
 )
 def test_a_file_that_cannot_be_read_is_told_in_its_words(tmp_path: Path, content: Any, text: str) -> None:
     with pytest.raises(Unusable, match=text):
-        load({}, {}, written(tmp_path / "c.json", content))
+        AuthnSettings.load({}, {}, written(tmp_path / "c.json", content))
 
 
 def test_a_file_that_is_not_there_is_told_in_the_words_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match=r"open .*none\.json: no such file or directory"):
-        load({}, {}, str(tmp_path / "none.json"))
+        AuthnSettings.load({}, {}, str(tmp_path / "none.json"))
 
 
 def test_a14_the_import_writes_a_file_that_serves_and_says_what_it_left_out(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_a14_the_import_writes_a_file_that_serves_and_says_what_it_left_out(tmp_
     assert "colour has no counterpart" in found.notes
     assert tomllib.loads(found.toml)["supported_auth_types"] == ["x509"]
     path = written(tmp_path / "a.toml", found.toml)
-    assert load({}, {}, path) == load({}, {}, written(tmp_path / "c.json", JSON))
+    assert AuthnSettings.load({}, {}, path) == AuthnSettings.load({}, {}, written(tmp_path / "c.json", JSON))
 
 
 def test_a9_the_import_says_what_the_service_will_not_start_with() -> None:
@@ -188,23 +189,25 @@ def test_other_files_are_not_taken_for_one_of_the_certificate_service() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    settings = load({"service_token": "s3cret", "registry_password": "s3cret"}, NEEDED)
+    settings = AuthnSettings.load({"service_token": "s3cret", "registry_password": "s3cret"}, NEEDED)
 
     assert "s3cret" not in repr(settings)
-    assert "s3cret" not in str(shown(settings))
+    assert "s3cret" not in str(settings.shown())
 
 
 def test_every_setting_is_read_by_whoever_starts_the_service() -> None:
     starting = ("authn/assembly.py", "authn/program.py", "cli/authn/serve.py")
     code = "".join(Path(f"src/ams/{name}").read_text(encoding="utf-8") for name in starting)
 
-    assert {each.name for each in FIELDS} - set(re.findall(r"\bsettings\.(\w+)", code)) == set()
+    assert {each.name for each in AuthnSettings.fields()} - set(re.findall(r"\bsettings\.(\w+)", code)) == set()
 
 
 def test_every_setting_is_in_the_reference() -> None:
     text = Path("docs/reference/authn-settings.md").read_text(encoding="utf-8")
 
-    for name, variable, value, told in shown(AuthnSettings()):
+    for name, variable, value, told in AuthnSettings().shown():
         default = f"`{value}`" if value else ""
         assert f"| `{name}` | `{variable}` | {default} | {told} |" in text
-    assert len(FIELDS) == sum(line.startswith("| `") and "`AMS_AUTHN_" in line for line in text.splitlines())
+    assert len(AuthnSettings.fields()) == sum(
+        line.startswith("| `") and "`AMS_AUTHN_" in line for line in text.splitlines()
+    )

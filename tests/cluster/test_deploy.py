@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from ams.app.push_server.program import DRAIN_SECONDS as PUSH_DRAIN_SECONDS
-from ams.app.push_server.settings import FIELDS as PUSH_FIELDS
-from ams.app.push_server.settings import load as load_push
-from ams.core.settings import FIELDS, Settings, checked, load, variable
+from ams.app.push_server.settings import PushSettings
+from ams.core.settings import Settings
 from ams.outgoing.guard import networks
 from cluster.certificates import Authority
 from cluster.deployed import DEPLOY, kafka_properties, postgres_settings
@@ -58,7 +57,7 @@ def secrets() -> dict[str, str]:
 
 
 def settings_of_a_node() -> Settings:
-    return load({}, secrets(), pytest.fail, str(DEPLOY / "ams" / "ams.toml"))
+    return Settings.load({}, secrets(), str(DEPLOY / "ams" / "ams.toml"), pytest.fail)
 
 
 def test_the_settings_of_a_node_are_settings() -> None:
@@ -68,8 +67,8 @@ def test_the_settings_of_a_node_are_settings() -> None:
 
 
 def test_what_is_secret_is_in_a_file_of_its_own() -> None:
-    secret = {variable(each.name) for each in FIELDS if each.metadata["secret"]}
-    plain = {variable(name) for name in tomllib.loads((DEPLOY / "ams" / "ams.toml").read_text())}
+    secret = {Settings.variable(each.name) for each in Settings.fields() if each.metadata["secret"]}
+    plain = {Settings.variable(name) for name in tomllib.loads((DEPLOY / "ams" / "ams.toml").read_text())}
 
     assert secrets().keys() <= secret
     assert not plain & secret
@@ -77,10 +76,13 @@ def test_what_is_secret_is_in_a_file_of_its_own() -> None:
 
 def test_the_settings_of_push_workers_are_settings_without_a_secret() -> None:
     path = DEPLOY / "ams" / "push.toml"
-    settings = load_push({}, {"AMS_TOKEN": "a-token"}, str(path))
+    settings = PushSettings.load({}, {"AMS_TOKEN": "a-token"}, str(path))
 
     assert networks(settings.push_allow, "push_allow")
-    assert not {each.name for each in PUSH_FIELDS if each.metadata["secret"]} & tomllib.loads(path.read_text()).keys()
+    assert (
+        not {each.name for each in PushSettings.fields() if each.metadata["secret"]}
+        & tomllib.loads(path.read_text()).keys()
+    )
 
 
 @pytest.mark.systemd
@@ -143,8 +145,10 @@ def test_the_containers_have_the_deployed_settings_of_brokers_and_settings_of_no
 
     assert len(same) > 10
     assert {name: brokers[name] for name in same} == {name: deployed[name] for name in same}
-    assert set(node) <= {variable(each.name) for each in FIELDS}
-    assert checked({"kafka_servers": node["AMS_KAFKA_SERVERS"], "log": node["AMS_LOG"]}, "compose.yaml") != Settings()
+    assert set(node) <= {Settings.variable(each.name) for each in Settings.fields()}
+    assert (
+        Settings.of({"kafka_servers": node["AMS_KAFKA_SERVERS"], "log": node["AMS_LOG"]}, "compose.yaml") != Settings()
+    )
     assert set(services["haproxy"]["depends_on"]) == {"node1", "node2", "node3"}
     assert services["kafka1"]["volumes"] == [f"kafka1:{brokers['KAFKA_LOG_DIRS']}"]
 

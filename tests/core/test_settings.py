@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import Unusable
-from ams.core.settings import FIELDS, MAX_RETENTION_SECONDS, Bytes, Settings, load, shown, toml_text
+from ams.core.settings import MAX_RETENTION_SECONDS, Bytes, Settings, toml_text
 from ams.storage.log.embedded.segment import CLASSES
 
 
 def loaded(
     flags: dict[str, object] | None = None, environment: dict[str, str] | None = None, config: Path | None = None
 ) -> Settings:
-    return load(flags or {}, environment or {}, lambda line: None, str(config) if config else None)
+    return Settings.load(flags or {}, environment or {}, str(config) if config else None)
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file_which_wins_over_defaults(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_an_unknown_key_of_the_file_stops_the_start(tmp_path: Path) -> None:
 def test_an_unknown_variable_only_warns() -> None:
     lines: list[str] = []
 
-    load({}, {"AMS_PROT": "1", "AMS_TOKEN": "secret", "HOME": "/"}, lines.append)
+    Settings.load({}, {"AMS_PROT": "1", "AMS_TOKEN": "secret", "HOME": "/"}, warn=lines.append)
 
     assert lines == ["unknown setting AMS_PROT in the environment is ignored"]
 
 
 def test_secrets_are_never_shown() -> None:
-    rows = shown(loaded({"service_token": "s3cret", "token_key": "ab" * 32, "push_worker_token": "w0rker"}))
+    rows = loaded({"service_token": "s3cret", "token_key": "ab" * 32, "push_worker_token": "w0rker"}).shown()
 
     assert not any(secret in cell for row in rows for cell in row for secret in ("s3cret", "abab", "w0rker"))
     assert "w0rker" not in repr(Settings(push_worker_token="w0rker"))
@@ -147,13 +147,13 @@ def test_an_unknown_auth_option_stops_the_start(option: str) -> None:
 
 def test_what_is_shown_can_be_set_again() -> None:
     settings = Settings(min_free_bytes=Bytes(3 * 2**20))
-    values = {name: value for name, _, value, _ in shown(settings)}
+    values = {name: value for name, _, value, _ in settings.shown()}
 
     assert loaded(dict(values)) == settings
 
 
 def test_every_setting_says_what_it_is_for() -> None:
-    assert all(each.metadata["help"].endswith(".") for each in FIELDS)
+    assert all(each.metadata["help"].endswith(".") for each in Settings.fields())
 
 
 def test_a_secret_that_cannot_be_is_not_shown(tmp_path: Path) -> None:

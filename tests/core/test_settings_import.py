@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import Unusable
-from ams.core.settings import load
+from ams.core.settings import Settings
 from ams.core.settings_import import imported
 
 SAMPLE: dict[str, Any] = {
@@ -79,7 +79,7 @@ def test_every_key_of_the_contract_becomes_a_setting_or_is_listed() -> None:
 def test_the_result_is_a_settings_file(tmp_path: Path) -> None:
     (tmp_path / "ams.toml").write_text(imported(json.dumps(SAMPLE)).toml)
 
-    settings = load({}, {}, print, str(tmp_path / "ams.toml"))
+    settings = Settings.load({}, {}, str(tmp_path / "ams.toml"), print)
 
     assert (settings.host, settings.port, settings.push_tls_enabled) == ("192.0.2.7", 443, False)
 

@@ -17,7 +17,7 @@ from ams.cli.output import Format, document, emit, note, printable
 from ams.core.clock import SystemClock
 from ams.core.errors import Unusable
 from ams.core.observing import configure_logs
-from ams.core.settings import Settings, environment, load
+from ams.core.settings import Settings, environment
 from ams.storage.files import Disk
 from ams.storage.folder import is_ours
 
@@ -105,7 +105,7 @@ def _settings(data: str, config: str | None) -> Settings:
     """Return the settings of the service, as `ams serve` would take them here."""
     configure_logs("warning", "console", "console")  # to stderr: an export may go to stdout
     given = {"data": data} if data != DATA_FOLDER else {}
-    return load(given, environment(), lambda line: note(f"ams: {printable(line)}"), config)
+    return Settings.load(given, environment(), config, lambda line: note(f"ams: {printable(line)}"))
 
 
 class _Progress:

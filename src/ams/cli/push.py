@@ -2,7 +2,7 @@
 
 import click
 
-from ams.app.push_server.settings import FIELDS, PushSettings, load
+from ams.app.push_server.settings import PushSettings
 from ams.cli.setting_options import option
 from ams.core.settings import environment
 
@@ -14,7 +14,7 @@ def push_command() -> click.Command:
             ["--config"], metavar="FILE", help="TOML file with settings, or the JSON of the reference (*.json)."
         )
     ]
-    options += [option(each, each.metadata["variable"]) for each in FIELDS]
+    options += [option(each, PushSettings.variable(each.name)) for each in PushSettings.fields()]
     return click.Command(
         "push",
         callback=_push,
@@ -26,7 +26,7 @@ def push_command() -> click.Command:
 
 
 def _push(config: str | None, **flags: object) -> None:
-    run(load(flags, environment(), config))
+    run(PushSettings.load(flags, environment(), config))
 
 
 def run(settings: PushSettings) -> None:

@@ -5,7 +5,7 @@ import sys
 import click
 
 from ams.cli.setting_options import option
-from ams.core.settings import FIELDS, Settings, environment, load, variable
+from ams.core.settings import Settings, environment
 
 
 def serve_command() -> click.Command:
@@ -13,7 +13,7 @@ def serve_command() -> click.Command:
     options: list[click.Parameter] = [
         click.Option(["--config"], metavar="FILE", help="TOML file with settings (or AMS_CONFIG).")
     ]
-    options += [option(each, variable(each.name)) for each in FIELDS]
+    options += [option(each, Settings.variable(each.name)) for each in Settings.fields()]
     return click.Command(
         "serve",
         callback=_serve,
@@ -24,7 +24,7 @@ def serve_command() -> click.Command:
 
 
 def _serve(config: str | None, **flags: object) -> None:
-    run(load(flags, environment(), lambda line: print(f"ams: {line}", file=sys.stderr), config))
+    run(Settings.load(flags, environment(), config, lambda line: print(f"ams: {line}", file=sys.stderr)))
 
 
 def run(settings: Settings) -> None:

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from ams.authn.importing import imported as of_authn
+from ams.authn.settings_import import imported as of_authn
 from ams.cli.arguments import Output
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, document, emit, note, printable
 from ams.core.errors import Unusable
-from ams.core.settings import Settings, environment, flag, load, shown
+from ams.core.settings import Settings, environment, flag
 from ams.core.settings_import import Imported, imported
 
 app = typer.Typer(help="List the settings of the service, or import those of the reference.")
@@ -28,9 +28,9 @@ def settings(
     """
     if context.invoked_subcommand is not None:
         return
-    rows = shown(load({}, environment(), lambda line: note(f"ams: {printable(line)}"), config))
+    rows = Settings.load({}, environment(), config, lambda line: note(f"ams: {printable(line)}")).shown()
     if output is Format.JSON:
-        usual = {name: default for name, _, default, _ in shown(Settings())}
+        usual = {name: default for name, _, default, _ in Settings().shown()}
         emit(document([_as_object(*row, usual[row[0]]) for row in rows]))
     else:
         emit(columns(("SETTING", "VARIABLE", "VALUE", "MEANING"), rows))

@@ -1,8 +1,9 @@
-"""Settings: one typed table, read from flags, then the environment, then a TOML file, then defaults.
+"""Settings: the typed table of a program, read from flags, then the environment, then a file, then defaults.
 
-A field's name is its TOML key; `AMS_` and the name in capitals is its environment variable; with dashes it is the
-flag of `ams serve`. Unknown flags and TOML keys and bad values stop the start with one line; unknown `AMS_*`
-variables only warn, as an environment is shared with other programs.
+A table is a class; its fields are the settings. A field's name is its TOML key; `AMS_` and the name in capitals is its
+environment variable; with dashes it is its flag. Unknown flags and TOML keys and bad values stop the start with one
+line; unknown variables only warn, as an environment is shared with other programs. The table of `ams serve` is here;
+those of `ams authn serve` and `ams push` are in `ams.authn.settings` and `ams.app.push_server.settings`.
 """
 
 import dataclasses
@@ -11,9 +12,9 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NewType
+from typing import Any, ClassVar, NewType, Self
 
 from ams.core.errors import BadSettings
 
@@ -21,6 +22,10 @@ Bytes = NewType("Bytes", int)
 """A size; written `16MiB`, `500kB` or a plain number."""
 Seconds = NewType("Seconds", float)
 """A duration; written `7d`, `12h`, `90s`, `250ms` or a plain number of seconds."""
+Words = tuple[str, ...]
+"""Texts; written with a separator between them, or as a list of TOML."""
+Pairs = tuple[tuple[str, str], ...]
+"""Names and their values; written as a JSON object, or as a table of TOML."""
 
 CLIENT_VARIABLES = frozenset(
     {
@@ -44,6 +49,7 @@ CLIENT_VARIABLES = frozenset(
 """Variables of the client commands, which are no settings of the service."""
 AUTHN_VARIABLES = "AMS_AUTHN_"
 """What variables of the certificate service begin with, and of the commands that ask it."""
+MAX_PORT = 65535
 
 MIN_SEGMENT, MAX_SEGMENT = 2**20, 2**28
 """The largest keeps the scan at a start short; positions in a segment are 32 bits."""
@@ -65,170 +71,320 @@ _SERVERS = re.compile(f"{_SERVER}(,{_SERVER})*")
 _PASSWORD_IN_URL = re.compile(r"//[^?@]*:[^?@]*@|[?&](ssl)?password=")
 """Before the host, or where libpq takes it besides: among the parameters."""
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+_TRUTHS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+HEX_KEY = re.compile(r"[0-9a-fA-F]{64}")
 
 
-def _setting(default: Any, text: str, *, secret: bool = False, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, repr=not secret, metadata={"help": text, "secret": secret, "choices": choices})
+def setting(
+    default: Any, text: str, *, secret: bool = False, choices: Words = (), most: int | None = None, separator: str = ","
+) -> Any:
+    """Declare a setting; `text` says what it is for, `most` is for numbers and `separator` for `Words`."""
+    told = {"help": text, "secret": secret, "choices": choices, "most": most, "separator": separator}
+    return field(default=default, repr=not secret, metadata=told)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Everything that can be set, with its default and what it is for."""
+class SettingsTable:
+    """The settings of a program: a subclass declares them."""
 
-    data: str = _setting("./ams-data", "Folder that holds everything: log, registry, cursors, keys.")
-    log: str = _setting(
-        "embedded", "Where messages are kept: in the data folder, or on Kafka.", choices=("embedded", "kafka")
-    )  # fmt: skip
-    registry: str = _setting(
-        "sqlite",
-        "Where the registry and the cursors are kept: sqlite, in the data folder, or postgresql://USER@HOST/DATABASE.",
-    )
-    registry_password: str = _setting(
-        "", "Password of the user at PostgreSQL; empty = none, or as libpq finds it.", secret=True
-    )
-    kafka_servers: str = _setting("", "Brokers to begin with: host:port, or several with commas.")
-    kafka_prefix: str = _setting("ams", "What the names of our topics on Kafka begin with; another for each service.")
-    kafka_replication: int = _setting(3, "Brokers that keep each message.")
-    kafka_min_isr: int = _setting(2, "Brokers that must have a message before it counts as stored.")
-    kafka_tls: bool = _setting(False, "Speak TLS to the brokers.")
-    kafka_ca_file: str = _setting("", "CA certificates (PEM) the brokers are checked by; empty = the system's.")
-    kafka_sasl: str = _setting(
-        "scram-sha-512", "How kafka_user logs in.", choices=("plain", "scram-sha-256", "scram-sha-512")
-    )  # fmt: skip
-    kafka_user: str = _setting("", "User at the brokers; empty = none.")
-    kafka_password: str = _setting("", "Password of that user.", secret=True)
-    host: str = _setting("127.0.0.1", "Address to listen on.")
-    port: int = _setting(8080, "Port of the API; 0 takes a free one.")
-    ops_host: str = _setting("127.0.0.1", "Address of /healthz, /readyz and /metrics: what they tell is not secret.")
-    ops_port: int = _setting(8081, "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
-    drain_seconds: Seconds = _setting(
-        Seconds(0.0), "How long a service told to stop serves on while /readyz fails, so that a proxy turns away first."
-    )
-    tls_self_signed: bool = _setting(False, "Serve https with a local CA and certificate made in the data folder.")
-    cert: str = _setting("", "Certificate chain (PEM) to serve https with; read again on change and on SIGHUP.")
-    key: str = _setting("", "Private key (PEM) of the certificate.")
-    auth_option: str = _setting(
-        "both", "Where tokens are read: headers (x-api-key, Authorization: Bearer), the query parameter key, or both.",
-        choices=("both", "header", "key"),
-    )  # fmt: skip
-    service_token: str = _setting("", "A token that acts as service_admin without a user; empty = none.", secret=True)
-    per_resource_auth: bool = _setting(True, "Whether access lists of topics and subscriptions are enforced.")
-    show_tokens: bool = _setting(
-        True, "Whether administrators are shown users' tokens again and again; off: only when made or refreshed, and to"
-        " the certificate service."
-    )  # fmt: skip
-    issuers_file: str = _setting(
-        "", "TOML file of OpenID Connect issuers whose tokens are accepted, besides those set by `ams issuers`."
-    )
-    issuers_allow: str = _setting("", "Networks that issuers may be in, besides public addresses: 127.0.0.0/8,::1/128.")
-    issuers_ca_file: str = _setting("", "CA certificates (PEM) that issuers are checked by, besides the system's.")
-    issuers_leeway: Seconds = _setting(Seconds(30.0), "How far the clocks of issuers may be off; at most 5m.")
-    roles_file: str = _setting(
-        "", "JSON or TOML file that says which roles may do what, for the actions it names; empty = the default table."
-    )
-    token_key: str = _setting(
-        "", "64 hex digits that encrypt stored tokens; empty = a key file made in the data folder.", secret=True
-    )
-    retention: Seconds = _setting(Seconds(7 * 86400.0), "How long messages are kept; at most 365d.")
-    idempotency_window: Seconds = _setting(
-        Seconds(0.0), "How long an Idempotency-Key of a publish is known; 0 = as long as the topic's messages are kept."
-    )
-    max_data_bytes: Bytes = _setting(Bytes(0), "Size of the data folder above which oldest messages go; 0 = no limit.")
-    min_free_bytes: Bytes = _setting(Bytes(256 * 2**20), "Free disk space below which publishing is refused.")
-    reserve_bytes: Bytes = _setting(Bytes(64 * 2**20), "Space kept aside so that acknowledgements commit when full.")
-    segment_bytes: Bytes = _setting(Bytes(256 * 2**20), "Size at which a segment of the log is sealed.")
-    sync: str = _setting(
-        "always", "always: an answer waits for the disk; interval: the disk is told every sync_interval, and a power"
-        " loss may take what was answered since.", choices=("always", "interval"),
-    )  # fmt: skip
-    sync_interval: Seconds = _setting(Seconds(0.2), "How often the disk is told when sync is interval.")
-    max_body_bytes: Bytes = _setting(Bytes(16 * 2**20), "Largest request body; beyond it 413.")
-    max_message_bytes: Bytes = _setting(Bytes(1_500_000), "Largest stored message; beyond it 413.")
-    max_buffered_bytes: Bytes = _setting(Bytes(256 * 2**20), "Memory for bodies being received; beyond it 503.")
-    max_unread_bytes: Bytes = _setting(
-        Bytes(256 * 2**20),
-        "Memory for answers that clients have not read yet; pulls are smaller then, and beyond it 503.",
-    )
-    max_header_bytes: Bytes = _setting(Bytes(64 * 2**10), "Largest request head; beyond it 400.")
-    max_connections: int = _setting(20_000, "Open connections; beyond them 503.")
-    request_seconds: Seconds = _setting(Seconds(30.0), "Time a client has to send a request.")
-    keep_alive_seconds: Seconds = _setting(Seconds(75.0), "How long an idle connection is kept.")
-    user_requests_per_second: int = _setting(0, "Requests a second of one user; beyond it 429. 0 = no limit.")
-    project_requests_per_second: int = _setting(0, "Requests a second to one project; beyond it 429. 0 = no limit.")
-    failed_logins_per_minute: int = _setting(
-        0, "Failed logins a minute of one address; beyond it they are answered 429. 0 = no limit."
-    )
-    trusted_proxies: str = _setting(
-        "", "Networks of proxies whose X-Forwarded-For says where a client is: 127.0.0.1,10.0.0.0/8."
-    )
-    audit_days: int = _setting(0, "Days that events stay in the audit log's table; 0 = for ever.")
-    max_pull_messages: int = _setting(10_000, "Most messages a pull answers; larger wishes are cut silently.")
-    max_pull_bytes: Bytes = _setting(Bytes(16 * 2**20), "Most bytes of messages a pull answers, but one at least.")
-    max_read_messages: int = _setting(1_000_000, "Most messages a range read answers; larger wishes are cut silently.")
-    pull_wait: Seconds = _setting(Seconds(3.0), "How long a pull waits for a first message; 0 answers at once.")
-    lenient_data: bool = _setting(False, "Store message data that is not base64 as it is.")
-    push_enabled: bool = _setting(True, "Whether subscriptions may have a push configuration.")
-    push_inside: bool = _setting(
-        True, "Whether this service delivers by itself; off where `ams push` does, and with a push_server_host."
-    )
-    push_worker_token: str = _setting(
-        "", "Token of the user who delivers; push_worker_0 is given it if it is nobody's. Empty = one of its own.",
-        secret=True,
-    )  # fmt: skip
-    push_server_host: str = _setting("", "Host of a push server of its own; empty = none.")
-    push_server_port: int = _setting(0, "Port of that push server.")
-    push_tls_enabled: bool = _setting(True, "Speak TLS to the push server, and show it cert, if there is one.")
-    verify_push_server: bool = _setting(True, "Check the push server's certificate.")
-    certificate_authorities_dir: str = _setting("", "Folder of CA certificates (*.pem) the push server is checked by.")
-    push_allow: str = _setting(
-        "", "Networks that push endpoints may be in, besides public addresses: 127.0.0.0/8,::1/128."
-    )
-    push_ca_file: str = _setting("", "CA certificates (PEM) that push endpoints are checked by, besides the system's.")
-    proxy_hostname: str = _setting("", "Host name shown by /v1/version when behind a proxy.")
-    metrics_labels: bool = _setting(
-        False, "Whether /metrics on the operations port tells projects and topics apart, by name."
-    )
-    log_level: str = _setting("info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
-    log_format: str = _setting("console", "How log lines look.", choices=("console", "json"))
-    log_facilities: str = _setting(
+    listed_by: ClassVar[str]
+    """The command that lists them."""
+    prefix: ClassVar[str]
+    """What the names of their environment variables begin with."""
+    of_others: ClassVar[str | Words] = ()
+    """What variables begin with that begin in the same way and are for other programs."""
+    config_variable: ClassVar[str] = ""
+    """The environment variable that may name the file."""
+    empty_is_unset: ClassVar[bool] = True
+    """Whether a variable that is set to nothing is taken for one that is not set."""
+
+    log_level: str = setting("info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
+    log_format: str = setting("console", "How log lines look.", choices=("console", "json"))
+    log_facilities: str = setting(
         "console", "Where log lines go: to stderr (console), to the machine's syslog, or to both.",
         choices=("console", "syslog", "console,syslog"),
     )  # fmt: skip
 
+    @classmethod
+    def load(
+        cls,
+        flags: Mapping[str, object],
+        environment: Mapping[str, str],
+        config: str | None = None,
+        warn: Callable[[str], None] = lambda line: None,
+    ) -> Self:
+        """Put the settings together; `config`, or its variable, names a file. `warn` is told what is set for nothing.
 
-FIELDS = dataclasses.fields(Settings)
-DURATIONS = frozenset(each.name for each in FIELDS if each.type is Seconds)
-SIZES = frozenset(each.name for each in FIELDS if each.type is Bytes)
+        Raises `BadSettings` with one line, and `Unusable` in the words of the reference for a file of its kind.
+        """
+        config = config or environment.get(cls.config_variable)
+        values = cls._values(cls.from_file(config, warn), lambda name: f"{name} in {config}") if config else {}
+        values |= cls._values(cls._from_environment(environment, warn), cls.variable)
+        values |= cls._values({name: value for name, value in flags.items() if value is not None}, flag)
+        return cls._checked(values)
+
+    @classmethod
+    def of(cls, values: Mapping[str, object], source: str) -> Self:
+        """Return settings of `values` and defaults; raise `BadSettings` with one line for what cannot be."""
+        return cls._checked(cls._values(values, lambda name: f"{name} in {source}"))
+
+    @classmethod
+    def variable(cls, name: str) -> str:
+        """Return the environment variable of a setting."""
+        return cls.prefix + name.upper()
+
+    @classmethod
+    def fields(cls) -> "Sequence[dataclasses.Field[Any]]":
+        """Return the settings, in the order in which they are declared; those that all programs have are the last."""
+        every, shared = dataclasses.fields(cls), len(dataclasses.fields(SettingsTable))
+        return every[shared:] + every[:shared]
+
+    @classmethod
+    def from_file(cls, path: str, warn: Callable[[str], None]) -> Mapping[str, object]:
+        """Return what a TOML file says."""
+        try:
+            with open(path, "rb") as file:
+                table = tomllib.load(file)
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise BadSettings(f"settings file {path}: {error}") from error
+        if unknown := sorted(set(table) - {each.name for each in cls.fields()}):
+            raise BadSettings(
+                f"settings file {path}: unknown key {unknown[0]!r}; `{cls.listed_by}` lists what there is"
+            )
+        return table
+
+    def completed(self) -> Self:
+        """Return these settings with what they refer to."""
+        return self
+
+    def mistakes(self) -> "Mistakes":
+        """Yield what must not be, each with whether it is so and the line that says it."""
+        yield from ()
+
+    def shown(self) -> list[tuple[str, str, str, str]]:
+        """Return rows for people: name, environment variable, value (secrets masked), help."""
+        return [
+            (each.name, self.variable(each.name), _display(each, getattr(self, each.name)), each.metadata["help"])
+            for each in self.fields()
+        ]
+
+    @classmethod
+    def _from_environment(cls, environment: Mapping[str, str], warn: Callable[[str], None]) -> Mapping[str, object]:
+        known = {cls.variable(each.name): each.name for each in cls.fields()}
+        for name in sorted(environment):
+            is_ours = name.startswith(cls.prefix) and not name.startswith(cls.of_others)
+            if is_ours and name not in known and name not in CLIENT_VARIABLES:
+                warn(f"unknown setting {name} in the environment is ignored")
+        return {
+            name: environment[variable]
+            for variable, name in sorted(known.items())
+            if variable in environment and (environment[variable] or not cls.empty_is_unset)
+        }
+
+    @classmethod
+    def _values(cls, given: Mapping[str, object], source: Callable[[str], str]) -> dict[str, Any]:
+        by_name = {each.name: each for each in cls.fields()}
+        return {name: _value(by_name[name], value, source(name)) for name, value in given.items()}
+
+    @classmethod
+    def _checked(cls, values: Mapping[str, Any]) -> Self:
+        settings = cls(**values).completed()
+        for is_so, line in settings.mistakes():
+            if is_so:
+                raise BadSettings(line)
+        return settings
 
 
-def variable(name: str) -> str:
-    """Return the environment variable of a setting."""
-    return f"AMS_{name.upper()}"
+Mistakes = Iterator[tuple[bool, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(SettingsTable):
+    """Everything that can be set on the service, with its default and what it is for."""
+
+    listed_by = "ams settings"
+    prefix = "AMS_"
+    of_others = AUTHN_VARIABLES
+    config_variable = "AMS_CONFIG"
+    empty_is_unset = False
+
+    data: str = setting("./ams-data", "Folder that holds everything: log, registry, cursors, keys.")
+    log: str = setting(
+        "embedded", "Where messages are kept: in the data folder, or on Kafka.", choices=("embedded", "kafka")
+    )  # fmt: skip
+    registry: str = setting(
+        "sqlite",
+        "Where the registry and the cursors are kept: sqlite, in the data folder, or postgresql://USER@HOST/DATABASE.",
+    )
+    registry_password: str = setting(
+        "", "Password of the user at PostgreSQL; empty = none, or as libpq finds it.", secret=True
+    )
+    kafka_servers: str = setting("", "Brokers to begin with: host:port, or several with commas.")
+    kafka_prefix: str = setting("ams", "What the names of our topics on Kafka begin with; another for each service.")
+    kafka_replication: int = setting(3, "Brokers that keep each message.")
+    kafka_min_isr: int = setting(2, "Brokers that must have a message before it counts as stored.")
+    kafka_tls: bool = setting(False, "Speak TLS to the brokers.")
+    kafka_ca_file: str = setting("", "CA certificates (PEM) the brokers are checked by; empty = the system's.")
+    kafka_sasl: str = setting(
+        "scram-sha-512", "How kafka_user logs in.", choices=("plain", "scram-sha-256", "scram-sha-512")
+    )  # fmt: skip
+    kafka_user: str = setting("", "User at the brokers; empty = none.")
+    kafka_password: str = setting("", "Password of that user.", secret=True)
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(8080, "Port of the API; 0 takes a free one.")
+    ops_host: str = setting("127.0.0.1", "Address of /healthz, /readyz and /metrics: what they tell is not secret.")
+    ops_port: int = setting(8081, "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
+    drain_seconds: Seconds = setting(
+        Seconds(0.0), "How long a service told to stop serves on while /readyz fails, so that a proxy turns away first."
+    )
+    tls_self_signed: bool = setting(False, "Serve https with a local CA and certificate made in the data folder.")
+    cert: str = setting("", "Certificate chain (PEM) to serve https with; read again on change and on SIGHUP.")
+    key: str = setting("", "Private key (PEM) of the certificate.")
+    auth_option: str = setting(
+        "both", "Where tokens are read: headers (x-api-key, Authorization: Bearer), the query parameter key, or both.",
+        choices=("both", "header", "key"),
+    )  # fmt: skip
+    service_token: str = setting("", "A token that acts as service_admin without a user; empty = none.", secret=True)
+    per_resource_auth: bool = setting(True, "Whether access lists of topics and subscriptions are enforced.")
+    show_tokens: bool = setting(
+        True, "Whether administrators are shown users' tokens again and again; off: only when made or refreshed, and to"
+        " the certificate service."
+    )  # fmt: skip
+    issuers_file: str = setting(
+        "", "TOML file of OpenID Connect issuers whose tokens are accepted, besides those set by `ams issuers`."
+    )
+    issuers_allow: str = setting("", "Networks that issuers may be in, besides public addresses: 127.0.0.0/8,::1/128.")
+    issuers_ca_file: str = setting("", "CA certificates (PEM) that issuers are checked by, besides the system's.")
+    issuers_leeway: Seconds = setting(Seconds(30.0), "How far the clocks of issuers may be off; at most 5m.")
+    roles_file: str = setting(
+        "", "JSON or TOML file that says which roles may do what, for the actions it names; empty = the default table."
+    )
+    token_key: str = setting(
+        "", "64 hex digits that encrypt stored tokens; empty = a key file made in the data folder.", secret=True
+    )
+    retention: Seconds = setting(Seconds(7 * 86400.0), "How long messages are kept; at most 365d.")
+    idempotency_window: Seconds = setting(
+        Seconds(0.0), "How long an Idempotency-Key of a publish is known; 0 = as long as the topic's messages are kept."
+    )
+    max_data_bytes: Bytes = setting(Bytes(0), "Size of the data folder above which oldest messages go; 0 = no limit.")
+    min_free_bytes: Bytes = setting(Bytes(256 * 2**20), "Free disk space below which publishing is refused.")
+    reserve_bytes: Bytes = setting(Bytes(64 * 2**20), "Space kept aside so that acknowledgements commit when full.")
+    segment_bytes: Bytes = setting(Bytes(256 * 2**20), "Size at which a segment of the log is sealed.")
+    sync: str = setting(
+        "always", "always: an answer waits for the disk; interval: the disk is told every sync_interval, and a power"
+        " loss may take what was answered since.", choices=("always", "interval"),
+    )  # fmt: skip
+    sync_interval: Seconds = setting(Seconds(0.2), "How often the disk is told when sync is interval.")
+    max_body_bytes: Bytes = setting(Bytes(16 * 2**20), "Largest request body; beyond it 413.")
+    max_message_bytes: Bytes = setting(Bytes(1_500_000), "Largest stored message; beyond it 413.")
+    max_buffered_bytes: Bytes = setting(Bytes(256 * 2**20), "Memory for bodies being received; beyond it 503.")
+    max_unread_bytes: Bytes = setting(
+        Bytes(256 * 2**20),
+        "Memory for answers that clients have not read yet; pulls are smaller then, and beyond it 503.",
+    )
+    max_header_bytes: Bytes = setting(Bytes(64 * 2**10), "Largest request head; beyond it 400.")
+    max_connections: int = setting(20_000, "Open connections; beyond them 503.")
+    request_seconds: Seconds = setting(Seconds(30.0), "Time a client has to send a request.")
+    keep_alive_seconds: Seconds = setting(Seconds(75.0), "How long an idle connection is kept.")
+    user_requests_per_second: int = setting(0, "Requests a second of one user; beyond it 429. 0 = no limit.")
+    project_requests_per_second: int = setting(0, "Requests a second to one project; beyond it 429. 0 = no limit.")
+    failed_logins_per_minute: int = setting(
+        0, "Failed logins a minute of one address; beyond it they are answered 429. 0 = no limit."
+    )
+    trusted_proxies: str = setting(
+        "", "Networks of proxies whose X-Forwarded-For says where a client is: 127.0.0.1,10.0.0.0/8."
+    )
+    audit_days: int = setting(0, "Days that events stay in the audit log's table; 0 = for ever.")
+    max_pull_messages: int = setting(10_000, "Most messages a pull answers; larger wishes are cut silently.")
+    max_pull_bytes: Bytes = setting(Bytes(16 * 2**20), "Most bytes of messages a pull answers, but one at least.")
+    max_read_messages: int = setting(1_000_000, "Most messages a range read answers; larger wishes are cut silently.")
+    pull_wait: Seconds = setting(Seconds(3.0), "How long a pull waits for a first message; 0 answers at once.")
+    lenient_data: bool = setting(False, "Store message data that is not base64 as it is.")
+    push_enabled: bool = setting(True, "Whether subscriptions may have a push configuration.")
+    push_inside: bool = setting(
+        True, "Whether this service delivers by itself; off where `ams push` does, and with a push_server_host."
+    )
+    push_worker_token: str = setting(
+        "", "Token of the user who delivers; push_worker_0 is given it if it is nobody's. Empty = one of its own.",
+        secret=True,
+    )  # fmt: skip
+    push_server_host: str = setting("", "Host of a push server of its own; empty = none.")
+    push_server_port: int = setting(0, "Port of that push server.")
+    push_tls_enabled: bool = setting(True, "Speak TLS to the push server, and show it cert, if there is one.")
+    verify_push_server: bool = setting(True, "Check the push server's certificate.")
+    certificate_authorities_dir: str = setting("", "Folder of CA certificates (*.pem) the push server is checked by.")
+    push_allow: str = setting(
+        "", "Networks that push endpoints may be in, besides public addresses: 127.0.0.0/8,::1/128."
+    )
+    push_ca_file: str = setting("", "CA certificates (PEM) that push endpoints are checked by, besides the system's.")
+    proxy_hostname: str = setting("", "Host name shown by /v1/version when behind a proxy.")
+    metrics_labels: bool = setting(
+        False, "Whether /metrics on the operations port tells projects and topics apart, by name."
+    )
+
+    def mistakes(self) -> Mistakes:
+        """Yield what must not be, each with whether it is so and the line that says it."""
+        yield bool(self.cert) != bool(self.key), "--cert and --key go together"
+        yield bool(self.cert) and self.tls_self_signed, "--tls-self-signed and --cert exclude each other"
+        ports = (self.port, self.ops_port, self.push_server_port)
+        yield not all(0 <= port <= MAX_PORT for port in ports), "a port is a number from 0 to 65535"
+        yield (
+            min(self.max_pull_messages, self.max_read_messages, self.max_connections) < 1,
+            "max_pull_messages, max_read_messages and max_connections must be positive",
+        )
+        yield self.retention <= 0, "retention must be positive"
+        yield self.retention > MAX_RETENTION_SECONDS, "retention must not be over 365d: the log keeps nothing longer"
+        yield not MIN_SEGMENT <= self.segment_bytes <= MAX_SEGMENT, "segment_bytes must be from 1MiB to 256MiB"
+        yield self.pull_wait > MAX_PULL_WAIT, "pull_wait must not be over 8s: clients give up at 10s"
+        yield self.max_buffered_bytes < self.max_body_bytes, "max_buffered_bytes must not be under max_body_bytes"
+        yield (
+            self.max_unread_bytes < 4 * self.max_message_bytes,
+            "max_unread_bytes must not be under four times max_message_bytes",
+        )
+        least = self.reserve_bytes + 4 * self.segment_bytes
+        yield (
+            0 < self.max_data_bytes < least,
+            f"max_data_bytes must be 0 or at least {_size_text(least)}: the reserve and four segments",
+        )
+        yield bool(self.token_key) and not HEX_KEY.fullmatch(self.token_key), "token_key must be 64 hex digits"
+        yield (
+            self.issuers_leeway > MAX_LEEWAY,
+            "issuers_leeway must not be over 5m: an expired token would be good for as long",
+        )
+        yield from self._push_mistakes()
+        yield from self._cluster_mistakes()
+
+    def _push_mistakes(self) -> Mistakes:
+        yield (
+            bool(self.push_server_host) != bool(self.push_server_port),
+            "push_server_host and push_server_port go together",
+        )
+        yield not self.push_worker_token.isascii(), "push_worker_token must be ASCII"
+        yield (
+            bool(self.push_worker_token) and self.push_worker_token == self.service_token,
+            "push_worker_token and service_token must differ: one is a user's, the other is nobody's",
+        )
+
+    def _cluster_mistakes(self) -> Mistakes:
+        yield (self.log == "kafka") != bool(self.kafka_servers), "log = kafka and kafka_servers go together"
+        yield (
+            not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", self.kafka_prefix),
+            "kafka_prefix has 1 to 64 letters, digits, dashes or underscores",
+        )
+        yield not 1 <= self.kafka_min_isr <= self.kafka_replication, "kafka_min_isr is from 1 to kafka_replication"
+        yield bool(self.kafka_user) != bool(self.kafka_password), "kafka_user and kafka_password go together"
+        yield from registry_mistakes(self.registry)
+        yield (
+            bool(self.kafka_servers) and not _SERVERS.fullmatch(self.kafka_servers),
+            "kafka_servers is host:port, or several with commas",
+        )
+        yield bool(self.kafka_ca_file) and not self.kafka_tls, "kafka_ca_file is for kafka_tls, which is not set"
+        yield self.drain_seconds > MAX_DRAIN, f"drain_seconds must not be over {MAX_DRAIN}"
 
 
 def flag(name: str) -> str:
     """Return the command-line flag of a setting."""
     return "--" + name.replace("_", "-")
-
-
-def load(
-    flags: Mapping[str, object], environment: Mapping[str, str], warn: Callable[[str], None], config: str | None = None
-) -> Settings:
-    """Put the settings together; `config` (or AMS_CONFIG) names a TOML file. Raises `BadSettings` with one line."""
-    path = config or environment.get("AMS_CONFIG")
-    values = _from_file(path) if path else {}
-    values |= _from_environment(environment, warn)
-    values |= {name: _value(name, value, flag(name)) for name, value in flags.items() if value is not None}
-    settings = Settings(**values)
-    _check(settings)
-    return settings
-
-
-def checked(values: Mapping[str, object], source: str) -> Settings:
-    """Return settings of `values` and defaults; raise `BadSettings` with one line for what cannot be."""
-    settings = Settings(**{name: _value(name, value, f"{name} in {source}") for name, value in values.items()})
-    _check(settings)
-    return settings
 
 
 def is_plain_to_others(settings: Settings) -> bool:
@@ -241,19 +397,27 @@ def is_plain_to_others(settings: Settings) -> bool:
         return True
 
 
-def shown(settings: Settings) -> list[tuple[str, str, str, str]]:
-    """Return rows for people: name, environment variable, value (secrets masked), help."""
-    return [(each.name, variable(each.name), _display(settings, each), each.metadata["help"]) for each in FIELDS]
+def registry_mistakes(registry: str) -> Mistakes:
+    """Yield what must not be of where a registry is kept."""
+    yield (
+        registry != "sqlite" and not registry.startswith(("postgresql://", "postgres://")),
+        "registry is sqlite or postgresql://USER@HOST:PORT/DATABASE",
+    )
+    # What is not secret is shown.
+    yield bool(_PASSWORD_IN_URL.search(registry)), "registry must not hold a password; it goes into registry_password"
 
 
-def _display(settings: Settings, each: "dataclasses.Field[Any]") -> str:
-    value = getattr(settings, each.name)
+def _display(each: "dataclasses.Field[Any]", value: Any) -> str:
     if each.metadata["secret"] and value:
         return "***"
-    if each.name in SIZES:
+    if each.type is Bytes:
         return _size_text(value)
-    if each.name in DURATIONS:
+    if each.type is Seconds:
         return duration_text(value)
+    if each.type == Pairs:
+        return json.dumps(dict(value))
+    if each.type == Words:
+        return str(each.metadata["separator"].join(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -273,71 +437,64 @@ def duration_text(duration: float) -> str:
     return f"{duration:g}s"
 
 
-def _from_file(path: str) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            table = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise BadSettings(f"settings file {path}: {error}") from error
-    known = {each.name for each in FIELDS}
-    if unknown := sorted(set(table) - known):
-        raise BadSettings(f"settings file {path}: unknown key {unknown[0]!r}; `ams settings` lists what there is")
-    return {name: _value(name, value, f"{name} in {path}") for name, value in table.items()}
-
-
 def toml_text(value: object) -> str:
-    """Write a text, number or truth as it stands in a TOML file."""
+    """Write a text, number, truth, list or table as it stands in a TOML file."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{toml_text(name)} = {toml_text(each)}" for name, each in value.items()) + " }"
     # A JSON string is a TOML string, but for the one control character that JSON leaves as it is.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _from_environment(environment: Mapping[str, str], warn: Callable[[str], None]) -> dict[str, Any]:
-    known = {variable(each.name): each.name for each in FIELDS}
-    values = {}
-    for name in sorted(environment):
-        if name in known:
-            values[known[name]] = _value(known[name], environment[name], name)
-        elif name.startswith("AMS_") and name not in CLIENT_VARIABLES and not name.startswith(AUTHN_VARIABLES):
-            warn(f"unknown setting {name} in the environment is ignored")
-    return values
-
-
-def _value(name: str, value: object, source: str) -> Any:
-    return read_value(next(each for each in FIELDS if each.name == name), value, source, _read)
-
-
-Typed = Callable[["dataclasses.Field[Any]", object], Any]
-"""Reads a value as a field wants it; raises `ValueError`, `TypeError` or `KeyError`."""
-
-
-def read_value(setting: "dataclasses.Field[Any]", value: object, source: str, typed: Typed) -> Any:
-    """Read the value of a field of a table of settings; raise `BadSettings`, which names the `source`."""
+def _value(each: "dataclasses.Field[Any]", value: object, source: str) -> Any:
+    """Read the value of a setting; raise `BadSettings`, which names the `source`."""
     try:
-        read = typed(setting, value)
+        read = _read(each, value)
     except (ValueError, TypeError, KeyError):
-        shown = "***" if setting.metadata["secret"] else repr(value)
-        raise BadSettings(f"{source}: {shown} is not a good value; {setting.metadata['help']}") from None
-    choices = setting.metadata["choices"]
+        shown = "***" if each.metadata["secret"] else repr(value)
+        raise BadSettings(f"{source}: {shown} is not a good value; {each.metadata['help']}") from None
+    choices = each.metadata["choices"]
     if choices and read not in choices:
         raise BadSettings(f"{source}: {value!r} is none of {', '.join(choices)}")
     return read
 
 
-def _read(setting: "dataclasses.Field[Any]", value: object) -> Any:
-    if setting.name in SIZES:
+def _read(each: "dataclasses.Field[Any]", value: object) -> Any:
+    if each.type is Bytes:
         return Bytes(round(_measure(value, _SIZE)))
-    if setting.name in DURATIONS:
-        return Seconds(float(_measure(value, _DURATION)))
-    if setting.type is bool:
-        return value if isinstance(value, bool) else truth(str(value))
-    if setting.type is int:
-        number = int(str(value))
-        if number < 0:
-            raise ValueError
-        return number
+    if each.type is Seconds:
+        return duration_seconds(str(value))
+    if each.type is bool:
+        return value if isinstance(value, bool) else _TRUTHS[str(value).strip().lower()]
+    if each.type is int:
+        return _number(value, each.metadata["most"])
+    if each.type == Pairs:
+        return _pairs(value)
+    if each.type == Words:
+        return _words(value, each.metadata["separator"])
     if not isinstance(value, str):
         raise TypeError
     return value
+
+
+def _number(value: object, most: int | None) -> int:
+    number = int(str(value))
+    if number < 0 or (most is not None and number > most):
+        raise ValueError
+    return number
+
+
+def _pairs(value: object) -> Pairs:
+    found = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(found, Mapping) or not all(isinstance(each, str) for each in found.values()):
+        raise TypeError
+    return tuple(found.items())
+
+
+def _words(value: object, separator: str) -> Words:
+    entries = value.split(separator) if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple) or not all(isinstance(each, str) for each in entries):
+        raise TypeError
+    return tuple(each.strip() for each in entries if each.strip())
 
 
 def duration_seconds(text: str) -> Seconds:
@@ -350,75 +507,6 @@ def _measure(value: object, units: Mapping[str, float]) -> float:
     if found is None:
         raise ValueError
     return float(found[1]) * units[found[2].lower()]
-
-
-def truth(text: str) -> bool:
-    """Read whether something is switched on, as settings are written; raises `KeyError`."""
-    return {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}[
-        text.strip().lower()
-    ]
-
-
-def _check(settings: Settings) -> None:
-    if bool(settings.cert) != bool(settings.key):
-        raise BadSettings("--cert and --key go together")
-    if settings.cert and settings.tls_self_signed:
-        raise BadSettings("--tls-self-signed and --cert exclude each other")
-    if not all(0 <= port <= 65535 for port in (settings.port, settings.ops_port, settings.push_server_port)):
-        raise BadSettings("a port is a number from 0 to 65535")
-    if min(settings.max_pull_messages, settings.max_read_messages, settings.max_connections) < 1:
-        raise BadSettings("max_pull_messages, max_read_messages and max_connections must be positive")
-    if settings.retention <= 0:
-        raise BadSettings("retention must be positive")
-    if settings.retention > MAX_RETENTION_SECONDS:
-        raise BadSettings("retention must not be over 365d: the log keeps nothing longer")
-    if not MIN_SEGMENT <= settings.segment_bytes <= MAX_SEGMENT:
-        raise BadSettings("segment_bytes must be from 1MiB to 256MiB")
-    if settings.pull_wait > MAX_PULL_WAIT:
-        raise BadSettings("pull_wait must not be over 8s: clients give up at 10s")
-    if settings.max_buffered_bytes < settings.max_body_bytes:
-        raise BadSettings("max_buffered_bytes must not be under max_body_bytes")
-    if settings.max_unread_bytes < 4 * settings.max_message_bytes:
-        raise BadSettings("max_unread_bytes must not be under four times max_message_bytes")
-    least = settings.reserve_bytes + 4 * settings.segment_bytes
-    if settings.max_data_bytes and settings.max_data_bytes < least:
-        raise BadSettings(f"max_data_bytes must be 0 or at least {_size_text(least)}: the reserve and four segments")
-    if settings.token_key and not re.fullmatch(r"[0-9a-fA-F]{64}", settings.token_key):
-        raise BadSettings("token_key must be 64 hex digits")
-    if settings.issuers_leeway > MAX_LEEWAY:
-        raise BadSettings("issuers_leeway must not be over 5m: an expired token would be good for as long")
-    _check_push(settings)
-    _check_cluster(settings)
-
-
-def _check_cluster(settings: Settings) -> None:
-    if (settings.log == "kafka") != bool(settings.kafka_servers):
-        raise BadSettings("log = kafka and kafka_servers go together")
-    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", settings.kafka_prefix):
-        raise BadSettings("kafka_prefix has 1 to 64 letters, digits, dashes or underscores")
-    if not 1 <= settings.kafka_min_isr <= settings.kafka_replication:
-        raise BadSettings("kafka_min_isr is from 1 to kafka_replication")
-    if bool(settings.kafka_user) != bool(settings.kafka_password):
-        raise BadSettings("kafka_user and kafka_password go together")
-    if settings.registry != "sqlite" and not settings.registry.startswith(("postgresql://", "postgres://")):
-        raise BadSettings("registry is sqlite or postgresql://USER@HOST:PORT/DATABASE")
-    if settings.kafka_servers and not _SERVERS.fullmatch(settings.kafka_servers):
-        raise BadSettings("kafka_servers is host:port, or several with commas")
-    if settings.kafka_ca_file and not settings.kafka_tls:
-        raise BadSettings("kafka_ca_file is for kafka_tls, which is not set")
-    if _PASSWORD_IN_URL.search(settings.registry):  # what is not secret is shown
-        raise BadSettings("registry must not hold a password; it goes into registry_password")
-    if settings.drain_seconds > MAX_DRAIN:
-        raise BadSettings(f"drain_seconds must not be over {MAX_DRAIN}")
-
-
-def _check_push(settings: Settings) -> None:
-    if bool(settings.push_server_host) != bool(settings.push_server_port):
-        raise BadSettings("push_server_host and push_server_port go together")
-    if not settings.push_worker_token.isascii():
-        raise BadSettings("push_worker_token must be ASCII")
-    if settings.push_worker_token and settings.push_worker_token == settings.service_token:
-        raise BadSettings("push_worker_token and service_token must differ: one is a user's, the other is nobody's")
 
 
 def environment() -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ams.core.errors import Unusable
-from ams.core.settings import checked, is_plain_to_others, toml_text
+from ams.core.settings import Settings, is_plain_to_others, toml_text
 
 
 class Imported(NamedTuple):
@@ -13,15 +13,6 @@ class Imported(NamedTuple):
 
     toml: str
     notes: tuple[str, ...]
-
-
-class _Counterpart(NamedTuple):
-    setting: str
-    convert: Callable[[Any], object]
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _level(value: Any) -> str:
@@ -36,24 +27,13 @@ def _facilities(value: Any) -> str:
     return ",".join(sorted(wanted)) or "console"
 
 
-_COUNTERPARTS = {
-    "port": _Counterpart("port", _same),
-    "certificate": _Counterpart("cert", _same),
-    "certificate_key": _Counterpart("key", _same),
-    "certificate_authorities_dir": _Counterpart("certificate_authorities_dir", _same),
-    "per_resource_auth": _Counterpart("per_resource_auth", _same),
-    "service_token": _Counterpart("service_token", _same),
-    "push_enabled": _Counterpart("push_enabled", _same),
-    "push_server_host": _Counterpart("push_server_host", _same),
-    "push_server_port": _Counterpart("push_server_port", _same),
-    "push_tls_enabled": _Counterpart("push_tls_enabled", _same),
-    "verify_push_server": _Counterpart("verify_push_server", _same),
-    "push_worker_token": _Counterpart("push_worker_token", _same),
-    "proxy_hostname": _Counterpart("proxy_hostname", _same),
-    "log_level": _Counterpart("log_level", _level),
-    "log_facilities": _Counterpart("log_facilities", _facilities),
-}
-"""Keys whose value means here what it meant there."""
+_SAME = (
+    "port", "certificate_authorities_dir", "per_resource_auth", "service_token", "push_enabled", "push_server_host",
+    "push_server_port", "push_tls_enabled", "verify_push_server", "push_worker_token", "proxy_hostname",
+)  # fmt: skip
+_NAMED = {"certificate": "cert", "certificate_key": "key"} | {name: name for name in _SAME}
+"""Keys whose value means here what it meant there, and what they are called here."""
+_CONVERTED: Mapping[str, Callable[[Any], str]] = {"log_level": _level, "log_facilities": _facilities}
 
 _WITHOUT = {
     "zookeeper_hosts": "the log is in the data folder",
@@ -76,19 +56,40 @@ def imported(text: str) -> Imported:
     given = _object(text)
     values, notes = _address(given)
     for key, value in given.items():
-        if key in _COUNTERPARTS:
-            counterpart = _COUNTERPARTS[key]
-            values[counterpart.setting] = _converted(key, value, counterpart)
+        if key in _NAMED:
+            values[_NAMED[key]] = value
+        elif key in _CONVERTED:
+            values[key] = _converted(key, value)
         elif key == "auth_option":
             values[key], more = _auth_option(value)
             notes += more
         elif key != "bind_ip":
             notes.append(f"{key} has no counterpart" + (f": {_WITHOUT[key]}" if key in _WITHOUT else ""))
-    if is_plain_to_others(checked(values, "the imported settings")):
+    if is_plain_to_others(Settings.of(values, "the imported settings")):
         notes.append(NO_CERTIFICATE)
+    return Imported(toml_table(values), tuple(notes))
+
+
+def toml_table(values: Mapping[str, object]) -> str:
+    """Write settings as a TOML file; raise `Unusable` for a text that cannot be written."""
     toml = "".join(f"{name} = {toml_text(value)}\n" for name, value in values.items())
-    _check_text(toml)
-    return Imported(toml, tuple(notes))
+    try:
+        toml.encode()
+    except UnicodeEncodeError:
+        raise Unusable("a text in it is not Unicode (half a surrogate pair)") from None
+    return toml
+
+
+def known_keys(
+    given: Mapping[str, Any], kinds: Mapping[str, type], refusal: Callable[[str], Unusable]
+) -> dict[str, Any]:
+    """Return the keys of a configuration that are known; raise a `refusal` for one that is of another kind."""
+    known = {key: value for key, value in given.items() if key in kinds and value is not None}
+    for key, value in known.items():
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if type(value) is not kinds[key] or not all(isinstance(each, str) for each in parts):
+            raise refusal(f"{key} is of another type")
+    return known
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -101,9 +102,9 @@ def _object(text: str) -> Mapping[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _converted(key: str, value: Any, counterpart: _Counterpart) -> object:
+def _converted(key: str, value: Any) -> str:
     try:
-        return counterpart.convert(value)
+        return _CONVERTED[key](value)
     except ValueError:
         raise Unusable(f"{key}: {value!r} has no counterpart") from None
 
@@ -121,10 +122,3 @@ def _auth_option(value: Any) -> tuple[object, list[str]]:
     if value in ("header", "both", "key"):
         return value, []
     return "key", [f"auth_option {value!r} is unknown; the reference then reads the query parameter only: key"]
-
-
-def _check_text(toml: str) -> None:
-    try:
-        toml.encode()
-    except UnicodeEncodeError:
-        raise Unusable("a text in it is not Unicode (half a surrogate pair)") from None

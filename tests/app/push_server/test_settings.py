@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ams.app.push_server.settings import FIELDS, PushSettings, load, shown
+from ams.app.push_server.settings import PushSettings
 from ams.core.errors import BadSettings, Unusable
 from tests.cli.conftest import exit_code_of
 
@@ -26,21 +26,21 @@ def written(path: Path, content: Any) -> str:
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
     file = written(tmp_path / "push.toml", 'port = 1\nhost = "a"\nops_port = 3\nacl = ["CN=x,O=y"]\n')
 
-    settings = load({"port": "4"}, NEEDED | {"AMS_PUSH_PORT": "2", "AMS_PUSH_HOST": "b"}, file)
+    settings = PushSettings.load({"port": "4"}, NEEDED | {"AMS_PUSH_PORT": "2", "AMS_PUSH_HOST": "b"}, file)
 
     assert (settings.port, settings.host, settings.ops_port, settings.acl) == (4, "b", 3, ("CN=x,O=y",))
 
 
 def test_an_access_list_has_semicolons_between_its_names() -> None:
-    assert load({"acl": "CN=a,O=b; c ;"}, NEEDED).acl == ("CN=a,O=b", "c")
+    assert PushSettings.load({"acl": "CN=a,O=b; c ;"}, NEEDED).acl == ("CN=a,O=b", "c")
 
 
 def test_a_token_comes_from_a_file_too(tmp_path: Path) -> None:
     file = written(tmp_path / "token", "from-a-file\n")
 
-    assert load({"token_file": file}, {**NEEDED, "AMS_TOKEN": ""}).token == "from-a-file"
+    assert PushSettings.load({"token_file": file}, {**NEEDED, "AMS_TOKEN": ""}).token == "from-a-file"
     with pytest.raises(BadSettings, match="exclude each other"):
-        load({"token_file": file}, NEEDED)
+        PushSettings.load({"token_file": file}, NEEDED)
 
 
 @pytest.mark.parametrize(
@@ -57,21 +57,21 @@ def test_a_token_comes_from_a_file_too(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> None:
     with pytest.raises(BadSettings, match=text):
-        load(flags, NEEDED)
+        PushSettings.load(flags, NEEDED)
 
 
 def test_the_service_and_the_worker_must_be_named() -> None:
     with pytest.raises(BadSettings, match="endpoint and token"):
-        load({}, {})
+        PushSettings.load({}, {})
 
 
 def test_an_unknown_key_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="unknown key 'nonsense'"):
-        load({}, NEEDED, written(tmp_path / "push.toml", "nonsense = 1\n"))
+        PushSettings.load({}, NEEDED, written(tmp_path / "push.toml", "nonsense = 1\n"))
 
 
 def test_a_configuration_of_the_reference_is_read_and_missing_switches_are_secure(tmp_path: Path) -> None:
-    settings = load({}, {}, written(tmp_path / "c.json", JSON | {"unknown": 1}))
+    settings = PushSettings.load({}, {}, written(tmp_path / "c.json", JSON | {"unknown": 1}))
 
     assert settings == PushSettings(
         endpoint="https://ams.example:8443", token="secret", host="127.0.0.1", port=9000, cert="c.pem", key="c.key",
@@ -84,7 +84,7 @@ def test_without_tls_no_certificates_are_asked_for_and_it_listens_everywhere(tmp
     lacking = {key: value for key, value in JSON.items() if "certificate" not in key and key != "bind_ip"}
     told = lacking | {"tls_enabled": False, "skip_subs_load": True, "syslog_enabled": True}
 
-    settings = load({}, {}, written(tmp_path / "c.json", told))
+    settings = PushSettings.load({}, {}, written(tmp_path / "c.json", told))
 
     assert (settings.host, settings.skip_subs_load, settings.log_facilities) == ("0.0.0.0", True, "console,syslog")
 
@@ -99,7 +99,7 @@ def test_the_first_missing_key_is_told_in_the_words_of_the_contract(tmp_path: Pa
     lacking = {each: value for each, value in JSON.items() if order.index(each) < order.index(key)}
 
     with pytest.raises(Unusable, match=f"^Empty value for field {key}$"):
-        load({}, {}, written(tmp_path / "c.json", lacking))
+        PushSettings.load({}, {}, written(tmp_path / "c.json", lacking))
 
 
 @pytest.mark.parametrize(
@@ -130,18 +130,18 @@ def test_a_configuration_that_is_not_there_ends_with_1(capsys: pytest.CaptureFix
 
 
 def test_no_secret_is_shown() -> None:
-    settings = load({}, NEEDED)
+    settings = PushSettings.load({}, NEEDED)
 
-    assert "secret" not in str(shown(settings))
+    assert "secret" not in str(settings.shown())
     assert "secret" not in repr(settings)
-    assert [name for name, *_ in shown(settings)] == [each.name for each in FIELDS]
+    assert [name for name, *_ in settings.shown()] == [each.name for each in PushSettings.fields()]
 
 
 def test_every_setting_of_the_push_server_has_its_row_in_the_reference() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "push-server.md").read_text()
     rows = [
         f"| `{name}` | `{variable}` | {f'`{default}`' if default else ''} | {text} |"
-        for name, variable, default, text in shown(PushSettings())
+        for name, variable, default, text in PushSettings().shown()
     ]
 
     assert [row for row in rows if row not in page] == []

@@ -23,7 +23,7 @@ import pytest
 
 from ams.app.wiring.options import kafka_options
 from ams.core.clock import ManualClock
-from ams.core.settings import FIELDS, Settings
+from ams.core.settings import Settings
 from ams.http import tls
 from ams.service.delivering import Deliverer
 from ams.storage import files
@@ -587,7 +587,7 @@ def test_every_setting_of_kafka_reaches_the_log_on_kafka() -> None:
 
 
 def test_every_setting_has_a_test_that_shows_its_effect() -> None:
-    names = {each.name for each in FIELDS}
+    names = {each.name for each in Settings.fields()}
 
     assert sorted(names - SHOWN - ELSEWHERE.keys()) == []
     assert sorted(ELSEWHERE.keys() - names | ELSEWHERE.keys() & SHOWN | SHOWN - names) == []

@@ -1,171 +1,160 @@
-"""Settings of `ams push`: one typed table, read from flags, then the environment, then a file, then defaults.
+"""Settings of `ams push`, as `ams.core.settings` reads them.
 
-In the manner of `ams.core.settings`, whose flags and variables it shares where both mean the same (`push_allow`,
-`push_ca_file`). The file is TOML with these names, or the JSON of the reference (`ams.app.push_server.json_config`).
+The file is TOML with these names, or the JSON of the reference (push contract 6, with its words for what is wrong).
 """
 
 import dataclasses
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
-from ams.app.push_server.json_config import imported
-from ams.core.errors import BadSettings
-from ams.core.settings import flag, read_value, truth
+from ams.core.errors import BadSettings, Unusable
+from ams.core.settings import MAX_PORT, Mistakes, SettingsTable, Words, setting
+from ams.core.settings_import import known_keys
 
+_UNREADABLE = "Could not read configuration file"
+_UNLOADABLE = "Could not load configuration file"
 
-def _setting(default: Any, variable: str, text: str, *, secret: bool = False, choices: tuple[str, ...] = ()) -> Any:
-    told = {"variable": variable, "help": text, "secret": secret, "choices": choices}
-    return field(default=default, repr=not secret, metadata=told)
+_LEVELS = ("debug", "info", "warning", "error")
+_EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference listens unless it is told otherwise
+_KINDS: Mapping[str, type] = {
+    "bind_ip": str, "bind_port": int, "certificate": str, "certificate_key": str, "certificate_authorities_dir": str,
+    "ams_token": str, "ams_host": str, "ams_port": int, "verify_ssl": bool, "tls_enabled": bool,
+    "trust_unknown_cas": bool, "log_level": str, "skip_subs_load": bool, "acl": list, "syslog_enabled": bool,
+}  # fmt: skip
+"""Keys that are known; others are passed over."""
+_OF_TLS = ("certificate", "certificate_key", "certificate_authorities_dir")
+_REQUIRED = ("bind_port", *_OF_TLS, "ams_token", "ams_host", "ams_port", "log_level")
+"""In the order in which a missing one is told; those of TLS only with it (P9)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PushSettings:
-    """Everything that can be set, with its default, its environment variable, and what it is for."""
+class PushSettings(SettingsTable):
+    """Everything that can be set, with its default and what it is for."""
 
-    endpoint: str = _setting("", "AMS_ENDPOINT", "Base URL of the service: https://HOST:PORT.")
-    token: str = _setting("", "AMS_TOKEN", "Token of the push worker.", secret=True)
-    token_file: str = _setting("", "AMS_TOKEN_FILE", "File that holds this token.")
-    ca: str = _setting("", "AMS_CA", "CA certificates (PEM) the service is checked by; empty = the system's.")
-    host: str = _setting("127.0.0.1", "AMS_PUSH_HOST", "Address to listen on for gRPC.")
-    port: int = _setting(9000, "AMS_PUSH_PORT", "Port to listen on for gRPC; 0 takes a free one.")
-    tls_enabled: bool = _setting(True, "AMS_PUSH_TLS_ENABLED", "Speak TLS, and let in only clients on the access list.")
-    cert: str = _setting("", "AMS_PUSH_CERT", "Certificate chain (PEM) of this server.")
-    key: str = _setting("", "AMS_PUSH_KEY", "Private key (PEM) of the certificate.")
-    certificate_authorities_dir: str = _setting(
-        "", "AMS_PUSH_CERTIFICATE_AUTHORITIES_DIR", "Folder of CA certificates (*.pem) that clients are checked by."
-    )
-    acl: tuple[str, ...] = _setting(
-        (), "AMS_PUSH_ACL",
-        "Clients let in, with semicolons: common names of their certificates, or whole distinguished names.",
+    listed_by = "ams push --help"
+    prefix = of_others = "AMS_PUSH_"  # what else begins so may be for `ams serve`
+
+    endpoint: str = setting("", "Base URL of the service: https://HOST:PORT.")
+    token: str = setting("", "Token of the push worker.", secret=True)
+    token_file: str = setting("", "File that holds this token.")
+    ca: str = setting("", "CA certificates (PEM) the service is checked by; empty = the system's.")
+    host: str = setting("127.0.0.1", "Address to listen on for gRPC.")
+    port: int = setting(9000, "Port to listen on for gRPC; 0 takes a free one.", most=MAX_PORT)
+    tls_enabled: bool = setting(True, "Speak TLS, and let in only clients on the access list.")
+    cert: str = setting("", "Certificate chain (PEM) of this server.")
+    key: str = setting("", "Private key (PEM) of the certificate.")
+    certificate_authorities_dir: str = setting("", "Folder of CA certificates (*.pem) that clients are checked by.")
+    acl: Words = setting(
+        (), "Clients let in, with semicolons: common names of their certificates, or whole distinguished names.",
+        separator=";",
     )  # fmt: skip
-    trust_unknown_cas: bool = _setting(
-        False, "AMS_PUSH_TRUST_UNKNOWN_CAS", "Known from elsewhere; cannot be switched on."
+    trust_unknown_cas: bool = setting(False, "Known from elsewhere; cannot be switched on.")
+    verify_ssl: bool = setting(True, "Known from elsewhere; cannot be switched off.")
+    skip_subs_load: bool = setting(False, "Deliver only what is activated over gRPC, and ask the service for nothing.")
+    push_allow: str = setting(
+        "", "Networks that push endpoints may be in, besides public addresses: 127.0.0.0/8,::1/128."
     )
-    verify_ssl: bool = _setting(True, "AMS_PUSH_VERIFY_SSL", "Known from elsewhere; cannot be switched off.")
-    skip_subs_load: bool = _setting(
-        False, "AMS_PUSH_SKIP_SUBS_LOAD", "Deliver only what is activated over gRPC, and ask the service for nothing."
-    )
-    push_allow: str = _setting(
-        "", "AMS_PUSH_ALLOW", "Networks that push endpoints may be in, besides public addresses: 127.0.0.0/8,::1/128."
-    )
-    push_ca_file: str = _setting(
-        "", "AMS_PUSH_CA_FILE", "CA certificates (PEM) that push endpoints are checked by, besides the system's."
-    )
-    ops_host: str = _setting("127.0.0.1", "AMS_PUSH_OPS_HOST", "Address of /healthz, /readyz and /metrics.")
-    ops_port: int = _setting(9001, "AMS_PUSH_OPS_PORT", "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
-    log_level: str = _setting(
-        "info", "AMS_PUSH_LOG_LEVEL", "Least level that is logged.", choices=("debug", "info", "warning", "error")
-    )
-    log_format: str = _setting("console", "AMS_PUSH_LOG_FORMAT", "How log lines look.", choices=("console", "json"))
-    log_facilities: str = _setting(
-        "console", "AMS_PUSH_LOG_FACILITIES", "Where log lines go.", choices=("console", "syslog", "console,syslog")
-    )
+    push_ca_file: str = setting("", "CA certificates (PEM) that push endpoints are checked by, besides the system's.")
+    ops_host: str = setting("127.0.0.1", "Address of /healthz, /readyz and /metrics.")
+    ops_port: int = setting(9001, "Port of /healthz, /readyz and /metrics; 0 takes a free one.", most=MAX_PORT)
+    log_facilities: str = setting("console", "Where log lines go.", choices=("console", "syslog", "console,syslog"))
+
+    @classmethod
+    def variable(cls, name: str) -> str:
+        """Return the environment variable of a setting: that of other programs for what means the same to them."""
+        is_shared = name in ("endpoint", "token", "token_file", "ca") or name.startswith("push_")
+        return f"AMS_{name.upper()}" if is_shared else super().variable(name)
+
+    @classmethod
+    def from_file(cls, path: str, warn: Callable[[str], None]) -> Mapping[str, object]:
+        """Return what a file says: TOML, or the JSON of the reference if it is named so."""
+        return _of_reference(path) if path.endswith(".json") else super().from_file(path, warn)
+
+    def completed(self) -> Self:
+        """Return these settings with the token of the file."""
+        if not self.token_file:
+            return self
+        if self.token:
+            raise BadSettings("token and token_file exclude each other")
+        try:
+            with open(self.token_file, encoding="ascii") as file:
+                return dataclasses.replace(self, token=file.read(4096).strip())
+        except OSError as error:
+            raise BadSettings(f"token_file {self.token_file}: {error.strerror}") from error
+        except UnicodeDecodeError:
+            raise BadSettings(f"token_file {self.token_file} does not hold a token") from None
+
+    def mistakes(self) -> Mistakes:
+        """Yield what must not be, each with whether it is so and the line that says it."""
+        yield (
+            not self.endpoint or not self.token,
+            "endpoint and token (or token_file) are needed: the service, and the push worker at it",
+        )
+        yield (
+            self.trust_unknown_cas,
+            "trust_unknown_cas is not possible: certificates of clients are checked by certificate_authorities_dir",
+        )
+        yield (
+            not self.verify_ssl,
+            "verify_ssl = false is not possible: name your CA in ca, and that of endpoints in push_ca_file",
+        )
+        yield (
+            self.tls_enabled and not (self.cert and self.key and self.certificate_authorities_dir),
+            "tls_enabled needs cert, key and certificate_authorities_dir; --no-tls-enabled goes without",
+        )
 
 
-FIELDS = dataclasses.fields(PushSettings)
+def _of_reference(path: str) -> dict[str, Any]:
+    """Return the settings a file says; missing switches are the secure ones (P9).
 
-
-def load(flags: Mapping[str, object], environment: Mapping[str, str], config: str | None = None) -> PushSettings:
-    """Put the settings together; `config` is a file in TOML, or JSON if it is named so.
-
-    Raises `BadSettings` with one line, and `Unusable` with the reference's own words for a file in JSON.
+    Raises `Unusable` in the reference's words; no value of the file is in them but a level of logs.
     """
-    values = _from_file(config) if config else {}
-    named = {each.metadata["variable"]: each for each in FIELDS}
-    values |= {
-        each.name: read_value(each, environment[variable], variable, _typed)
-        for variable, each in named.items()
-        if environment.get(variable)
+    given = _read(path)
+    tls = given.get("tls_enabled", True)
+    for key in _REQUIRED:
+        if not given.get(key) and (tls or key not in _OF_TLS):
+            raise Unusable(f"Empty value for field {key}")
+    level = given["log_level"].lower()
+    if level not in _LEVELS:
+        raise Unusable(f"Invalid log level {given['log_level']}")
+    host = given["ams_host"]
+    settings = {
+        "host": given.get("bind_ip") or _EVERYWHERE,
+        "port": given["bind_port"],
+        "cert": given.get("certificate", "") if tls else "",
+        "key": given.get("certificate_key", "") if tls else "",
+        "certificate_authorities_dir": given.get("certificate_authorities_dir", "") if tls else "",
+        "token": given["ams_token"],
+        "endpoint": f"https://{f'[{host}]' if ':' in host else host}:{given['ams_port']}",
+        "tls_enabled": tls,
+        "log_level": level,
+        "acl": tuple(given.get("acl", ())),
+        "log_facilities": "console,syslog" if given.get("syslog_enabled") else "console",
     }
-    given = {each.name: flags.get(each.name) for each in FIELDS}
-    values |= {
-        each.name: read_value(each, given[each.name], flag(each.name), _typed)
-        for each in FIELDS
-        if given[each.name] is not None
-    }
-    settings = _with_token(PushSettings(**values))
-    _check(settings)
-    return settings
+    same = ("verify_ssl", "trust_unknown_cas", "skip_subs_load")
+    return settings | {key: given[key] for key in same if key in given}
 
 
-def shown(settings: PushSettings) -> list[tuple[str, str, str, str]]:
-    """Return rows for people: name, environment variable, value (secrets masked), help."""
-    return [
-        (each.name, each.metadata["variable"], _display(each, getattr(settings, each.name)), each.metadata["help"])
-        for each in FIELDS
-    ]
-
-
-def _display(setting: "dataclasses.Field[Any]", value: Any) -> str:
-    if setting.metadata["secret"] and value:
-        return "***"
-    if isinstance(value, tuple):
-        return ";".join(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _from_file(path: str) -> dict[str, Any]:
-    if path.endswith(".json"):
-        return imported(path)
+def _read(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
-            table = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise BadSettings(f"settings file {path}: {error}") from error
-    known = {each.name: each for each in FIELDS}
-    if unknown := sorted(set(table) - set(known)):
-        raise BadSettings(f"settings file {path}: unknown key {unknown[0]!r}; `ams push --help` lists what there is")
-    return {name: read_value(known[name], value, f"{name} in {path}", _typed) for name, value in table.items()}
-
-
-def _typed(setting: "dataclasses.Field[Any]", value: object) -> Any:
-    if isinstance(setting.default, bool):
-        return value if isinstance(value, bool) else truth(str(value))
-    if isinstance(setting.default, int):
-        return _port(value)
-    if isinstance(setting.default, tuple):
-        entries = value.split(";") if isinstance(value, str) else value
-        if not isinstance(entries, list) or not all(isinstance(each, str) for each in entries):
-            raise TypeError
-        return tuple(each.strip() for each in entries if each.strip())
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _port(value: object) -> int:
-    number = int(str(value))
-    if not 0 <= number <= 65535:
-        raise ValueError
-    return number
-
-
-def _with_token(settings: PushSettings) -> PushSettings:
-    if not settings.token_file:
-        return settings
-    if settings.token:
-        raise BadSettings("token and token_file exclude each other")
-    try:
-        with open(settings.token_file, encoding="ascii") as file:
-            return dataclasses.replace(settings, token=file.read(4096).strip())
+            text = file.read()
     except OSError as error:
-        raise BadSettings(f"token_file {settings.token_file}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise BadSettings(f"token_file {settings.token_file} does not hold a token") from None
+        raise Unusable(f"{_UNREADABLE}: {path}: {error.strerror}") from error
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _unloadable(f"{path} is no JSON") from None
+    if not isinstance(given, dict):
+        raise _unloadable(f"{path} is no JSON object")
+    known = known_keys(given, _KINDS, _unloadable)
+    for key, value in known.items():
+        if isinstance(value, int) and not 0 <= value <= MAX_PORT:
+            raise _unloadable(f"{key} is no port")
+    return known
 
 
-def _check(settings: PushSettings) -> None:
-    if not settings.endpoint or not settings.token:
-        raise BadSettings("endpoint and token (or token_file) are needed: the service, and the push worker at it")
-    if settings.trust_unknown_cas:
-        raise BadSettings(
-            "trust_unknown_cas is not possible: certificates of clients are checked by certificate_authorities_dir"
-        )
-    if not settings.verify_ssl:
-        raise BadSettings(
-            "verify_ssl = false is not possible: name your CA in ca, and that of endpoints in push_ca_file"
-        )
-    if settings.tls_enabled and not (settings.cert and settings.key and settings.certificate_authorities_dir):
-        raise BadSettings("tls_enabled needs cert, key and certificate_authorities_dir; --no-tls-enabled goes without")
+def _unloadable(text: str) -> Unusable:
+    return Unusable(f"{_UNLOADABLE}: {text}")

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from ams.authn.settings import FIELDS, AuthnSettings, load, variable
+from ams.authn.settings import AuthnSettings
 from ams.cli.setting_options import option
 from ams.core.settings import environment
 
@@ -16,7 +16,7 @@ def serve_command() -> click.Command:
             ["--config"], metavar="FILE", help="TOML file with settings, or the JSON of the reference (*.json)."
         )
     ]
-    options += [option(each, variable(each.name)) for each in FIELDS]
+    options += [option(each, AuthnSettings.variable(each.name)) for each in AuthnSettings.fields()]
     return click.Command(
         "serve",
         callback=_serve,
@@ -27,7 +27,7 @@ def serve_command() -> click.Command:
 
 
 def _serve(config: str | None, **flags: object) -> None:
-    run(load(flags, environment(), config, lambda line: print(f"ams: {line}", file=sys.stderr)))
+    run(AuthnSettings.load(flags, environment(), config, lambda line: print(f"ams: {line}", file=sys.stderr)))
 
 
 def run(settings: AuthnSettings) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ams.core.errors import Unusable
+from ams.core.settings_import import Imported, known_keys, toml_table
 
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference listens
 _REQUIRED = (
@@ -29,6 +30,9 @@ _SAME = (
 _OPEN = {"verify_ssl": False, "trust_unknown_cas": True, "verify_certificate": False}
 """Switches, and how they stand where anybody is let in."""
 
+_IS_AUTHN = {"service_port", "certificate_authorities", "service_types_paths"}
+"""Keys by which a configuration of the certificate service is told from one of AMS."""
+
 WITHOUT_OIDC = "supported_auth_types: oidc is left out: the reference takes it, and has no login for it"
 WITHOUT_MONGO = (
     "mongo_host and mongo_db have no counterpart: bindings are in the data folder, or on PostgreSQL (registry)"
@@ -42,12 +46,22 @@ class AuthnImported(NamedTuple):
     notes: tuple[str, ...]
 
 
-def is_of_authn(given: Mapping[str, Any]) -> bool:
-    """Whether these are the keys of the certificate service, and not of AMS."""
-    return "service_port" in given or "certificate_authorities" in given or "service_types_paths" in given
+def imported(text: str) -> Imported | None:
+    """Write a configuration of the reference's certificate service as a TOML file of ours; None for what is another.
+
+    What comes of it is for `ams authn serve --config`. Raises `Unusable` in the reference's words.
+    """
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(given, dict) or not _IS_AUTHN & given.keys():
+        return None
+    found = converted(given)
+    return Imported(toml_table(found.values), found.notes)
 
 
-def imported(path: str) -> AuthnImported:
+def from_file(path: str) -> AuthnImported:
     """Return the settings a file says; raises `Unusable` in the reference's words."""
     try:
         with open(path, "rb") as file:
@@ -68,9 +82,7 @@ def converted(given: Mapping[str, Any]) -> AuthnImported:
 
     No value of it is in what is raised or noted.
     """
-    known = {key: value for key, value in given.items() if key in _KINDS and value is not None}
-    for key, value in known.items():
-        _check_kind(key, value)
+    known = known_keys(given, _KINDS, _unreadable)
     for key in _REQUIRED:
         if not known.get(key):
             raise Unusable(f"config object contains empty fields. empty value for field: {key}")
@@ -102,14 +114,6 @@ def _notes(given: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...
         f"{key} is not given: it is {str(not value).lower()} here" for key, value in _OPEN.items() if key not in known
     ]
     return (*notes, *(f"{key} has no counterpart" for key in given if key not in _KINDS))
-
-
-def _check_kind(key: str, value: Any) -> None:
-    if type(value) is not _KINDS[key]:
-        raise _unreadable(f"{key} is of another type")
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if not all(isinstance(each, str) for each in parts):
-        raise _unreadable(f"{key} is of another type")
 
 
 def _path(path: str) -> str:

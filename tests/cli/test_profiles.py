@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.cli.exits import Usage
-from ams.cli.profile_file import write_profiles
+from ams.cli.profiles import write_profiles
 from ams.client.profiles import KEYS, Profiles, read_profiles
 from tests.cli.conftest import Ams
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.cli.exits import Usage
-from ams.cli.publish import REQUEST_MESSAGES, requests
+from ams.cli.messages import REQUEST_MESSAGES, requests
 from tests.cli.conftest import Ams
 from tests.client.stub import CUT, stub_server
 

@@ -3,7 +3,7 @@ import uuid
 
 import pytest
 
-from ams.cli.pull import data_text, row
+from ams.cli.messages import data_text, row
 from ams.client import wire
 from tests.cli.conftest import Ams
 

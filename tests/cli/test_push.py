@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ams.app.push_server.settings import PushSettings
-from ams.cli.push import run
+from ams.cli.serve import push
 from ams.core.errors import Unusable
 
 
@@ -15,4 +15,4 @@ def test_what_is_missing_is_told_by_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "ams.app.push_server.listening", None)
 
     with pytest.raises(Unusable, match=r"^ams push needs libraries that are missing: install argo-messaging\[push\]$"):
-        run(PushSettings())
+        push(PushSettings())

@@ -2,7 +2,7 @@ import json
 
 import msgspec
 
-from ams.cli.push_status import _text
+from ams.cli.subscriptions import push_status_text
 from ams.client import wire
 from tests.cli.conftest import Ams
 
@@ -56,7 +56,7 @@ def test_people_see_the_last_ten_attempts_and_what_is_wrong() -> None:
         attempts=[*attempts, failed],
     )
 
-    shown = _text(status).splitlines()
+    shown = push_status_text(status).splitlines()
 
     assert shown[:7] == [
         "state         retrying",
@@ -70,5 +70,5 @@ def test_people_see_the_last_ten_attempts_and_what_is_wrong() -> None:
     assert shown[-11].split() == ["ATTEMPT", "STATUS", "MS", "MESSAGES", "BYTES", "ERROR"]
     assert shown[-10].startswith("2024-03-05T10:20:02.000Z")
     assert shown[-1].split() == ["2024-03-05T10:20:30.000Z", "-", "9", "1", "99", "no", "answer"]
-    assert "dead letters" not in _text(status)
-    assert "dead letters  3" in _text(msgspec.structs.replace(status, dead=3))
+    assert "dead letters" not in push_status_text(status)
+    assert "dead letters  3" in push_status_text(msgspec.structs.replace(status, dead=3))

@@ -1,10 +1,16 @@
-"""Arguments and options that several commands have; names are completed from the service."""
+"""Arguments and options that several commands have, and durations and times as a command line says them.
 
-from typing import Annotated
+Names are completed from the service.
+"""
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 
 from ams.cli.completing import (
+    Complete,
     member_names,
     project_names,
     resource_names,
@@ -13,44 +19,24 @@ from ams.cli.completing import (
     topic_names,
     user_names,
 )
+from ams.cli.exits import Usage
 from ams.cli.output import Format
+from ams.core.settings import MAX_RETENTION_SECONDS, duration_seconds, duration_text
 
-ProjectName = Annotated[
-    str,
-    typer.Argument(metavar="PROJECT", help="Name of the project.", show_default=False, autocompletion=project_names),
-]
-TopicName = Annotated[
-    str,
-    typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=topic_names),
-]
-SubscriptionName = Annotated[
-    str,
-    typer.Argument(
-        metavar="SUB", help="Name of the subscription.", show_default=False, autocompletion=subscription_names
-    ),
-]
-SchemaName = Annotated[
-    str,
-    typer.Argument(metavar="SCHEMA", help="Name of the schema.", show_default=False, autocompletion=schema_names),
-]
-UserName = Annotated[
-    str,
-    typer.Argument(metavar="USER", help="Name of the user.", show_default=False, autocompletion=user_names),
-]
-MemberName = Annotated[
-    str,
-    typer.Argument(metavar="USER", help="Name of the member.", show_default=False, autocompletion=member_names),
-]
-MemberNames = Annotated[
-    list[str],
-    typer.Argument(metavar="USER...", help="Names of members.", show_default=False, autocompletion=member_names),
-]
-Resource = Annotated[
-    str,
-    typer.Argument(
-        metavar="RESOURCE", help="topics/TOPIC or subs/SUB.", show_default=False, autocompletion=resource_names
-    ),
-]
+
+def argument(metavar: str, text: str, complete: Complete | None = None) -> Any:
+    """Return a positional argument with its help, completed by `complete`."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False, autocompletion=complete)
+
+
+ProjectName = Annotated[str, argument("PROJECT", "Name of the project.", project_names)]
+TopicName = Annotated[str, argument("TOPIC", "Name of the topic.", topic_names)]
+SubscriptionName = Annotated[str, argument("SUB", "Name of the subscription.", subscription_names)]
+SchemaName = Annotated[str, argument("SCHEMA", "Name of the schema.", schema_names)]
+UserName = Annotated[str, argument("USER", "Name of the user.", user_names)]
+MemberName = Annotated[str, argument("USER", "Name of the member.", member_names)]
+MemberNames = Annotated[list[str], argument("USER...", "Names of members.", member_names)]
+Resource = Annotated[str, argument("RESOURCE", "topics/TOPIC or subs/SUB.", resource_names)]
 
 AttributePairs = Annotated[
     list[str] | None, typer.Option("--attr", metavar="NAME=VALUE", help="Attribute; may be repeated.")
@@ -61,3 +47,50 @@ Output = Annotated[Format, typer.Option("--output", "-o", help="For people or fo
 """Its default is `Format.TABLE`."""
 
 DATA_FOLDER = "./ams-data"
+
+Duration = Annotated[str, argument("DURATION", "Such as 7d or 12h, or default.")]
+"""How long messages are kept; `retention_seconds` reads it."""
+DEFAULT = "default"
+
+
+def retention_seconds(text: str) -> int:
+    """Read how long messages are kept in whole seconds, `default` as 0; raise `Usage`, also for more than a year."""
+    if text == DEFAULT:
+        return 0
+    if (_duration(text) or 0) > MAX_RETENTION_SECONDS:
+        raise Usage(f"{text!r} is too long: messages are kept for at most {duration_text(MAX_RETENTION_SECONDS)}")
+    read = whole_seconds(text)
+    if not read:
+        raise Usage(f"{text!r} is no duration of whole seconds such as 7d, 12h or 90s, nor {DEFAULT!r}")
+    return read
+
+
+def retention_text(seconds: int) -> str:
+    """Write a duration; empty where there is none."""
+    return duration_text(seconds) if seconds else ""
+
+
+def whole_seconds(text: str) -> int | None:
+    """Read a duration of whole seconds; None for what is none."""
+    read = _duration(text)
+    return int(read) if read is not None and read % 1 == 0 else None
+
+
+def _duration(text: str) -> float | None:
+    with contextlib.suppress(ValueError, KeyError):
+        return duration_seconds(text)
+    return None
+
+
+def time_of(text: str) -> datetime:
+    """Read a time: ISO 8601, a day alone is its midnight, without a zone it is UTC; raise `ValueError`."""
+    read = datetime.fromisoformat(text)
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
+
+
+def time_text(text: str) -> str:
+    """Read a time as people write it and write it as the service does, in UTC and whole seconds; raise `Usage`."""
+    try:
+        return time_of(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError):
+        raise Usage(f"{text!r} is no time such as 2030-05-01 or 2030-05-01T12:00:00Z") from None

@@ -1,15 +1,15 @@
 """`ams audit`: who did which change, from the service or from its file."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ams.cli.command import Session, with_session
+from ams.cli.command import OptionSet, Page, Session, with_options
 from ams.cli.exits import Usage
 from ams.cli.output import columns, emit, json_line
-from ams.cli.paging import AllPages, PageSize, PageToken, paged
 from ams.client import wire
 from ams.core.errors import Unusable
 from ams.storage.audit.event import Line, shown
@@ -17,12 +17,6 @@ from ams.storage.audit.records import matches, wanted
 from ams.storage.audit.trail import events_in
 
 Event = Line | wire.AuditEvent
-
-Since = Annotated[str, typer.Option(metavar="TIME", help="From then on: 2030-05-01 or 2030-05-01T12:00:00Z.")]
-Until = Annotated[str, typer.Option(metavar="TIME", help="Before that.")]
-Actor = Annotated[str, typer.Option(metavar="NAME", help="Only what this user or key did.")]
-Action = Annotated[str, typer.Option(help="Only actions that begin so: topics: or users:create.")]
-Address = Annotated[str, typer.Option(help="Only what came from this address.")]
 
 
 class Result(StrEnum):
@@ -33,54 +27,46 @@ class Result(StrEnum):
     FAILED = "failed"
 
 
-OnlyResult = Annotated[Result | None, typer.Option(help="Only what ended so.")]
+@dataclass(frozen=True, slots=True)
+class Filters(OptionSet):
+    """Which events are asked for."""
+
+    since: Annotated[str, typer.Option(metavar="TIME", help="From then on: 2030-05-01 or 2030-05-01T12:00:00Z.")] = ""
+    until: Annotated[str, typer.Option(metavar="TIME", help="Before that.")] = ""
+    actor: Annotated[str, typer.Option(metavar="NAME", help="Only what this user or key did.")] = ""
+    action: Annotated[str, typer.Option(help="Only actions that begin so: topics: or users:create.")] = ""
+    address: Annotated[str, typer.Option(help="Only what came from this address.")] = ""
+    result: Annotated[Result | None, typer.Option(help="Only what ended so.")] = None
+
+    @property
+    def texts(self) -> dict[str, Any]:
+        """The filters as a service takes them; empty where nothing is said."""
+        return {**asdict(self), "result": self.result or ""}
+
+
 File = Annotated[
     str, typer.Option("--file", metavar="PATH", help="Read this file of events instead: audit.jsonl of a data folder.")
 ]
 
 
-@with_session
-def audit(
-    session: Session,
-    since: Since = "",
-    until: Until = "",
-    actor: Actor = "",
-    action: Action = "",
-    address: Address = "",
-    result: OnlyResult = None,
-    file: File = "",
-    page_size: PageSize = 0,
-    page_token: PageToken = "",
-    every: AllPages = False,
-) -> None:
+@with_options
+def audit(session: Session, filters: Filters, *, file: File = "", page: Page) -> None:
     """Show who did which change, and who failed to log in, newest first; for service_admin. Times are UTC.
 
     A file is read from its beginning, oldest first, also while no service runs; its lines are JSON with -o json.
     """
-    filters = {
-        "since": since, "until": until, "actor": actor, "action": action, "address": address, "result": result or "",
-    }  # fmt: skip
-    show(session, filters, file, page_size, page_token, every)
+    show(session, filters, file, page)
 
 
-def show(session: Session, filters: dict[str, str], file: str, size: int, token: str, every: bool) -> None:
+def show(session: Session, filters: Filters, file: str, page: Page) -> None:
     """Write what the service answers, or what a file holds if one is named; raise `Usage` for pages of a file."""
     if not file:
-        show_events(session, filters, size, token, every)
-    elif size or token or every:
+        found = session.paged("events", page, lambda each: wire.list_events(**filters.texts, **each.query))
+        session.show(found, _table(found.events))
+    elif page != Page():
         raise Usage("a file has no pages")
     else:
-        show_file(session, file, filters)
-
-
-def show_events(session: Session, filters: dict[str, str], size: int, token: str, every: bool) -> None:
-    """Write what a service answers; `filters` are those of `wire.list_events`."""
-
-    def ask(most: int, page: str) -> wire.Call[wire.AuditEvents]:
-        return wire.list_events(**filters, page_size=most, page_token=page)
-
-    found = paged(session, ask, "events", size, token, every)
-    session.show(found, _table(found.events))
+        show_file(session, file, filters.texts)
 
 
 def show_file(session: Session, path: str, filters: dict[str, str]) -> None:

@@ -1,18 +1,35 @@
-"""What client commands share: the options of the connection, a session made from them, and examples in their help."""
+"""How commands of the client are declared: groups of them, options that several have, and what is done with answers.
+
+A command is a function. Its parameters are its arguments and options, its docstring is its help. Most return the call
+that is to be sent, and say as they are declared how the answer is written:
+
+    app = Group("ams topics create readings")
+
+    @app.lists("topics", {"TOPIC": lambda each: short_name(each.name), "CREATED": "created_on"})
+    def list_(session: Session, page: Page) -> Call[wire.Topics]:
+        \"""List the topics of the project, newest first.\"""
+        return wire.list_topics(session.project, **page.query)
+
+    @app.confirms("topic {topic} deleted")
+    def delete(session: Session, topic: TopicName) -> Call[None]:
+        \"""Remove a topic and its messages; its subscriptions stay.\"""
+        return wire.delete_topic(session.project, topic)
+"""
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
 from ams.cli.arguments import Output
 from ams.cli.completing import project_names
 from ams.cli.exits import Usage
-from ams.cli.output import Format, document, emit, note
+from ams.cli.output import Format, columns, emit, fields, note, write
 from ams.client import Client, Retry
 from ams.client.bearer import Bearer
 from ams.client.connection import connection
@@ -22,47 +39,47 @@ from ams.client.wire import Call
 from ams.core.settings import environment
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+Columns = Mapping[str, str | Callable[[Any], str]]
+"""The headers of a table, each with the attribute of an item that it shows, or what makes its text of the item."""
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """How long a service that went away, perhaps to be restarted, is waited for by commands that work on."""
+USUAL_SIZE = 1000
+"""Items of one page when all are asked for and no size is given."""
 _ANONYMOUS = (
     "Unauthorized (no token was given: --token-file, AMS_TOKEN, AMS_TOKEN_FILE, AMS_BEARER_TOKEN_FILE or a profile"
     " names one)"
 )
 
 
-def _session(
-    endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
-    token: Annotated[str | None, typer.Option(help="Token; other users here can see it (AMS_TOKEN).")] = None,
-    token_file: Annotated[str | None, typer.Option(help="File that holds the token (AMS_TOKEN_FILE).")] = None,
-    bearer_token_file: Annotated[
-        str | None,
-        typer.Option(help="File of a bearer token, read again when it was renewed (AMS_BEARER_TOKEN_FILE)."),
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option("--project", "-p", help="Project (AMS_PROJECT).", autocompletion=project_names)
-    ] = None,
-    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_CA).")] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
-    output: Output = Format.TABLE,
-) -> "Session":
-    """Make a session of the options every client command has."""
-    asked = Source(
-        endpoint=endpoint,
-        token=token,
-        token_file=token_file,
-        bearer_token_file=bearer_token_file,
-        project=project,
-        ca=ca,
-    )
-    found = connection(asked, profile, environment())
-    client = Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=timeout, retry=None)
-    return Session(client, found.project, output, found.token, found.ca, profile, bearer=found.bearer)
+class OptionSet:
+    """A value made of several options, which a command takes as one parameter."""
+
+    __slots__ = ()
+
+    @classmethod
+    def maker(cls) -> Callable[..., Any]:
+        """Return what makes it; the parameters of that are the options."""
+        return cls
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class Page(OptionSet):
+    """Which part of a list is asked for (contract 4)."""
+
+    page_size: Annotated[int, typer.Option(min=0, help="So many at a time; 0: as many as there are.")] = 0
+    page_token: Annotated[str, typer.Option(metavar="TOKEN", help="Which page: what the one before said.")] = ""
+    every: Annotated[bool, typer.Option("--all", help="All pages, put together.")] = False
+
+    @property
+    def query(self) -> dict[str, Any]:
+        """How calls of lists are given the page."""
+        return {"page_size": self.page_size, "page_token": self.page_token}
+
+
+@dataclass(frozen=True, slots=True)
+class Session(OptionSet):
     """A client, the project it was pointed at, and the way results are written."""
 
     client: Client
@@ -78,6 +95,11 @@ class Session:
     """What is said when the service wants a token and none was found."""
     bearer: Bearer | None = field(default=None, repr=False)
     """Instead of the token."""
+
+    @classmethod
+    def maker(cls) -> Callable[..., "Session"]:
+        """Return what makes a session of the options that every client command has."""
+        return _session
 
     @property
     def project(self) -> str:
@@ -100,9 +122,9 @@ class Session:
         """Ask the service, once."""
         return self.client.call(call)
 
-    def show(self, result: object, text: str) -> None:
-        """Write a result: itself as JSON, or its text for people."""
-        emit(document(result) if self.for_programs else text)
+    def show(self, result: object, text: str | Mapping[str, str]) -> None:
+        """Write a result: itself as JSON, or its text or its fields for people."""
+        write(self.output, result, text if isinstance(text, str) else fields(text))
 
     def done(self, text: str) -> None:
         """Confirm work that has no result: a note for people, an empty object for programs."""
@@ -111,31 +133,177 @@ class Session:
         else:
             note(text)
 
+    def paged(self, items: str, page: Page, ask: Callable[[Page], Call[T]]) -> T:
+        """Return the page asked for, or every page as one; `items` is the field of the answer that holds the list.
+
+        Says on stderr how to get the next page, unless the result is for programs, where it stands beside the list.
+        """
+        if not page.every:
+            found = self.call(ask(page))
+            following = getattr(found, "next_page_token", "")
+            if following and not self.for_programs:
+                note(f"there is more: --page-token {following}")
+            return found
+        if page.page_token:
+            raise Usage("give --page-token or --all, not both")
+        each = replace(page, page_size=page.page_size or USUAL_SIZE)
+        found = self.call(ask(each))
+        every = list(getattr(found, items))
+        while following := getattr(found, "next_page_token", ""):
+            found = self.call(ask(replace(each, page_token=following)))
+            every += getattr(found, items)
+        return msgspec.structs.replace(found, **{items: every})  # type: ignore[type-var]  # every answer is a Struct
+
+
+def _session(
+    endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
+    token: Annotated[str | None, typer.Option(help="Token; other users here can see it (AMS_TOKEN).")] = None,
+    token_file: Annotated[str | None, typer.Option(help="File that holds the token (AMS_TOKEN_FILE).")] = None,
+    bearer_token_file: Annotated[
+        str | None,
+        typer.Option(help="File of a bearer token, read again when it was renewed (AMS_BEARER_TOKEN_FILE)."),
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Project (AMS_PROJECT).", autocompletion=project_names)
+    ] = None,
+    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_CA).")] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
+    output: Output = Format.TABLE,
+) -> Session:
+    asked = Source(
+        endpoint=endpoint,
+        token=token,
+        token_file=token_file,
+        bearer_token_file=bearer_token_file,
+        project=project,
+        ca=ca,
+    )
+    found = connection(asked, profile, environment())
+    client = Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=timeout, retry=None)
+    return Session(client, found.project, output, found.token, found.ca, profile, bearer=found.bearer)
+
+
+class Group(typer.Typer):
+    """A group of commands, whose help is that of the overview unless it has one of its own."""
+
+    def __init__(self, *lines: str, help: str | None = None) -> None:  # noqa: A002  # as Typer calls it
+        """Make one; `lines` are examples that are shown below the help."""
+        super().__init__(help=help, no_args_is_help=True, epilog=examples(*lines) if lines else None)
+
+    def does(self, name: str | None = None) -> Callable[[F], F]:
+        """Add a command that takes sets of options and writes what it has to say by itself."""
+
+        def add(function: F) -> F:
+            self.command(name)(with_options(function))
+            return function
+
+        return add
+
+    def shows(
+        self,
+        text: Callable[[T], str | Mapping[str, str]],
+        *,
+        shown: Callable[[T], T] | None = None,
+        name: str | None = None,
+    ) -> Callable[[Callable[..., Call[T]]], Callable[..., Call[T]]]:
+        """Add a command that writes the answer as `text` or fields for people; `shown` returns what of it is shown."""
+
+        def write_answer(session: Session, found: T) -> None:
+            result = shown(found) if shown else found
+            session.show(result, text(result))
+
+        return self._asks(name, lambda session, ask, _: write_answer(session, session.call(ask())))
+
+    def lists(
+        self,
+        items: str,
+        columns: Columns,
+        *,
+        shown: Callable[[Any], Any] | None = None,
+        name: str = "list",
+    ) -> Callable[[F], F]:
+        """Add a command that writes a list as a table; `items` is the field of the answer that holds it.
+
+        With a parameter of the type `Page`, one page or all of them are asked for.
+        """
+
+        def write_table(session: Session, ask: Callable[..., Call[Any]], values: Mapping[str, Any]) -> None:
+            pages = [key for key, value in values.items() if isinstance(value, Page)]
+            page = values[pages[0]] if pages else Page()
+            found = session.paged(items, page, lambda each: ask(**dict.fromkeys(pages, each)))
+            result = shown(found) if shown else found
+            session.show(result, table(columns, getattr(result, items)))
+
+        return self._asks(name, write_table)
+
+    def confirms(self, text: str, name: str | None = None) -> Callable[[F], F]:
+        """Add a command whose answer holds nothing: `text`, with values of its parameters, says what was done."""
+
+        def confirm(session: Session, ask: Callable[..., Call[None]], values: Mapping[str, Any]) -> None:
+            session.call(ask())
+            session.done(text.format(session=session, **values))
+
+        return self._asks(name, confirm)
+
+    def _asks(
+        self, name: str | None, carry_out: Callable[[Session, Callable[..., Call[Any]], Mapping[str, Any]], None]
+    ) -> Callable[[F], F]:
+        """Add commands that are carried out with what makes the call of their values, and with the values."""
+
+        def add(function: F) -> F:
+            @functools.wraps(function)
+            def run(session: Session, **values: Any) -> None:
+                carry_out(session, lambda **other: function(session, **{**values, **other}), values)
+
+            self.command(name)(with_options(run))
+            return function
+
+        return add
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command whose parameters are sets of options those options instead; those of the session come last."""
+    own = inspect.signature(function).parameters
+    makers = {name: each.annotation.maker() for name, each in own.items() if _is_set(each.annotation)}
+
+    @functools.wraps(function)
+    def run(**values: Any) -> None:
+        made = {
+            name: maker(**{option: values.pop(option) for option in inspect.signature(maker).parameters})
+            for name, maker in makers.items()
+        }
+        session = next((each for each in made.values() if isinstance(each, Session)), None)
+        if session is None:
+            function(**made, **values)
+            return
+        with session.client, _telling_of_no_token(session):
+            function(**made, **values)
+
+    # The command line is read from the signature, so the signature says what `run` really takes.
+    parameters: list[inspect.Parameter] = []
+    last: list[inspect.Parameter] = []
+    for name, each in own.items():
+        options = list(inspect.signature(makers[name]).parameters.values()) if name in makers else [each]
+        (last if name in makers and issubclass(each.annotation, Session) else parameters).extend(options)
+    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in [*parameters, *last]]
+    run.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]  # see inspect.signature
+    return run
+
+
+def table(shown: Columns, items: Iterable[Any]) -> str:
+    """Write items below the headers of their columns."""
+    rows = [[getattr(each, of) if isinstance(of, str) else of(each) for of in shown.values()] for each in items]
+    return columns(tuple(shown), rows)
+
+
+def _is_set(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, OptionSet)
+
 
 def _note_retry(error: ClientError, sent: int, _pause: float) -> None:
     if sent == 1:
         note(f"{error.message}; trying again for {PATIENCE.total:.0f} seconds")
-
-
-def with_session(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command whose first parameter is the session the options of the connection instead of it."""
-    return with_session_of(_session, function)
-
-
-def with_session_of(make: Callable[..., Session], function: Callable[..., None]) -> Callable[..., None]:
-    """Do the same with the options that `make` makes a session of."""
-    shared = inspect.signature(make).parameters
-
-    @functools.wraps(function)
-    def run(**values: Any) -> None:
-        session = make(**{name: values.pop(name) for name in shared})
-        with session.client, _telling_of_no_token(session):
-            function(session, **values)
-
-    # The command line is read from the signature, so the signature says what `run` really takes.
-    _first, *own = inspect.signature(function).parameters.values()
-    run.__signature__ = _keyword_only([*own, *shared.values()])  # type: ignore[attr-defined]  # see inspect.signature
-    return run
 
 
 @contextmanager
@@ -146,10 +314,6 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
         if session.token or session.bearer:
             raise
         raise NotAuthenticated(session.anonymous, error.code, error.status) from error
-
-
-def _keyword_only(parameters: list[inspect.Parameter]) -> inspect.Signature:
-    return inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters])
 
 
 def examples(*lines: str) -> str:

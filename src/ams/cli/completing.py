@@ -4,25 +4,27 @@ A shell asks on every press of a key: names come within `SECONDS` or not at all,
 """
 
 import contextlib
+import inspect
 import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ams.cli.output import short_name
-from ams.client import Client, wire
-from ams.client.connection import connection
-from ams.client.profiles import Source
+from ams.client import wire
 from ams.client.wire import Call
-from ams.core.settings import environment
+
+if TYPE_CHECKING:
+    from ams.cli.command import Session
 
 SECONDS = 1.0
-_CONNECTION = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")
 NAMES = 200
 """The newest names a shell is offered; more would not help a reader."""
+
+Complete = Callable[[typer.Context, str], list[str]]
 
 
 class Shell(StrEnum):
@@ -47,43 +49,53 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
         del os.environ[COMPLETE_VARIABLE]
 
 
-def project_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a project, for those who may list them."""
-    return _names(context, incomplete, lambda _project: wire.list_projects(), lambda found: found.projects)
+def names_of(
+    items: str, ask: Callable[[Any, typer.Context], Call[Any]], session_of: Callable[..., "Session"] | None = None
+) -> Complete:
+    """Return what completes a name, for those who may list the `items` that the call answers.
+
+    `session_of` makes the session of the options on the line; that of client commands unless another is named.
+    """
+
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        # Whatever goes wrong, a shell must not write it into the line its user is typing.
+        with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
+            with _session(context, session_of) as session:
+                found = session.call(ask(session, context))
+            names = [short_name(each.name) for each in getattr(found, items)]
+            return [name for name in names if name.startswith(incomplete)]
+        return []
+
+    return complete
 
 
-def user_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a user, for those who may list them."""
-    return _names(context, incomplete, lambda _project: wire.list_users(page_size=NAMES), lambda page: page.users)
+@contextlib.contextmanager
+def _session(context: typer.Context, session_of: Callable[..., "Session"] | None) -> Iterator["Session"]:
+    from ams.cli.command import Session
+
+    make = session_of or Session.maker()
+    given = {name: context.params[name] for name in inspect.signature(make).parameters if name in context.params}
+    session = make(**{**given, "timeout": SECONDS})
+    with session.client:
+        yield session
 
 
-def member_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a member of the project."""
-    return _names(
-        context, incomplete, lambda project: wire.list_members(project, page_size=NAMES), lambda page: page.users
-    )
+def _user(session: "Session", context: typer.Context) -> str:
+    """Return the user of --user, or the one whose token it is."""
+    return context.params.get("user") or session.call(wire.get_profile()).name
 
 
-def topic_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a topic of the project."""
-    return _names(
-        context, incomplete, lambda project: wire.list_topics(project, page_size=NAMES), lambda page: page.topics
-    )
-
-
-def schema_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a schema of the project."""
-    return _names(context, incomplete, wire.list_schemas, lambda found: found.schemas)
-
-
-def subscription_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a subscription of the project."""
-    return _names(
-        context,
-        incomplete,
-        lambda project: wire.list_subscriptions(project, page_size=NAMES),
-        lambda page: page.subscriptions,
-    )
+project_names = names_of("projects", lambda *_: wire.list_projects())
+user_names = names_of("users", lambda *_: wire.list_users(page_size=NAMES))
+issuer_names = names_of("issuers", lambda *_: wire.list_issuers())
+token_names = names_of("tokens", lambda session, context: wire.list_tokens(_user(session, context)))
+binding_names = names_of("bindings", lambda session, context: wire.list_bindings(_user(session, context)))
+member_names = names_of("users", lambda session, _: wire.list_members(session.chosen_project or "", page_size=NAMES))
+topic_names = names_of("topics", lambda session, _: wire.list_topics(session.chosen_project or "", page_size=NAMES))
+schema_names = names_of("schemas", lambda session, _: wire.list_schemas(session.chosen_project or ""))
+subscription_names = names_of(
+    "subscriptions", lambda session, _: wire.list_subscriptions(session.chosen_project or "", page_size=NAMES)
+)
 
 
 def resource_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -93,49 +105,3 @@ def resource_names(context: typer.Context, incomplete: str) -> list[str]:
         return [each for each in ("topics/", "subs/") if each.startswith(incomplete)]
     names = topic_names if kind == "topics" else subscription_names
     return [f"{kind}/{each}" for each in names(context, name)]
-
-
-def issuer_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of an issuer, for those who may list them."""
-    return _names(context, incomplete, lambda _project: wire.list_issuers(), lambda found: found.issuers)
-
-
-def token_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a named token, of the user of --user or of who asks."""
-    return _offered(
-        context, incomplete, lambda client, _project: client.call(wire.list_tokens(_user(context, client))).tokens
-    )
-
-
-def binding_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a binding of the user of --user."""
-    return _offered(
-        context, incomplete, lambda client, _project: client.call(wire.list_bindings(_user(context, client))).bindings
-    )
-
-
-def _user(context: typer.Context, client: Client) -> str:
-    return context.params.get("user") or client.call(wire.get_profile()).name
-
-
-def _names(
-    context: typer.Context,
-    incomplete: str,
-    ask: Callable[[str], Call[Any]],
-    items: Callable[[Any], Iterable[Any]],
-) -> list[str]:
-    return _offered(context, incomplete, lambda client, project: items(client.call(ask(project))))
-
-
-def _offered(context: typer.Context, incomplete: str, find: Callable[[Client, str], Iterable[Any]]) -> list[str]:
-    # Whatever goes wrong, a shell must not write it into the line its user is typing.
-    with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
-        given = context.params
-        asked = Source(**{name: given.get(name) for name in _CONNECTION})
-        found = connection(asked, given.get("profile"), environment())
-        with Client(
-            found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=SECONDS, retry=None
-        ) as client:
-            names = [short_name(each.name) for each in find(client, found.project or "")]
-        return [name for name in names if name.startswith(incomplete)]
-    return []

@@ -2,25 +2,22 @@
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, NamedTuple
 
 import typer
 
-from ams.cli.arguments import SubscriptionName
-from ams.cli.command import Session, examples, with_session
+from ams.cli.arguments import SubscriptionName, argument
+from ams.cli.command import Group, OptionSet, Session
 from ams.cli.completing import topic_names
 from ams.cli.exits import Usage
-from ams.cli.output import columns, emit, fields, json_line, printable, short_name
-from ams.cli.pull import data_text
+from ams.cli.messages import data_text
+from ams.cli.output import columns, emit, json_line, printable, short_name
 from ams.client import wire
 from ams.client.errors import NotFound
 
-app = typer.Typer(
-    help="Dead letters: messages that an endpoint refused too often.",
-    no_args_is_help=True,
-    epilog=examples("ams dead list watering", "ams dead show watering 3", "ams dead redrive watering 3 4"),
-)
+app = Group("ams dead list watering", "ams dead show watering 3", "ams dead redrive watering 3 4")
 
 AT_ONCE = 500
 """Messages that are read at once."""
@@ -29,26 +26,21 @@ _NAMES = ("Subscription", "SourceTopic", "MessageId", "PublishTime", "Reason", "
 _OURS = frozenset(_PREFIX + name for name in _NAMES)
 """The attributes a dead letter is given (docs/reference/push.md)."""
 
-Limit = Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")]
-From = Annotated[
-    str, typer.Option("--from", metavar="TOPIC", help="Another dead letter topic.", autocompletion=topic_names)
-]
-Through = Annotated[
-    str, typer.Option("--subscription", metavar="SUB", help="Subscription to that topic; a consumer needs one.")
-]
-Ids = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids in that topic.", show_default=False)]
+
+@dataclass(frozen=True, slots=True)
+class Source(OptionSet):
+    """Which topic the dead letters are in, and through what it is read."""
+
+    topic: Annotated[
+        str, typer.Option("--from", metavar="TOPIC", help="Another dead letter topic.", autocompletion=topic_names)
+    ] = ""
+    through: Annotated[
+        str, typer.Option("--subscription", metavar="SUB", help="Subscription to that topic; a consumer needs one.")
+    ] = ""
 
 
-class Redriven(NamedTuple):
-    """A dead letter that was published again."""
-
-    id: str
-    topic: str
-    message_id: str
-
-
-class _Place(NamedTuple):
-    """Where the dead letters of a subscription are."""
+class _DeadLetters(NamedTuple):
+    """The dead letters of a subscription."""
 
     session: Session
     subscription: str
@@ -91,27 +83,28 @@ class _Place(NamedTuple):
         return short_name(message.attributes.get(_PREFIX + "Subscription", "")) == self.subscription
 
 
-@app.command("list")
-@with_session
+@app.does("list")
 def list_(
-    session: Session, subscription: SubscriptionName, limit: Limit = 100, source: From = "", through: Through = ""
+    session: Session,
+    subscription: SubscriptionName,
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 100,
+    source: Source,
 ) -> None:
     """List the dead letters of a subscription, the newest first."""
-    found = list(islice(_place(session, subscription, source, through).newest(), limit))
+    found = list(islice(_dead_letters(session, subscription, source).newest(), limit))
     session.show(found, columns(("ID", "SINCE", "MESSAGE", "ATTEMPTS", "STATUS", "REASON"), map(_row, found)))
 
 
-@app.command()
-@with_session
+@app.does()
 def show(
     session: Session,
     subscription: SubscriptionName,
     number: Annotated[int, typer.Argument(metavar="ID", min=0, help="Id in that topic.", show_default=False)],
-    source: From = "",
-    through: Through = "",
+    source: Source,
 ) -> None:
     """Show a dead letter: why it is one, and the message as it was published."""
-    found = _place(session, subscription, source, through).one(number)
+    found = _dead_letters(session, subscription, source).one(number)
     own = {f"attribute {name}": value for name, value in _original(found).items()}
     said = {
         "id": found.message_id,
@@ -123,55 +116,51 @@ def show(
         "status": _said(found, "Status"),
         "reason": _said(found, "Reason"),
     }
-    session.show(found, fields({**said, **own, "data": data_text(found)}))
+    session.show(found, {**said, **own, "data": data_text(found)})
 
 
-@app.command()
-@with_session
+@app.does()
 def redrive(
     session: Session,
     subscription: SubscriptionName,
-    numbers: Ids = None,
+    *,
+    numbers: Annotated[list[int] | None, argument("[ID]...", "Ids in that topic.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them, the oldest first.")] = False,
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Another topic.", autocompletion=topic_names)] = "",
-    source: From = "",
-    through: Through = "",
+    source: Source,
 ) -> None:
     """Publish dead letters again as they were; asked again, each is still published once."""
     if bool(numbers) == every:
         raise Usage("name the dead letters by their ids, or give --all")
-    place = _place(session, subscription, source, through)
+    letters = _dead_letters(session, subscription, source)
     target = to or short_name(session.call(wire.get_subscription(session.project, subscription)).topic)
-    letters = place.oldest() if every else [place.one(number) for number in numbers or ()]
-    for letter in letters:
-        _tell(session, _published(place, letter, target))
+    for letter in letters.oldest() if every else [letters.one(number) for number in numbers or ()]:
+        published = _publish_again(letters, letter, target)
+        if session.for_programs:
+            emit(json_line({"id": letter.message_id, "topic": target, "messageId": published}))
+        else:
+            emit(printable(f"{letter.message_id} is {published} in topic {target}"))
 
 
-def _published(place: _Place, letter: wire.ReadMessage, target: str) -> Redriven:
+def _publish_again(letters: _DeadLetters, letter: wire.ReadMessage, target: str) -> str:
+    """Publish a dead letter as it was; return its new id."""
     message = wire.Message(data=letter.data, attributes=_original(letter))
     # One place is one letter: a topic made anew under its name has other times.
-    words = " ".join((place.topic, letter.message_id, letter.publish_time))
+    words = " ".join((letters.topic, letter.message_id, letter.publish_time))
     key = f"redrive-{hashlib.sha256(words.encode()).hexdigest()}"
-    published = place.session.patient.call(wire.publish(place.session.project, target, [message], key=key))
-    return Redriven(letter.message_id, target, published.message_ids[0])
+    session = letters.session
+    return session.patient.call(wire.publish(session.project, target, [message], key=key)).message_ids[0]
 
 
-def _tell(session: Session, redriven: Redriven) -> None:
-    if session.for_programs:
-        emit(json_line({"id": redriven.id, "topic": redriven.topic, "messageId": redriven.message_id}))
-    else:
-        emit(printable(f"{redriven.id} is {redriven.message_id} in topic {redriven.topic}"))
-
-
-def _place(session: Session, subscription: str, source: str, through: str) -> _Place:
+def _dead_letters(session: Session, subscription: str, source: Source) -> _DeadLetters:
     """Return where to look; raise `Usage` for a subscription that has no dead letter topic, unless one is named."""
-    if source:
-        return _Place(session, subscription, source, through)
+    if source.topic:
+        return _DeadLetters(session, subscription, source.topic, source.through)
     config = session.call(wire.get_subscription(session.project, subscription)).push_config
     topic = short_name(str(config.get("deadLetterTopic", "")))
     if not topic:
         raise Usage(f"subscription {subscription} has no dead letter topic: name the one it had with --from")
-    return _Place(session, subscription, topic, through)
+    return _DeadLetters(session, subscription, topic, source.through)
 
 
 def _row(letter: wire.ReadMessage) -> tuple[str, ...]:
@@ -184,5 +173,5 @@ def _said(letter: wire.ReadMessage, name: str) -> str:
 
 
 def _original(letter: wire.ReadMessage) -> dict[str, str]:
-    """Return the attributes the message had, without those that tell of its death."""
+    """Return the attributes the message had, without those of a dead letter."""
     return {name: value for name, value in letter.attributes.items() if name not in _OURS}

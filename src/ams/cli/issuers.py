@@ -1,4 +1,7 @@
-"""`ams issuers`: OpenID Connect issuers whose tokens are accepted. Secrets come from files and are never printed."""
+"""`ams issuers` and `ams bindings`: OpenID Connect issuers whose tokens are accepted, and by which users log in.
+
+Secrets come from files and are never printed.
+"""
 
 import sys
 from enum import StrEnum
@@ -8,30 +11,31 @@ import msgspec
 import typer
 
 from ams.cli import rights
-from ams.cli.arguments import Output
-from ams.cli.command import Session, examples, with_session
-from ams.cli.completing import issuer_names
+from ams.cli.arguments import Output, argument
+from ams.cli.command import Columns, Group, Session, table
+from ams.cli.completing import binding_names, issuer_names, user_names
 from ams.cli.exits import Usage
-from ams.cli.output import Format, columns, document, emit, fields
+from ams.cli.output import Format, write
 from ams.client import wire
 from ams.client.connection import read_secret
 from ams.client.errors import NotFound
+from ams.client.wire import Call
 from ams.client.wire.issuers import KEPT
 
-app = typer.Typer(
-    help="OpenID Connect issuers whose tokens are accepted.",
-    no_args_is_help=True,
-    epilog=examples(
-        "ams issuers set checkin --url https://issuer.example --audience ams --create-users"
-        " --role garden=publisher=urn:mace:issuer.example:group:garden",
-        "ams issuers show checkin",
-        "ams issuers check issuers.toml",
-    ),
+app = Group(
+    "ams issuers set checkin --url https://issuer.example --audience ams --create-users"
+    " --role garden=publisher=urn:mace:issuer.example:group:garden",
+    "ams issuers show checkin",
+    "ams issuers check issuers.toml",
+)
+bindings = Group(
+    "ams bindings create checkin --user jane --issuer https://issuer.example --subject 4f9c@issuer.example",
+    "ams bindings list --user jane",
 )
 
-IssuerName = Annotated[
-    str, typer.Argument(metavar="ISSUER", help="Name of the issuer.", show_default=False, autocompletion=issuer_names)
-]
+IssuerName = Annotated[str, argument("ISSUER", "Name of the issuer.", issuer_names)]
+BindingName = Annotated[str, argument("NAME", "Name of the binding.", binding_names)]
+Owner = Annotated[str, typer.Option(metavar="USER", help="Whose.", autocompletion=user_names, show_default=False)]
 Texts = list[str] | None
 
 
@@ -43,24 +47,45 @@ class Introspect(StrEnum):
     ALWAYS = "always"
 
 
-@app.command("list")
-@with_session
-def list_(session: Session) -> None:
+def _keys(keys: wire.IssuerKeys) -> str:
+    if keys.failure:
+        return f"failed: {keys.failure}"
+    return ", ".join(keys.ids) or "not fetched yet"
+
+
+def _fields(found: wire.Issuer) -> dict[str, str]:
+    return {
+        "issuer": found.name,
+        "url": found.url,
+        "set by": found.source,
+        "audiences": ", ".join(found.audiences),
+        "clients": ", ".join(found.clients),
+        "keys at": found.jwks_url,
+        "keys": _keys(found.keys),
+        "keys fetched": found.keys.fetched_on,
+        "asked about tokens": found.introspect,
+        "asked at": found.introspection_url,
+        "asked by": found.client_id,
+        "secret": "kept" if found.client_secret else "",
+        "creates users": "yes" if found.create_users else "no",
+        "entitlements in": ", ".join(found.entitlement_claims),
+        "roles": ", ".join(rights.rule_texts(found.roles)),
+    }
+
+
+@app.lists("issuers", {"ISSUER": "name", "SET BY": "source", "KEYS": lambda each: _keys(each.keys), "URL": "url"})
+def list_(session: Session) -> Call[wire.Issuers]:
     """List the issuers, those of the settings first."""
-    found = session.call(wire.list_issuers())
-    rows = [(each.name, each.source, _keys(each.keys), each.url) for each in found.issuers]
-    session.show(found, columns(("ISSUER", "SET BY", "KEYS", "URL"), rows))
+    return wire.list_issuers()
 
 
-@app.command()
-@with_session
-def show(session: Session, issuer: IssuerName) -> None:
+@app.shows(_fields)
+def show(session: Session, issuer: IssuerName) -> Call[wire.Issuer]:
     """Show one issuer, and how it stands with its keys; without the secret."""
-    _show(session, session.call(wire.get_issuer(issuer)))
+    return wire.get_issuer(issuer)
 
 
-@app.command("set")
-@with_session
+@app.shows(_fields, name="set")
 def set_(
     session: Session,
     issuer: IssuerName,
@@ -83,7 +108,7 @@ def set_(
         Texts,
         typer.Option(metavar="PROJECT=ROLE=ENTITLEMENT", help="Role in a project by an entitlement; repeatable."),
     ] = None,
-) -> None:
+) -> Call[wire.Issuer]:
     """Believe the tokens of an issuer, or change what is given of it; an empty value takes it away.
 
     What may be repeated replaces all of its kind.
@@ -102,20 +127,18 @@ def set_(
         "roles": None if role is None else rights.rules(_some(role) or ()),
     }
     said = {name: value for name, value in changes.items() if value is not None}
-    _show(session, _set(session, issuer, said))
+    return _set(session, issuer, said)
 
 
-@app.command()
-@with_session
-def delete(session: Session, issuer: IssuerName) -> None:
+@app.confirms("issuer {issuer} deleted")
+def delete(session: Session, issuer: IssuerName) -> Call[None]:
     """Believe the tokens of an issuer no more, at once; users and bindings stay."""
-    session.call(wire.delete_issuer(issuer))
-    session.done(f"issuer {issuer} deleted")
+    return wire.delete_issuer(issuer)
 
 
 @app.command()
 def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="TOML file of issuers.", show_default=False)],
+    file: Annotated[str, argument("FILE", "TOML file of issuers.")],
     output: Output = Format.TABLE,
 ) -> None:
     """Read a file of issuers as the service would at its start, and show them without their secrets; asks nobody."""
@@ -123,14 +146,16 @@ def check(
     from ams.core.issuer import read_issuers
 
     found = [_as_shown(msgspec.to_builtins(each)) for each in read_issuers(file)]
-    if output is Format.JSON:
-        emit(document(wire.Issuers(issuers=found)))
-        return
-    rows = [(each.name, _asked(each), ", ".join(rights.rule_texts(each.roles)) or "-", each.url) for each in found]
-    emit(columns(("ISSUER", "FOR", "ROLES", "URL"), rows))
+    shown: Columns = {
+        "ISSUER": "name",
+        "FOR": _asked,
+        "ROLES": lambda each: ", ".join(rights.rule_texts(each.roles)) or "-",
+        "URL": "url",
+    }
+    write(output, wire.Issuers(issuers=found), table(shown, found))
 
 
-def _set(session: Session, name: str, said: dict[str, Any]) -> wire.Issuer:
+def _set(session: Session, name: str, said: dict[str, Any]) -> Call[wire.Issuer]:
     if not said:
         raise Usage("say what to set, for example with --url")
     try:
@@ -138,8 +163,8 @@ def _set(session: Session, name: str, said: dict[str, Any]) -> wire.Issuer:
     except NotFound:
         if not said.get("url"):
             raise Usage(f"there is no issuer {name}: to make one, give --url") from None
-        return session.call(wire.create_issuer(wire.Issuer(name=name, **said)))
-    return session.call(wire.update_issuer(msgspec.structs.replace(there, **said)))
+        return wire.create_issuer(wire.Issuer(name=name, **said))
+    return wire.update_issuer(msgspec.structs.replace(there, **said))
 
 
 def _some(texts: Texts) -> Texts:
@@ -166,28 +191,48 @@ def _asked(issuer: wire.Issuer) -> str:
     return ", ".join([*issuer.audiences, *(f"client {each}" for each in issuer.clients)]) or "-"
 
 
-def _keys(keys: wire.IssuerKeys) -> str:
-    if keys.failure:
-        return f"failed: {keys.failure}"
-    return ", ".join(keys.ids) or "not fetched yet"
+def _maker(binding: wire.Binding) -> str:
+    return "first login" if binding.by_login else binding.created_by or "-"
 
 
-def _show(session: Session, found: wire.Issuer) -> None:
-    values = {
-        "issuer": found.name,
-        "url": found.url,
-        "set by": found.source,
-        "audiences": ", ".join(found.audiences),
-        "clients": ", ".join(found.clients),
-        "keys at": found.jwks_url,
-        "keys": _keys(found.keys),
-        "keys fetched": found.keys.fetched_on,
-        "asked about tokens": found.introspect,
-        "asked at": found.introspection_url,
-        "asked by": found.client_id,
-        "secret": "kept" if found.client_secret else "",
-        "creates users": "yes" if found.create_users else "no",
-        "entitlements in": ", ".join(found.entitlement_claims),
-        "roles": ", ".join(rights.rule_texts(found.roles)),
+def _binding(made: wire.Binding) -> dict[str, str]:
+    return {
+        "binding": made.name,
+        "user": made.user,
+        "issuer": made.issuer,
+        "subject": made.subject,
+        "created": made.created_on,
+        "created by": made.created_by,
     }
-    session.show(found, fields(values))
+
+
+@bindings.lists(
+    "bindings",
+    {"BINDING": "name", "MADE BY": _maker, "CREATED": "created_on", "ISSUER": "issuer", "SUBJECT": "subject"},
+)
+def list_bindings(
+    session: Session,
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Whose; default: yours.", autocompletion=user_names)
+    ] = None,
+) -> Call[wire.Bindings]:
+    """List the bindings of a user, oldest first."""
+    return wire.list_bindings(user or session.call(wire.get_profile()).name)
+
+
+@bindings.shows(_binding, name="create")
+def create_binding(
+    session: Session,
+    binding: BindingName,
+    user: Owner,
+    issuer: Annotated[str, typer.Option(metavar="URL", help="As tokens say it in iss.", show_default=False)],
+    subject: Annotated[str, typer.Option(help="As tokens say it in sub.", show_default=False)],
+) -> Call[wire.Binding]:
+    """Let an identity at an issuer log in as a user."""
+    return wire.create_binding(user, binding, issuer, subject)
+
+
+@bindings.confirms("binding {binding} of {user} deleted", name="delete")
+def delete_binding(session: Session, binding: BindingName, user: Owner) -> Call[None]:
+    """Let an identity log in as this user no more, at once; its token stays good elsewhere."""
+    return wire.delete_binding(user, binding)

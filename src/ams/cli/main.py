@@ -31,46 +31,46 @@ class Entry(NamedTuple):
 
 SERVICE_COMMANDS = {
     "serve": Entry("ams.cli.serve:serve_command", "Run the service."),
-    "push": Entry("ams.cli.push:push_command", "Deliver to push endpoints, for a service elsewhere."),
+    "push": Entry("ams.cli.serve:push_command", "Deliver to push endpoints, for a service elsewhere."),
 }
 """Commands whose options are the settings: each target makes a command that reads its own arguments."""
 SUBCOMMANDS = {
-    ("authn", "serve"): Entry("ams.cli.authn.serve:serve_command", "Run the certificate service."),
+    ("authn", "serve"): Entry("ams.cli.serve:authn_serve_command", "Run the certificate service."),
 }
 """Such commands of two words; the first is a group of `COMMANDS`, which shows them."""
 
 COMMANDS = {
-    "check": Entry("ams.cli.check:check", "Verify a data folder and say what it holds."),
+    "check": Entry("ams.cli.installation:check", "Verify a data folder and say what it holds."),
     "settings": Entry("ams.cli.settings:app", "List the settings of the service, or import others."),
-    "backup": Entry("ams.cli.backup:backup", "Copy a data folder, also while its service runs."),
-    "restore": Entry("ams.cli.backup:restore_command", "Make a data folder of a backup."),
-    "export": Entry("ams.cli.moving:export_command", "Write all a stopped service holds into a file."),
-    "import": Entry("ams.cli.moving:import_command", "Fill a new installation from an export."),
+    "backup": Entry("ams.cli.installation:backup", "Copy a data folder, also while its service runs."),
+    "restore": Entry("ams.cli.installation:restore_command", "Make a data folder of a backup."),
+    "export": Entry("ams.cli.installation:export_command", "Write all a stopped service holds into a file."),
+    "import": Entry("ams.cli.installation:import_command", "Fill a new installation from an export."),
     "projects": Entry("ams.cli.projects:app", "Projects: who shares topics and subscriptions."),
     "users": Entry("ams.cli.users:app", "Users of the service."),
     "token": Entry("ams.cli.tokens:app", "Named tokens: with an end and with rights of their own."),
-    "bindings": Entry("ams.cli.bindings:app", "Bindings: by which identities at issuers a user logs in."),
+    "bindings": Entry("ams.cli.issuers:bindings", "Bindings: by which identities at issuers a user logs in."),
     "issuers": Entry("ams.cli.issuers:app", "OpenID Connect issuers whose tokens are accepted."),
-    "members": Entry("ams.cli.members:app", "Members of the project, and their roles in it."),
-    "registrations": Entry("ams.cli.registrations:app", "Who asked to become a user, and what was decided."),
+    "members": Entry("ams.cli.users:members", "Members of the project, and their roles in it."),
+    "registrations": Entry("ams.cli.users:registrations", "Who asked to become a user, and what was decided."),
     "topics": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
     "schemas": Entry("ams.cli.schemas:app", "Schemas: what messages must be."),
     "subs": Entry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
-    "acl": Entry("ams.cli.acl:app", "Access lists of topics and subscriptions."),
+    "acl": Entry("ams.cli.rights:app", "Access lists of topics and subscriptions."),
     "apply": Entry("ams.cli.apply:apply", "Make the service hold what files declare."),
-    "admin": Entry("ams.cli.admin:app", "Tokens of users, and the key they are stored under."),
-    "publish": Entry("ams.cli.publish:publish", "Publish messages."),
-    "pull": Entry("ams.cli.pull:pull", "Get the next messages of a subscription."),
-    "ack": Entry("ams.cli.pull:ack", "Acknowledge pulled messages."),
-    "tail": Entry("ams.cli.tail:tail", "Follow a topic."),
+    "admin": Entry("ams.cli.users:admin", "Tokens of users, and the key they are stored under."),
+    "publish": Entry("ams.cli.messages:publish", "Publish messages."),
+    "pull": Entry("ams.cli.messages:pull", "Get the next messages of a subscription."),
+    "ack": Entry("ams.cli.messages:ack", "Acknowledge pulled messages."),
+    "tail": Entry("ams.cli.messages:tail", "Follow a topic."),
     "dead": Entry("ams.cli.dead:app", "Dead letters: messages that an endpoint refused too often."),
     "provision": Entry("ams.cli.provision:app", "Users, bindings and access lists of what GOCDB lists."),
     "authn": Entry("ams.cli.authn:app", "The certificate service, and who logs in with what."),
     "audit": Entry("ams.cli.audit:audit", "Show who did which change, and who failed to log in."),
-    "doctor": Entry("ams.cli.doctor:doctor", "Say why nothing arrives."),
+    "doctor": Entry("ams.cli.status:doctor", "Say why nothing arrives."),
     "metrics": Entry("ams.cli.metrics:app", "Counters of projects, topics and subscriptions, and usage."),
-    "status": Entry("ams.cli.service:status", "Show how the service is."),
-    "version": Entry("ams.cli.service:version", "Show the versions of this program and of the service."),
+    "status": Entry("ams.cli.status:status", "Show how the service is."),
+    "version": Entry("ams.cli.status:version", "Show the versions of this program and of the service."),
     "pipeline": Entry("ams.cli.pipeline:app", "Jobs on Spark over the topics of a project."),
     "profile": Entry("ams.cli.profiles:app", "Profiles: services to talk to, by name."),
     "completion": Entry("ams.cli.completing:completion", "Print the script that completes commands in a shell."),
@@ -138,7 +138,7 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     wanted = next((each for each in arguments if not each.startswith("-")), None)
     for name, entry in (SERVICE_COMMANDS | COMMANDS).items():
         if name == wanted and name in COMMANDS:
-            _add(app, name, _imported(entry))
+            _add(app, name, entry.help, _imported(entry))
         else:
             app.command(name, help=entry.help)(_unloaded)
     return app
@@ -164,10 +164,10 @@ def _imported(entry: Entry) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _add(app: typer.Typer, name: str, target: Any) -> None:
+def _add(app: typer.Typer, name: str, text: str, target: Any) -> None:
     if isinstance(target, typer.Typer):
         _tell_exit_codes(target)
-        app.add_typer(target, name=name)
+        app.add_typer(target, name=name, help=target.info.help or text)
     else:
         app.command(name, epilog=EXIT_CODES)(target)
 

@@ -5,12 +5,13 @@ from typing import Annotated
 import typer
 
 from ams.cli.arguments import SubscriptionName, TopicName
-from ams.cli.command import Session, with_session
+from ams.cli.command import Group, Session
 from ams.cli.completing import project_names
 from ams.cli.output import columns
 from ams.client import wire
+from ams.client.wire import Call
 
-app = typer.Typer(help="Counters of projects, topics and subscriptions, and usage.", no_args_is_help=True)
+app = Group()
 
 Start = Annotated[str, typer.Option("--from", metavar="DAY", help="First day, YYYY-MM-DD; default 1970-01-01.")]
 End = Annotated[str, typer.Option("--to", metavar="DAY", help="Last day, YYYY-MM-DD, included; default today.")]
@@ -20,57 +21,13 @@ Only = Annotated[
 ]
 
 
-@app.command()
-@with_session
-def service(session: Session) -> None:
-    """Show what the service takes of its machine."""
-    _show(session, session.call(wire.get_service_metrics()))
-
-
-@app.command()
-@with_session
-def project(session: Session) -> None:
-    """Show the metrics of the project."""
-    _show(session, session.call(wire.get_project_metrics(session.project)))
-
-
-@app.command()
-@with_session
-def topic(session: Session, topic: TopicName) -> None:
-    """Show the metrics of a topic."""
-    _show(session, session.call(wire.get_topic_metrics(session.project, topic)))
-
-
-@app.command()
-@with_session
-def subscription(session: Session, subscription: SubscriptionName) -> None:
-    """Show the metrics of a subscription."""
-    _show(session, session.call(wire.get_subscription_metrics(session.project, subscription)))
-
-
-@app.command()
-@with_session
-def va(session: Session, start: Start = "", end: End = "", only: Only = None) -> None:
-    """Show what was published and created in a window of days, by project; for admins and viewers."""
-    found = session.call(wire.get_va_metrics(start=start, end=end, projects=only or ()))
-    session.show(found, _usage(found))
-
-
-@app.command()
-@with_session
-def usage(session: Session, start: Start = "", end: End = "", only: Only = None) -> None:
-    """Show the same of the projects you administer."""
-    found = session.call(wire.get_usage_report(start=start, end=end, projects=only or ()))
-    session.show(found, _usage(found.va_metrics))
-
-
-def _show(session: Session, found: wire.Metrics) -> None:
+def _table(found: wire.Metrics) -> str:
     rows = [
         (each.metric, each.resource_name, point.timestamp, _number(point.value))
         for each in found.metrics
         for point in each.timeseries
     ]
-    session.show(found, columns(("METRIC", "OF", "TIME", "VALUE"), rows))
+    return columns(("METRIC", "OF", "TIME", "VALUE"), rows)
 
 
 def _usage(found: wire.VaMetrics) -> str:
@@ -97,5 +54,45 @@ def _usage(found: wire.VaMetrics) -> str:
     return columns(("PROJECT", "MESSAGES", "PER DAY", "TOPICS", "SUBSCRIPTIONS", "USERS"), [*rows, total])
 
 
+def _report(found: wire.UsageReport) -> str:
+    return _usage(found.va_metrics)
+
+
 def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.2f}"
+
+
+@app.shows(_table)
+def service(session: Session) -> Call[wire.Metrics]:
+    """Show what the service takes of its machine."""
+    return wire.get_service_metrics()
+
+
+@app.shows(_table)
+def project(session: Session) -> Call[wire.Metrics]:
+    """Show the metrics of the project."""
+    return wire.get_project_metrics(session.project)
+
+
+@app.shows(_table)
+def topic(session: Session, topic: TopicName) -> Call[wire.Metrics]:
+    """Show the metrics of a topic."""
+    return wire.get_topic_metrics(session.project, topic)
+
+
+@app.shows(_table)
+def subscription(session: Session, subscription: SubscriptionName) -> Call[wire.Metrics]:
+    """Show the metrics of a subscription."""
+    return wire.get_subscription_metrics(session.project, subscription)
+
+
+@app.shows(_usage)
+def va(session: Session, start: Start = "", end: End = "", only: Only = None) -> Call[wire.VaMetrics]:
+    """Show what was published and created in a window of days, by project; for admins and viewers."""
+    return wire.get_va_metrics(start=start, end=end, projects=only or ())
+
+
+@app.shows(_report)
+def usage(session: Session, start: Start = "", end: End = "", only: Only = None) -> Call[wire.UsageReport]:
+    """Show the same of the projects you administer."""
+    return wire.get_usage_report(start=start, end=end, projects=only or ())

@@ -27,6 +27,11 @@ def emit(text: str) -> None:
         raise PipeClosed from None
 
 
+def write(output: Format, result: object, text: str) -> None:
+    """Write a result: as JSON for programs, or its text for people."""
+    emit(document(result) if output is Format.JSON else text)
+
+
 def note(text: str) -> None:
     """Say something about the progress of the work, on stderr."""
     print(text, file=sys.stderr, flush=True)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ams.cli.arguments import Output
-from ams.cli.command import Session, examples, with_session
+from ams.cli.arguments import Output, argument
+from ams.cli.command import Group, Session, examples, with_options
 from ams.cli.exits import Exit, Usage
-from ams.cli.output import Format, columns, document, emit, fields, note, printable
+from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
 from ams.client.errors import AlreadyExists
@@ -27,7 +27,7 @@ from ams.pipeline.errors import PipelineError, Unavailable, WrongDefinition
 if TYPE_CHECKING:
     from ams.pipeline.plan import Plan
 
-app = typer.Typer(help="Jobs on Spark over the topics of a project.", no_args_is_help=True)
+app = Group()
 
 WORK_FOLDER = "ams-pipeline"
 """Where the folders of runs are, each under its name, unless `--work` says otherwise."""
@@ -35,9 +35,7 @@ _TALKATIVE = {"spark.log.level": "WARN"}
 """What `--debug` asks of Spark."""
 _NEEDED = ("pyspark", "pyarrow", "pandas")
 
-Target = Annotated[
-    str, typer.Argument(metavar="FILE|JOB", help="Definition (.yaml; - is stdin), or job.", show_default=False)
-]
+Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Option of the job; repeatable.")
 ]
@@ -47,7 +45,7 @@ Work = Annotated[
 
 
 @app.command(epilog=examples("ams pipeline run archive -p demo", "ams pipeline run jobs.yaml --every 30s"))
-@with_session
+@with_options
 def run(
     session: Session,
     target: Target,
@@ -95,7 +93,7 @@ def run(
             debug=debug,
         )
         ended = start(plan, setup)
-    emit(document(ended) if session.for_programs else str(ended))
+    session.show(ended, str(ended))
     if ended.stopped:
         raise typer.Exit(Exit.INTERRUPTED)
 
@@ -108,23 +106,20 @@ def check(target: Target, settings: Settings = None) -> None:
 
 
 @app.command()
-@with_session
+@with_options
 def show(session: Session, target: Target, settings: Settings = None, work: Work = None) -> None:
     """Say what a job or a definition would do, and where its last run got to."""
     plan = _plan(target, settings)
     folder = _folder(plan, work)
     connected = {"service": session.client.endpoint, "project": session.project, "work": str(folder)}
-    if session.for_programs:
-        emit(document({"name": plan.name, **connected, "does": plan.lines, "standing": _standing(folder)}))
-        return
-    emit("\n".join([fields({"name": plan.name, **connected}), *map(printable, plan.lines), fields(_standing(folder))]))
+    standing = _standing(folder)
+    text = "\n".join([fields({"name": plan.name, **connected}), *map(printable, plan.lines), fields(standing)])
+    session.show({"name": plan.name, **connected, "does": plan.lines, "standing": standing}, text)
 
 
 @app.command(name="list")
 def list_jobs(
-    job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="Its options instead of all jobs.", show_default=False)
-    ] = None,
+    job: Annotated[str | None, argument("[JOB]", "Its options instead of all jobs.")] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """List the built-in jobs, or the options of one of them with their defaults."""
@@ -139,11 +134,11 @@ def list_jobs(
         found = [each._asdict() for each in described(load(job).options)]
         headers = ("OPTION", "DEFAULT", "MEANING")  # type: ignore[assignment]  # as many as the rows have
     rows = [tuple(each.values()) for each in found]
-    emit(document(found) if output is Format.JSON else columns(headers, rows))
+    write(output, found, columns(headers, rows))
 
 
 @app.command(epilog=examples("ams pipeline sample monitoring -p demo", "ams pipeline sample alarms --size outages=5"))
-@with_session
+@with_options
 def sample(
     session: Session,
     world: Annotated[str, typer.Argument(metavar="WORLD", help="What is made up; see the list in the reference.")],
@@ -166,7 +161,7 @@ def sample(
         resource.publish(messages)
         counts[topic] += len(messages)
     rows = [(topic, f"{count}") for topic, count in sorted(counts.items())]
-    emit(document(dict(counts)) if session.for_programs else columns(("TOPIC", "MESSAGES"), rows))
+    session.show(dict(counts), columns(("TOPIC", "MESSAGES"), rows))
 
 
 def _day(day: str | None) -> date:

@@ -7,26 +7,22 @@ from typing import Annotated
 
 import typer
 
-from ams.cli.arguments import Output
-from ams.cli.command import examples
+from ams.cli.arguments import Output, argument
+from ams.cli.command import Group
 from ams.cli.exits import Usage
-from ams.cli.output import Format, columns, document, emit, fields, note
-from ams.cli.profile_file import token_path, write_profiles, write_secret
+from ams.cli.output import Format, columns, fields, note, write
 from ams.client.connection import endpoint_of
 from ams.client.profiles import CURRENT, Profiles, profiles_path, read_profiles
 from ams.core.names import is_name
-from ams.core.settings import environment
+from ams.core.settings import environment, toml_text
+from ams.storage.files import Disk, write_whole
 
-app = typer.Typer(
-    help="Profiles: services to talk to, by name.",
-    no_args_is_help=True,
-    epilog=examples(
-        "ams profile set site --endpoint https://ams.example --project garden --token-stdin < site.token",
-        "ams profile use site",
-    ),
+app = Group(
+    "ams profile set site --endpoint https://ams.example --project garden --token-stdin < site.token",
+    "ams profile use site",
 )
 
-Name = Annotated[str, typer.Argument(metavar="PROFILE", help="Name of the profile.", show_default=False)]
+Name = Annotated[str, argument("PROFILE", "Name of the profile.")]
 
 
 @app.command("list")
@@ -34,11 +30,8 @@ def list_(output: Output = Format.TABLE) -> None:
     """List the profiles; a star marks the one in use."""
     found = read_profiles(profiles_path(environment()))
     shown = [_shown(found, name) for name in found.tables]
-    if output is Format.JSON:
-        emit(document({"profiles": shown}))
-        return
     rows = [("*" if each["current"] else "", *(str(each[key]) for key in _COLUMNS)) for each in shown]
-    emit(columns(("", "PROFILE", "ENDPOINT", "PROJECT", "TOKEN"), rows))
+    write(output, {"profiles": shown}, columns(("", "PROFILE", "ENDPOINT", "PROJECT", "TOKEN"), rows))
 
 
 @app.command()
@@ -48,7 +41,7 @@ def show(name: Name, output: Output = Format.TABLE) -> None:
     _must_exist(found, name)
     shown = _shown(found, name)
     texts = {key: value if isinstance(value, str) else ("yes" if value else "") for key, value in shown.items()}
-    emit(document(shown) if output is Format.JSON else fields(texts))
+    write(output, shown, fields(texts))
 
 
 @app.command()
@@ -160,3 +153,27 @@ def _kept_token(path: str, name: str) -> str:
         raise Usage("standard input does not hold a token")
     write_secret(token_path(path, name), f"{token}\n")
     return os.path.basename(token_path(path, name))
+
+
+def write_profiles(path: str, profiles: Profiles) -> None:
+    """Replace the file as one step."""
+    lines = [f"{CURRENT} = {toml_text(profiles.current)}\n"] if profiles.current else []
+    for name, table in profiles.tables.items():
+        lines.append(f"[{toml_text(name)}]")
+        lines += [f"{key} = {toml_text(value)}" for key, value in table.items()]
+        lines.append("")
+    write_secret(path, "\n".join(lines))
+
+
+def token_path(path: str, name: str) -> str:
+    """Return where the token of a profile is kept, beside the file of profiles."""
+    return os.path.join(os.path.dirname(path), f"{name}.token")
+
+
+def write_secret(path: str, text: str) -> None:
+    """Write a file only its owner can read, whole or not at all; raise `Usage` when that cannot be."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        write_whole(Disk(), path, text.encode())
+    except OSError as error:
+        raise Usage(f"{path}: {error.strerror}") from error

@@ -1,10 +1,23 @@
-"""Rights of tokens and role rules of issuers as text: as a command line says them, and tables and plans show them."""
+"""Rights as a command line says them and tables show them: of tokens, by role rules of issuers, and on access lists.
 
-from collections.abc import Iterable, Mapping, Sequence
+`ams acl` is here: the access lists of topics and subscriptions.
+"""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, NamedTuple
+
+import typer
+
+from ams.cli.arguments import MemberNames, Resource, argument
+from ams.cli.command import Group, Session
+from ams.cli.completing import member_names
 from ams.cli.exits import Usage
+from ams.cli.output import columns
 from ams.client import wire
+from ams.client.wire import Call
 from ams.core.rights import ANY, CONSUME, PUBLISH, is_resource
+
+app = Group("ams acl show topics/readings", "ams acl add subs/watering sprinkler", "ams acl set topics/readings --none")
 
 ALL = "all of the user's"
 """What is shown of a token whose rights are not reduced."""
@@ -61,11 +74,10 @@ def rules(texts: Iterable[str]) -> list[wire.RoleRule]:
         if not (project and role and entitlement):
             raise Usage(f"{text!r} must look like PROJECT=ROLE=ENTITLEMENT")
         roles.setdefault((entitlement, project), []).append(role)
-    return [_rule(entitlement, project, roles[entitlement, project]) for entitlement, project in roles]
-
-
-def _rule(entitlement: str, project: str, roles: list[str]) -> wire.RoleRule:
-    return wire.RoleRule(entitlement=entitlement, project=project, roles=roles)
+    return [
+        wire.RoleRule(entitlement=entitlement, project=project, roles=each)
+        for (entitlement, project), each in roles.items()
+    ]
 
 
 def shown(rights: Sequence[wire.Right] | None) -> str:
@@ -83,3 +95,83 @@ def _short(actions: Sequence[str]) -> Sequence[str]:
     names: Mapping[frozenset[str], str] = {frozenset(PUBLISH): "publish", frozenset(CONSUME): "consume"}
     name = names.get(frozenset(actions))
     return (name,) if name else actions
+
+
+Users = Annotated[list[str] | None, argument("[USER]...", "Names of members.", member_names)]
+NoUsers = Annotated[bool, typer.Option("--none", help="Empty the list.")]
+
+
+class AccessList(NamedTuple):
+    """The access lists of a kind of resource: how one is asked for, and how it is replaced."""
+
+    get: Callable[[str, str], Call[wire.Acl]]
+    modify: Callable[[str, str, Sequence[str]], Call[None]]
+
+    def users(self, session: Session, name: str) -> list[str]:
+        """Return who is on the list of a resource."""
+        return session.call(self.get(session.project, name)).authorized_users
+
+    def show(self, session: Session, name: str) -> None:
+        """Write the access list of a resource."""
+        _show(session, self.users(session, name))
+
+    def replace(self, session: Session, name: str, users: list[str]) -> None:
+        """Replace the access list of a resource and write the new one."""
+        session.call(self.modify(session.project, name, users))
+        _show(session, users)
+
+
+TOPIC = AccessList(wire.get_topic_acl, wire.modify_topic_acl)
+SUBSCRIPTION = AccessList(wire.get_subscription_acl, wire.modify_subscription_acl)
+
+_KINDS = {"topics": TOPIC, "subs": SUBSCRIPTION, "subscriptions": SUBSCRIPTION}
+
+
+def chosen_users(users: Sequence[str] | None, *, none: bool) -> list[str]:
+    """Return the users named; emptying a list must be said, so that a forgotten name does not do it."""
+    if bool(users) == none:
+        raise Usage("name the users of the access list, or give --none to empty it")
+    return list(users or ())
+
+
+@app.does()
+def show(session: Session, resource: Resource) -> None:
+    """Show who may publish to a topic, or consume from a subscription."""
+    access_list, name = _split(resource)
+    access_list.show(session, name)
+
+
+@app.does("set")
+def set_(session: Session, resource: Resource, users: Users = None, none: NoUsers = False) -> None:
+    """Say who is on the list; this replaces it."""
+    access_list, name = _split(resource)
+    access_list.replace(session, name, chosen_users(users, none=none))
+
+
+@app.does()
+def add(session: Session, resource: Resource, users: MemberNames) -> None:
+    """Put users on the list; who changes it at the same moment may undo that."""
+    access_list, name = _split(resource)
+    access_list.replace(session, name, list(dict.fromkeys([*access_list.users(session, name), *users])))
+
+
+@app.does()
+def remove(session: Session, resource: Resource, users: MemberNames) -> None:
+    """Take users off the list; who changes it at the same moment may undo that."""
+    access_list, name = _split(resource)
+    found = access_list.users(session, name)
+    missing = [user for user in users if user not in found]
+    if missing:
+        raise Usage(f"not on the access list of {resource}: {', '.join(missing)}")
+    access_list.replace(session, name, [user for user in found if user not in users])
+
+
+def _split(resource: str) -> tuple[AccessList, str]:
+    kind, separator, name = resource.partition("/")
+    if kind not in _KINDS or not separator or not name:
+        raise Usage(f"{resource!r} must look like topics/TOPIC or subs/SUB")
+    return _KINDS[kind], name
+
+
+def _show(session: Session, users: list[str]) -> None:
+    session.show(wire.Acl(authorized_users=users), columns(("USER",), [(user,) for user in users]))

@@ -7,20 +7,17 @@ import msgspec
 import typer
 
 from ams.cli.arguments import AttributePairs, SchemaName, TopicName
-from ams.cli.command import Session, examples, with_session
+from ams.cli.command import Group, Session
 from ams.cli.exits import Usage
+from ams.cli.messages import attributes_of, content_of
 from ams.cli.output import columns, document, fields, short_name
-from ams.cli.publish import attributes_of, content_of
 from ams.client import wire
+from ams.client.wire import Call
 
-app = typer.Typer(
-    help="Schemas: what messages must be.",
-    no_args_is_help=True,
-    epilog=examples(
-        "ams schemas create reading --file reading.json",
-        "ams schemas dry-run reading readings --messages 1000",
-        "ams schemas validate reading --data '{}'",
-    ),
+app = Group(
+    "ams schemas create reading --file reading.json",
+    "ams schemas dry-run reading readings --messages 1000",
+    "ams schemas validate reading --data '{}'",
 )
 
 
@@ -37,41 +34,47 @@ Attributes = Annotated[
 ]
 
 
-@app.command()
-@with_session
+def _text(schema: wire.Schema) -> str:
+    lines = [fields({"schema": short_name(schema.name), "type": schema.type, "uuid": schema.uuid})]
+    for name, part in (("payload", schema.schema), ("attributes", schema.attributes)):
+        if part:
+            lines.append(f"{name}\n{document(part)}")
+    return "\n".join(lines)
+
+
+def _checks(schema: wire.Schema) -> str:
+    parts = {"payload": schema.schema, "attributes": schema.attributes}
+    return ", ".join(name for name, part in parts.items() if part) or "nothing"
+
+
+@app.shows(_text)
 def create(
     session: Session,
     schema: SchemaName,
     file: File = None,
     attributes: Attributes = None,
     kind: Annotated[Kind, typer.Option("--type", help="What payloads are.")] = Kind.JSON,
-) -> None:
+) -> Call[wire.Schema]:
     """Make a schema of payloads (--file), of attributes (--attributes), or of both."""
     if file is None and attributes is None:
         raise Usage("give --file or --attributes, or both: what payloads or attributes must be")
     content, rules = _parts(file, attributes)
-    call = wire.create_schema(session.project, schema, content, kind=kind, attributes=rules)
-    _show(session, session.call(call))
+    return wire.create_schema(session.project, schema, content, kind=kind, attributes=rules)
 
 
-@app.command("list")
-@with_session
-def list_(session: Session) -> None:
+@app.lists("schemas", {"SCHEMA": lambda each: short_name(each.name), "TYPE": "type", "CHECKS": _checks})
+def list_(session: Session) -> Call[wire.Schemas]:
     """List the schemas of the project, oldest first."""
-    found = session.call(wire.list_schemas(session.project))
-    rows = [(short_name(each.name), each.type, _checks(each)) for each in found.schemas]
-    session.show(found, columns(("SCHEMA", "TYPE", "CHECKS"), rows))
+    return wire.list_schemas(session.project)
 
 
-@app.command()
-@with_session
-def show(session: Session, schema: SchemaName) -> None:
+@app.shows(_text)
+def show(session: Session, schema: SchemaName) -> Call[wire.Schema]:
     """Show one schema."""
-    _show(session, session.call(wire.get_schema(session.project, schema)))
+    return wire.get_schema(session.project, schema)
 
 
-@app.command()
-@with_session
+@app.shows(_text)
 def update(
     session: Session,
     schema: SchemaName,
@@ -80,27 +83,23 @@ def update(
     kind: Annotated[Kind | None, typer.Option("--type", help="What payloads are.")] = None,
     rename: Annotated[str, typer.Option(metavar="NAME", help="The new name.")] = "",
     no_attributes: Annotated[bool, typer.Option("--no-attributes", help="Allow any attributes.")] = False,
-) -> None:
+) -> Call[wire.Schema]:
     """Change a schema, in force from the next publish on; what is not given stays."""
     if attributes is not None and no_attributes:
         raise Usage("give --attributes or --no-attributes, not both")
     content, rules = _parts(file, attributes)
-    call = wire.update_schema(
+    return wire.update_schema(
         session.project, schema, content, name=rename, kind=kind or "", attributes={} if no_attributes else rules
     )
-    _show(session, session.call(call))
 
 
-@app.command()
-@with_session
-def delete(session: Session, schema: SchemaName) -> None:
+@app.confirms("schema {schema} deleted")
+def delete(session: Session, schema: SchemaName) -> Call[None]:
     """Remove a schema; its topics take any message from then on."""
-    session.call(wire.delete_schema(session.project, schema))
-    session.done(f"schema {schema} deleted")
+    return wire.delete_schema(session.project, schema)
 
 
-@app.command()
-@with_session
+@app.does()
 def validate(
     session: Session,
     schema: SchemaName,
@@ -120,19 +119,21 @@ def validate(
     session.done(f"schema {schema} allows it")
 
 
-@app.command()
-@with_session
+def _dry_run_text(done: wire.DryRun) -> str:
+    counted = f"checked {done.checked}, would be refused: {done.refused}"
+    refused = columns(("ID", "REASON"), [(each.message_id, each.reason) for each in done.reasons])
+    return f"{counted}\n{refused}" if done.reasons else counted
+
+
+@app.shows(_dry_run_text)
 def dry_run(
     session: Session,
     schema: SchemaName,
     topic: TopicName,
     messages: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the newest messages.")] = 100,
-) -> None:
+) -> Call[wire.DryRun]:
     """Show which messages of a topic a schema would have refused."""
-    done = session.call(wire.dry_run(session.project, schema, topic, messages))
-    counted = f"checked {done.checked}, would be refused: {done.refused}"
-    table = columns(("ID", "REASON"), [(each.message_id, each.reason) for each in done.reasons])
-    session.show(done, f"{counted}\n{table}" if done.reasons else counted)
+    return wire.dry_run(session.project, schema, topic, messages)
 
 
 def _question(
@@ -159,16 +160,3 @@ def _object(file: str | None) -> dict[str, Any] | None:
         return msgspec.json.decode(content_of(file), type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
         raise Usage(f"{file} is no JSON object") from None
-
-
-def _checks(schema: wire.Schema) -> str:
-    parts = {"payload": schema.schema, "attributes": schema.attributes}
-    return ", ".join(name for name, part in parts.items() if part) or "nothing"
-
-
-def _show(session: Session, schema: wire.Schema) -> None:
-    lines = [fields({"schema": short_name(schema.name), "type": schema.type, "uuid": schema.uuid})]
-    for name, part in (("payload", schema.schema), ("attributes", schema.attributes)):
-        if part:
-            lines.append(f"{name}\n{document(part)}")
-    session.show(schema, "\n".join(lines))

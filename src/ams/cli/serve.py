@@ -1,39 +1,115 @@
-"""`ams serve`: run the service."""
+"""`ams serve`, `ams push` and `ams authn serve`: programs whose options are their settings.
+
+What a program needs is loaded when it runs: the help of none of them does.
+"""
 
 import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ams.cli.setting_options import option
-from ams.core.settings import Settings, environment
+from ams.core.errors import Unusable
+from ams.core.settings import Settings, SettingsTable, environment, flag
+
+if TYPE_CHECKING:
+    from ams.app.push_server.settings import PushSettings
+
+S = TypeVar("S", bound=SettingsTable)
+
+_READY = "Prints one line beginning 'ready ' with the base URL; SIGTERM stops it."
+_OR_JSON = "TOML file with settings, or the JSON of the reference (*.json)."
 
 
 def serve_command() -> click.Command:
-    """Return the command; its options are the settings."""
-    options: list[click.Parameter] = [
-        click.Option(["--config"], metavar="FILE", help="TOML file with settings (or AMS_CONFIG).")
-    ]
-    options += [option(each, Settings.variable(each.name)) for each in Settings.fields()]
-    return click.Command(
-        "serve",
-        callback=_serve,
-        params=options,
-        help="Run the service. Prints one line beginning 'ready ' with the base URL; SIGTERM stops it.\n\n"
-        "Each option is a setting: it may also come from the environment variable named beside it or from a TOML file.",
+    """Return the command that runs the service."""
+    return _command("serve", Settings, _serve, f"Run the service. {_READY}", "TOML file with settings (or AMS_CONFIG).")
+
+
+def push_command() -> click.Command:
+    """Return the command that runs a push server."""
+    from ams.app.push_server.settings import PushSettings
+
+    text = (
+        "Deliver messages to push endpoints: a push server for a service elsewhere. Prints one line"
+        " 'ready HOST:PORT' when it answers gRPC; SIGTERM stops it, deliveries in flight end first."
     )
+    return _command("push", PushSettings, push, text, _OR_JSON, warns=False)
 
 
-def _serve(config: str | None, **flags: object) -> None:
-    run(Settings.load(flags, environment(), config, lambda line: print(f"ams: {line}", file=sys.stderr)))
+def authn_serve_command() -> click.Command:
+    """Return the command that runs the certificate service."""
+    from ams.authn.settings import AuthnSettings
+
+    def serve(settings: AuthnSettings) -> None:
+        from ams.authn.program import serve
+
+        _run(settings, serve)
+
+    return _command("serve", AuthnSettings, serve, f"Run the certificate service. {_READY}", _OR_JSON)
 
 
-def run(settings: Settings) -> None:
-    """Run the service with these settings until it is told to stop."""
-    # Here, not above: `ams serve --help` needs none of it.
+def _serve(settings: Settings) -> None:
+    from ams.app.serving import serve
+
+    _run(settings, serve)
+
+
+def push(settings: "PushSettings") -> None:
+    """Run the push server with these settings until it is told to stop."""
+    try:
+        from ams.app.push_server.program import serve
+    except ImportError:
+        raise Unusable("ams push needs libraries that are missing: install argo-messaging[push]") from None
+    _run(settings, serve)
+
+
+def _run(settings: S, serve: Callable[[S], Coroutine[Any, Any, None]]) -> None:
     import uvloop
 
-    from ams.app.serving import serve
     from ams.core.observing import configure_logs
 
     configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
     uvloop.run(serve(settings))
+
+
+def _command(
+    name: str, settings: type[S], run: Callable[[S], None], text: str, config: str, *, warns: bool = True
+) -> click.Command:
+    """Return a command whose options are the settings, and the file that --config names."""
+
+    def warn(line: str) -> None:
+        if warns:
+            print(f"ams: {line}", file=sys.stderr)
+
+    def callback(config: str | None, **flags: object) -> None:
+        run(settings.load(flags, environment(), config, warn))
+
+    file = "a TOML file" if settings is Settings else "a file"
+    return click.Command(
+        name,
+        callback=callback,
+        params=[
+            click.Option(["--config"], metavar="FILE", help=config),
+            *(_option(each, settings.variable(each.name)) for each in settings.fields()),
+        ],
+        help=f"{text}\n\nEach option is a setting: it may also come from the environment variable named beside it or"
+        f" from {file}.",
+    )
+
+
+def _option(setting: Any, variable: str) -> click.Option:
+    """Return the option of one setting; `variable` is its environment variable."""
+    is_switch = isinstance(setting.default, bool)
+    names = [flag(setting.name), setting.name]
+    if is_switch:
+        names[0] += f"/--no-{setting.name.replace('_', '-')}"
+    default = "" if setting.default in ("", ()) else f", default {setting.default}"
+    return click.Option(
+        names,
+        default=None,
+        is_flag=is_switch,
+        type=None if is_switch else str,
+        metavar=None if is_switch else "VALUE",
+        help=f"{setting.metadata['help']} [{variable}{default}]",
+    )

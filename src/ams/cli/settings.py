@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from ams.authn.settings_import import imported as of_authn
-from ams.cli.arguments import Output
+from ams.cli.arguments import Output, argument
 from ams.cli.exits import Usage
-from ams.cli.output import Format, columns, document, emit, note, printable
+from ams.cli.output import Format, columns, emit, note, printable, write
 from ams.core.errors import Unusable
 from ams.core.settings import Settings, environment, flag
 from ams.core.settings_import import Imported, imported
@@ -29,20 +29,17 @@ def settings(
     if context.invoked_subcommand is not None:
         return
     rows = Settings.load({}, environment(), config, lambda line: note(f"ams: {printable(line)}")).shown()
-    if output is Format.JSON:
-        usual = {name: default for name, _, default, _ in Settings().shown()}
-        emit(document([_as_object(*row, usual[row[0]]) for row in rows]))
-    else:
-        emit(columns(("SETTING", "VARIABLE", "VALUE", "MEANING"), rows))
-
-
-def _as_object(name: str, variable: str, value: str, text: str, default: str) -> dict[str, str]:
-    return {"name": name, "flag": flag(name), "variable": variable, "value": value, "default": default, "help": text}
+    usual = {name: default for name, _, default, _ in Settings().shown()}
+    objects = [
+        {"name": name, "flag": flag(name), "variable": variable, "value": value, "default": usual[name], "help": text}
+        for name, variable, value, text in rows
+    ]
+    write(output, objects, columns(("SETTING", "VARIABLE", "VALUE", "MEANING"), rows))
 
 
 @app.command("import")
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON settings of the reference.", show_default=False)],
+    file: Annotated[str, argument("FILE", "JSON settings of the reference.")],
     output: Annotated[str | None, typer.Option("--output", "-o", help="New file to write, for its owner only.")] = None,
 ) -> None:
     """Turn a configuration file of the reference implementation into one of this service, or of the certificate one.

@@ -1,39 +1,61 @@
-"""`ams subs`: subscriptions, where they stand, and who may consume."""
+"""`ams subs`: subscriptions, where they stand, who may consume, and where the service delivers their messages to."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from ams.cli.acl import SUBSCRIPTION, NoUsers, Users, chosen_users, replace_list, show_list
-from ams.cli.arguments import SubscriptionName
-from ams.cli.command import Session, examples, with_session
+from ams.cli.arguments import SubscriptionName, argument, time_of, whole_seconds
+from ams.cli.command import Group, Page, Session
 from ams.cli.completing import topic_names
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields, short_name
-from ams.cli.paging import AllPages, PageSize, PageToken, paged
-from ams.cli.push_secret import push_secret
-from ams.cli.push_status import push_status
+from ams.cli.rights import SUBSCRIPTION, NoUsers, Users, chosen_users
 from ams.client import wire
+from ams.client.wire import Call
 
-app = typer.Typer(
-    help="Subscriptions, where they stand, and who may consume.",
-    no_args_is_help=True,
-    epilog=examples(
-        "ams subs create watering --topic readings --ack-deadline 60",
-        "ams subs offsets watering",
-        "ams subs seek watering --to oldest",
-    ),
+app = Group(
+    "ams subs create watering --topic readings --ack-deadline 60",
+    "ams subs offsets watering",
+    "ams subs seek watering --to oldest",
 )
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """Before and after every message."""
+MAX_KEEP_SECONDS = 30 * 86_400
+"""How long a secret of push may stay valid beside a new one."""
+SHOWN_ATTEMPTS = 10
+"""Attempts of push that people are shown; `-o json` has all that are known."""
 
-Seconds = Annotated[int, typer.Argument(metavar="SECONDS", help="0 to 600.", show_default=False)]
+
+def _fields(subscription: wire.Subscription) -> dict[str, str]:
+    return {
+        "subscription": short_name(subscription.name),
+        "topic": short_name(subscription.topic),
+        "deadline": f"{subscription.ack_deadline_seconds}s",
+        "created": subscription.created_on,
+        **_push(subscription.push_config),
+        "push status": subscription.push_status,
+    }
 
 
-@app.command()
-@with_session
+def _push(config: dict[str, Any]) -> dict[str, str]:
+    """Return what people want to know of a push configuration; the header value is for programs (-o json)."""
+    waits = bool(config.get("pushEndpoint")) and not config.get("verified")
+    return {
+        "push": str(config.get("pushEndpoint") or config.get("mattermostUrl") or ""),
+        "verified": "no: serve the hash, then ams subs verify-push" if waits else "",
+        "hash": str(config.get("verificationHash", "")) if waits else "",
+        "dead letters": _dead_letters(config),
+    }
+
+
+def _dead_letters(config: dict[str, Any]) -> str:
+    topic = short_name(str(config.get("deadLetterTopic", "")))
+    return f"to {topic} after {config.get('maxDeliveryAttempts')} attempts" if topic else ""
+
+
+@app.does()
 def create(
     session: Session,
     subscription: SubscriptionName,
@@ -47,51 +69,48 @@ def create(
     if bool(topic) == bool(topic_too):
         raise Usage(f"name one topic: ams subs create {subscription} TOPIC, or --topic TOPIC")
     there = session.client.project(session.project).subscription(subscription)
-    _show(session, there.create(topic or topic_too, ack_deadline=ack_deadline))
+    made = there.create(topic or topic_too, ack_deadline=ack_deadline)
+    session.show(made, _fields(made))
 
 
-@app.command("list")
-@with_session
-def list_(session: Session, page_size: PageSize = 0, page_token: PageToken = "", every: AllPages = False) -> None:
+@app.lists(
+    "subscriptions",
+    {
+        "SUBSCRIPTION": lambda each: short_name(each.name),
+        "TOPIC": lambda each: short_name(each.topic),
+        "DEADLINE": lambda each: f"{each.ack_deadline_seconds}s",
+        "CREATED": "created_on",
+    },
+)
+def list_(session: Session, page: Page) -> Call[wire.Subscriptions]:
     """List the subscriptions of the project, newest first."""
-
-    def ask(size: int, token: str) -> wire.Call[wire.Subscriptions]:
-        return wire.list_subscriptions(session.project, page_size=size, page_token=token)
-
-    found = paged(session, ask, "subscriptions", page_size, page_token, every)
-    rows = [
-        (short_name(each.name), short_name(each.topic), f"{each.ack_deadline_seconds}s", each.created_on)
-        for each in found.subscriptions
-    ]
-    session.show(found, columns(("SUBSCRIPTION", "TOPIC", "DEADLINE", "CREATED"), rows))
+    return wire.list_subscriptions(session.project, **page.query)
 
 
-@app.command()
-@with_session
-def show(session: Session, subscription: SubscriptionName) -> None:
+@app.shows(_fields)
+def show(session: Session, subscription: SubscriptionName) -> Call[wire.Subscription]:
     """Show one subscription."""
-    _show(session, session.call(wire.get_subscription(session.project, subscription)))
+    return wire.get_subscription(session.project, subscription)
 
 
-@app.command()
-@with_session
-def delete(session: Session, subscription: SubscriptionName) -> None:
+@app.confirms("subscription {subscription} deleted")
+def delete(session: Session, subscription: SubscriptionName) -> Call[None]:
     """Remove a subscription and forget where it stood."""
-    session.call(wire.delete_subscription(session.project, subscription))
-    session.done(f"subscription {subscription} deleted")
+    return wire.delete_subscription(session.project, subscription)
 
 
-@app.command()
-@with_session
-def offsets(session: Session, subscription: SubscriptionName) -> None:
-    """Show where a subscription stands."""
-    found = session.call(wire.get_offsets(session.project, subscription))
+def _offsets(found: wire.Offsets) -> dict[str, str]:
     values = {"oldest": found.min, "next": found.current, "end": found.max, "backlog": found.max - found.current}
-    session.show(found, fields({name: str(value) for name, value in values.items()}))
+    return {name: str(value) for name, value in values.items()}
 
 
-@app.command()
-@with_session
+@app.shows(_offsets)
+def offsets(session: Session, subscription: SubscriptionName) -> Call[wire.Offsets]:
+    """Show where a subscription stands."""
+    return wire.get_offsets(session.project, subscription)
+
+
+@app.does()
 def seek(
     session: Session,
     subscription: SubscriptionName,
@@ -106,30 +125,27 @@ def seek(
     session.show(found, f"subscription {subscription} moved to {found.current}")
 
 
-@app.command()
-@with_session
-def ack_deadline(session: Session, subscription: SubscriptionName, seconds: Seconds) -> None:
+@app.confirms("subscription {subscription} has {seconds} seconds to acknowledge")
+def ack_deadline(
+    session: Session, subscription: SubscriptionName, seconds: Annotated[int, argument("SECONDS", "0 to 600.")]
+) -> Call[None]:
     """Change how long after a pull messages may be acknowledged."""
-    session.call(wire.modify_ack_deadline(session.project, subscription, seconds))
-    session.done(f"subscription {subscription} has {seconds} seconds to acknowledge")
+    return wire.modify_ack_deadline(session.project, subscription, seconds)
 
 
-@app.command()
-@with_session
+@app.does()
 def acl(session: Session, subscription: SubscriptionName) -> None:
     """Show who may consume."""
-    show_list(session, SUBSCRIPTION, subscription)
+    SUBSCRIPTION.show(session, subscription)
 
 
-@app.command()
-@with_session
+@app.does()
 def set_acl(session: Session, subscription: SubscriptionName, users: Users = None, none: NoUsers = False) -> None:
     """Say who may consume; this replaces the list."""
-    replace_list(session, SUBSCRIPTION, subscription, chosen_users(users, none=none))
+    SUBSCRIPTION.replace(session, subscription, chosen_users(users, none=none))
 
 
-@app.command()
-@with_session
+@app.shows(_fields)
 def push_config(
     session: Session,
     subscription: SubscriptionName,
@@ -152,7 +168,7 @@ def push_config(
     ] = "",
     max_attempts: Annotated[int, typer.Option(min=0, help="How often that is; the service's is 5.")] = 0,
     none: Annotated[bool, typer.Option("--none", help="Deliver no more: make it a pull subscription.")] = False,
-) -> None:
+) -> Call[wire.Subscription]:
     """Say where the service delivers messages to; this replaces the push configuration."""
     if sum(map(bool, (url, mattermost, none))) != 1:
         raise Usage("give one of --url, --mattermost and --none")
@@ -170,28 +186,93 @@ def push_config(
         max_delivery_attempts=max_attempts,
     )
     session.call(wire.modify_push_config(session.project, subscription, None if none else wanted))
-    _show(session, session.call(wire.get_subscription(session.project, subscription)))
+    return wire.get_subscription(session.project, subscription)
 
 
-@app.command()
-@with_session
-def verify_push(session: Session, subscription: SubscriptionName) -> None:
+@app.confirms("push endpoint of subscription {subscription} verified")
+def verify_push(session: Session, subscription: SubscriptionName) -> Call[None]:
     """Let the service ask the endpoint for the verification hash; then delivery begins."""
-    session.call(wire.verify_push_endpoint(session.project, subscription))
-    session.done(f"push endpoint of subscription {subscription} verified")
+    return wire.verify_push_endpoint(session.project, subscription)
 
 
-app.command()(push_secret)
-app.command()(push_status)
+def _push_secret(made: wire.PushSecret) -> dict[str, str]:
+    return {"secret": made.secret, "the one before ends": made.previous_valid_until}
+
+
+@app.shows(_push_secret)
+def push_secret(
+    session: Session,
+    subscription: SubscriptionName,
+    keep: Annotated[str, typer.Option(help="How long the one before stays valid, such as 12h; at most 30d.")] = "24h",
+) -> Call[wire.PushSecret]:
+    """Make a new secret that deliveries are signed with; it is shown this once."""
+    seconds = whole_seconds(keep)
+    if seconds is None or seconds > MAX_KEEP_SECONDS:
+        raise Usage(f"{keep!r} is no duration of whole seconds from 0s to 30d")
+    return wire.rotate_push_secret(session.project, subscription, keep_seconds=seconds)
+
+
+def push_status_text(found: wire.PushStatus) -> str:
+    """Write how the delivery of a subscription goes."""
+    facts = {
+        "state": found.state,
+        "push status": found.push_status,
+        "backlog": _number(found.backlog),
+        "circuit": found.circuit,
+        "batch": _number(found.batch),
+        "next attempt": found.next_attempt,
+        "last success": found.last_success,
+        "last error": _error(found.last_error),
+        "delivered": _number(found.delivered),
+        "deliveries": _number(found.deliveries),
+        "failed": _number(found.failed),
+        "dead letters": _number(found.dead or None),
+        "undecodable": _number(found.undecodable or None),
+        "late": _number(found.late or None),
+    }
+    attempts = _attempts(found) if found.attempts else ""
+    return f"{fields(facts)}\n\n{attempts}" if attempts else fields(facts)
+
+
+def _attempts(found: wire.PushStatus) -> str:
+    """Write the last attempts, the newest last."""
+    rows = [
+        (
+            each.time,
+            _number(each.status or None) or "-",
+            f"{each.milliseconds}",
+            f"{each.messages}",
+            f"{each.bytes}",
+            each.error,
+        )
+        for each in found.attempts[-SHOWN_ATTEMPTS:]
+    ]
+    return columns(("ATTEMPT", "STATUS", "MS", "MESSAGES", "BYTES", "ERROR"), rows)
+
+
+def _error(error: wire.PushError | None) -> str:
+    if error is None:
+        return ""
+    said = f"status {error.status}" if error.status else ""
+    return " ".join(each for each in (error.time, "could not", error.what, said, error.detail) if each)
+
+
+def _number(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+@app.shows(push_status_text)
+def push_status(session: Session, subscription: SubscriptionName) -> Call[wire.PushStatus]:
+    """Show how delivery to the endpoint goes, and the last attempts."""
+    return wire.get_push_status(session.project, subscription)
 
 
 def moment(text: str) -> datetime:
     """Read a time as people write it: ISO 8601, a day alone is its midnight, without a zone it is UTC."""
     try:
-        read = datetime.fromisoformat(text)
+        return time_of(text)
     except ValueError:
         raise Usage(f"{text!r} is not oldest, end, an offset, or a time such as 2024-03-05T10:20:30Z") from None
-    return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
 def _seek(project: str, subscription: str, to: str) -> wire.Call[wire.Offsets]:
@@ -200,31 +281,3 @@ def _seek(project: str, subscription: str, to: str) -> wire.Call[wire.Offsets]:
         return wire.seek(project, subscription, offset=int(to))
     ends = {"oldest": EARLIEST, "end": LATEST}
     return wire.seek(project, subscription, time=ends.get(to) or moment(to))
-
-
-def _show(session: Session, subscription: wire.Subscription) -> None:
-    values = {
-        "subscription": short_name(subscription.name),
-        "topic": short_name(subscription.topic),
-        "deadline": f"{subscription.ack_deadline_seconds}s",
-        "created": subscription.created_on,
-        **_push(subscription.push_config),
-        "push status": subscription.push_status,
-    }
-    session.show(subscription, fields(values))
-
-
-def _push(config: dict[str, Any]) -> dict[str, str]:
-    """Return what people want to know of a push configuration; the header value is for programs (-o json)."""
-    waits = bool(config.get("pushEndpoint")) and not config.get("verified")
-    return {
-        "push": str(config.get("pushEndpoint") or config.get("mattermostUrl") or ""),
-        "verified": "no: serve the hash, then ams subs verify-push" if waits else "",
-        "hash": str(config.get("verificationHash", "")) if waits else "",
-        "dead letters": _dead_letters(config),
-    }
-
-
-def _dead_letters(config: dict[str, Any]) -> str:
-    topic = short_name(str(config.get("deadLetterTopic", "")))
-    return f"to {topic} after {config.get('maxDeliveryAttempts')} attempts" if topic else ""

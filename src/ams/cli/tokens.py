@@ -1,34 +1,27 @@
 """`ams token`: tokens of a user besides its own, each with a name, perhaps an end and rights of its own."""
 
-import contextlib
-from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
 import typer
 
 from ams.cli import rights
-from ams.cli.command import Session, examples, with_session
+from ams.cli.arguments import argument, time_text, whole_seconds
+from ams.cli.command import Group, Session
 from ams.cli.completing import subscription_names, token_names, topic_names, user_names
 from ams.cli.exits import Usage
-from ams.cli.output import columns, fields, note
+from ams.cli.output import note
 from ams.cli.secret_file import secret_file
 from ams.client import wire
-from ams.core.settings import duration_seconds
+from ams.client.wire import Call
 
-app = typer.Typer(
-    help="Named tokens: with an end and with rights of their own.",
-    no_args_is_help=True,
-    epilog=examples(
-        "ams token create sensor-7 --publish readings --expires-in 90d --to-file sensor-7.token",
-        "ams token list --user sensor",
-        "ams token revoke sensor-7",
-    ),
+app = Group(
+    "ams token create sensor-7 --publish readings --expires-in 90d --to-file sensor-7.token",
+    "ams token list --user sensor",
+    "ams token revoke sensor-7",
 )
 
-TokenName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the token.", show_default=False, autocompletion=token_names)
-]
+TokenName = Annotated[str, argument("NAME", "Name of the token.", token_names)]
 User = Annotated[str | None, typer.Option(metavar="USER", help="Whose; default: you.", autocompletion=user_names)]
 ExpiresIn = Annotated[str | None, typer.Option(metavar="DURATION", help="Such as 90d or 12h from now.")]
 ExpiresOn = Annotated[str | None, typer.Option(metavar="TIME", help="2030-05-01 or 2030-05-01T12:00:00Z.")]
@@ -49,8 +42,19 @@ ToFile = Annotated[
 ]
 
 
-@app.command()
-@with_session
+def _fields(token: wire.NamedToken) -> dict[str, str]:
+    return {
+        "token": token.name,
+        "user": token.user,
+        "created": token.created_on,
+        "created by": token.created_by,
+        "expires": token.expires_on or "never",
+        "last used": token.last_used or "never",
+        "good for": rights.shown(token.rights),
+    }
+
+
+@app.does()
 def create(
     session: Session,
     name: TokenName,
@@ -80,32 +84,32 @@ def create(
     with secret_file(to_file) as keep:
         made = session.call(call)
         keep(made.token)
-    session.show(_without_secret(made), _fields(made))
+    session.show(msgspec.structs.replace(made, token=""), _fields(made))
     note(f"the token is in {to_file}")
 
 
-@app.command("list")
-@with_session
-def list_(session: Session, user: User = None) -> None:
+@app.lists(
+    "tokens",
+    {
+        "TOKEN": "name",
+        "CREATED": "created_on",
+        "EXPIRES": lambda each: each.expires_on or "-",
+        "LAST USED": lambda each: each.last_used or "-",
+        "GOOD FOR": lambda each: rights.shown(each.rights),
+    },
+)
+def list_(session: Session, user: User = None) -> Call[wire.NamedTokens]:
     """List the named tokens of a user, oldest first, those that have expired too."""
-    found = session.call(wire.list_tokens(_of(session, user)))
-    rows = [
-        (each.name, each.created_on, each.expires_on or "-", each.last_used or "-", rights.shown(each.rights))
-        for each in found.tokens
-    ]
-    session.show(found, columns(("TOKEN", "CREATED", "EXPIRES", "LAST USED", "GOOD FOR"), rows))
+    return wire.list_tokens(_of(session, user))
 
 
-@app.command()
-@with_session
-def show(session: Session, name: TokenName, user: User = None) -> None:
+@app.shows(_fields)
+def show(session: Session, name: TokenName, user: User = None) -> Call[wire.NamedToken]:
     """Show what is known of a named token; its text is shown to nobody again."""
-    found = session.call(wire.get_token(_of(session, user), name))
-    session.show(found, _fields(found))
+    return wire.get_token(_of(session, user), name)
 
 
-@app.command()
-@with_session
+@app.does()
 def revoke(session: Session, name: TokenName, user: User = None) -> None:
     """Take a named token away: it is dead at once."""
     owner = _of(session, user)
@@ -113,26 +117,15 @@ def revoke(session: Session, name: TokenName, user: User = None) -> None:
     session.done(f"token {name} of {owner} revoked")
 
 
-def time_text(text: str) -> str:
-    """Read a time as people write it and write it as the service does, in UTC and whole seconds; raise `Usage`."""
-    try:
-        read = datetime.fromisoformat(text)
-        read = read if read.tzinfo else read.replace(tzinfo=UTC)
-        return read.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError):
-        raise Usage(f"{text!r} is no time such as 2030-05-01 or 2030-05-01T12:00:00Z") from None
-
-
 def _of(session: Session, user: str | None) -> str:
     return user or session.call(wire.get_profile()).name
 
 
 def _seconds(text: str) -> int:
-    with contextlib.suppress(ValueError, KeyError):
-        read = duration_seconds(text)
-        if read >= 1 and read % 1 == 0:
-            return int(read)
-    raise Usage(f"{text!r} is no duration of whole seconds such as 90d, 12h or 90s")
+    read = whole_seconds(text)
+    if not read:
+        raise Usage(f"{text!r} is no duration of whole seconds such as 90d, 12h or 90s")
+    return read
 
 
 def _print(session: Session, made: wire.NamedToken) -> None:
@@ -141,21 +134,3 @@ def _print(session: Session, made: wire.NamedToken) -> None:
     if not session.for_programs:
         until = f"until {made.expires_on}" if made.expires_on else "with no end"
         note(f"token {made.name} of {made.user}, {until}, good for {rights.shown(made.rights)}; it is not shown again")
-
-
-def _fields(token: wire.NamedToken) -> str:
-    return fields(
-        {
-            "token": token.name,
-            "user": token.user,
-            "created": token.created_on,
-            "created by": token.created_by,
-            "expires": token.expires_on or "never",
-            "last used": token.last_used or "never",
-            "good for": rights.shown(token.rights),
-        }
-    )
-
-
-def _without_secret(token: wire.NamedToken) -> wire.NamedToken:
-    return msgspec.structs.replace(token, token="")

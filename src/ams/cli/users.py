@@ -1,128 +1,155 @@
-"""`ams users`: the users of the service."""
+"""`ams users`, `members`, `registrations` and `admin`: the users of the service, and their tokens."""
 
-from typing import Annotated, NamedTuple
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 import typer
 
-from ams.cli.arguments import UserName
-from ams.cli.command import Session, examples, with_session
+from ams.cli.arguments import MemberName, UserName, argument
+from ams.cli.command import Columns, Group, OptionSet, Page, Session
 from ams.cli.completing import project_names
 from ams.cli.exits import Usage
-from ams.cli.output import columns, fields
-from ams.cli.paging import AllPages, PageSize, PageToken, paged
+from ams.cli.installation import rotate_key
+from ams.cli.output import note
 from ams.client import wire
+from ams.client.wire import Call
 
-app = typer.Typer(
-    help="Users of the service.",
-    no_args_is_help=True,
-    epilog=examples(
-        "ams users create sensor --email sensor@site.example --role garden=publisher",
-        "ams users update sensor --organization Greenhouse",
-        "ams users list --member-of garden --all",
-    ),
+app = Group(
+    "ams users create sensor --email sensor@site.example --role garden=publisher",
+    "ams users update sensor --organization Greenhouse",
+    "ams users list --member-of garden --all",
 )
+members = Group("ams members create sensor --role publisher", "ams members update sensor --role consumer")
+registrations = Group()
+tokens = Group(help="Tokens of users.")
+admin = Group()
+admin.add_typer(tokens, name="tokens")
+admin.command()(rotate_key)
 
 Email = Annotated[str | None, typer.Option(help="Address.")]
-FirstName = Annotated[str | None, typer.Option(help="First name.")]
-LastName = Annotated[str | None, typer.Option(help="Last name.")]
-Organization = Annotated[str | None, typer.Option(help="Organization.")]
-Description = Annotated[str | None, typer.Option(help="What the user is for.")]
 ServiceRoles = Annotated[list[str] | None, typer.Option("--service-role", metavar="ROLE", help="May be repeated.")]
 ProjectRoles = Annotated[
     list[str] | None, typer.Option("--role", metavar="PROJECT=ROLE", help="Role in a project; may be repeated.")
 ]
+MemberRoles = Annotated[
+    list[str] | None,
+    typer.Option("--role", metavar="ROLE", help="project_admin, publisher or consumer; may be repeated."),
+]
+Uuid = Annotated[str, argument("UUID", "The registration, as listed.")]
 
 
-class Details(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Person(OptionSet):
     """What a command line says about a person; None where it says nothing."""
 
-    email: str | None
-    first_name: str | None
-    last_name: str | None
-    organization: str | None
-    description: str | None
-
-    def with_roles(
-        self, service_roles: list[str] | None, projects: list[wire.Grant] | None, *, name: str | None = None
-    ) -> wire.UserDetails:
-        """Return this as the service takes it."""
-        return wire.UserDetails(name=name, service_roles=service_roles, projects=projects, **self._asdict())
+    email: Email = None
+    first_name: Annotated[str | None, typer.Option(help="First name.")] = None
+    last_name: Annotated[str | None, typer.Option(help="Last name.")] = None
+    organization: Annotated[str | None, typer.Option(help="Organization.")] = None
+    description: Annotated[str | None, typer.Option(help="What the user is for.")] = None
 
 
-@app.command("list")
-@with_session
+class Status(StrEnum):
+    """What may have become of a registration."""
+
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    DECLINED = "declined"
+
+
+def without_token(user: wire.User) -> wire.User:
+    """Return the user as it may be printed."""
+    return msgspec.structs.replace(user, token="")
+
+
+def _without_tokens(found: wire.Users) -> wire.Users:
+    return msgspec.structs.replace(found, users=[without_token(each) for each in found.users])
+
+
+def _projects(user: wire.User) -> str:
+    return "; ".join(f"{each.project}: {', '.join(each.roles) or 'no role'}" for each in user.projects)
+
+
+_COLUMNS: Columns = {
+    "USER": "name",
+    "EMAIL": "email",
+    "SERVICE ROLES": lambda each: ", ".join(each.service_roles),
+    "PROJECTS": _projects,
+    "CREATED": "created_on",
+}
+
+
+def _fields(user: wire.User) -> dict[str, str]:
+    return {
+        "user": user.name,
+        "uuid": user.uuid,
+        "token": user.token,
+        "email": user.email,
+        "name": f"{user.first_name} {user.last_name}".strip(),
+        "organization": user.organization,
+        "description": user.description,
+        "service roles": ", ".join(user.service_roles),
+        "projects": _projects(user),
+        "created": user.created_on,
+        "modified": user.modified_on,
+        "created by": user.created_by,
+    }
+
+
+@app.lists("users", _COLUMNS, shown=_without_tokens)
 def list_(
     session: Session,
+    *,
     member_of: Annotated[
         str, typer.Option(metavar="PROJECT", help="Only its members.", autocompletion=project_names)
     ] = "",
-    page_size: PageSize = 0,
-    page_token: PageToken = "",
-    every: AllPages = False,
-) -> None:
+    page: Page,
+) -> Call[wire.Users]:
     """List users, newest first."""
-
-    def ask(size: int, token: str) -> wire.Call[wire.Users]:
-        return wire.list_users(project=member_of, details=True, page_size=size, page_token=token)
-
-    show_users(session, paged(session, ask, "users", page_size, page_token, every))
+    return wire.list_users(project=member_of, details=True, **page.query)
 
 
-@app.command()
-@with_session
-def show(session: Session, user: UserName) -> None:
+@app.shows(_fields, shown=without_token)
+def show(session: Session, user: UserName) -> Call[wire.User]:
     """Show one user; the token is not shown."""
-    show_user(session, session.call(wire.get_user(user)))
+    return wire.get_user(user)
 
 
-@app.command()
-@with_session
+@app.shows(_fields)
 def create(
     session: Session,
     user: UserName,
-    email: Email = None,
-    first_name: FirstName = None,
-    last_name: LastName = None,
-    organization: Organization = None,
-    description: Description = None,
+    person: Person,
     service_role: ServiceRoles = None,
     role: ProjectRoles = None,
-) -> None:
+) -> Call[wire.User]:
     """Make a user and show the token."""
-    about = Details(email, first_name, last_name, organization, description)
-    details = about.with_roles(service_role or None, memberships(role or []) or None)
-    show_user(session, session.call(wire.create_user(user, details)), token=True)
+    return wire.create_user(user, _details(person, service_role, role))
 
 
-@app.command()
-@with_session
+@app.shows(_fields, shown=without_token)
 def update(
     session: Session,
     user: UserName,
+    *,
     rename: Annotated[str | None, typer.Option(metavar="NAME", help="New name.")] = None,
-    email: Email = None,
-    first_name: FirstName = None,
-    last_name: LastName = None,
-    organization: Organization = None,
-    description: Description = None,
+    person: Person,
     service_role: ServiceRoles = None,
     role: ProjectRoles = None,
-) -> None:
+) -> Call[wire.User]:
     """Change what is known of a user; --service-role and --role replace all roles of their kind."""
-    about = Details(email, first_name, last_name, organization, description)
-    details = about.with_roles(service_role or None, memberships(role or []) or None, name=rename)
+    details = _details(person, service_role, role, name=rename)
     if details == wire.UserDetails():
         raise Usage("say what to change, for example with --email or --role")
-    show_user(session, session.call(wire.update_user(user, details)))
+    return wire.update_user(user, details)
 
 
-@app.command()
-@with_session
-def delete(session: Session, user: UserName) -> None:
+@app.confirms("user {user} deleted")
+def delete(session: Session, user: UserName) -> Call[None]:
     """Remove a user; the token is dead at once."""
-    session.call(wire.delete_user(user))
-    session.done(f"user {user} deleted")
+    return wire.delete_user(user)
 
 
 def memberships(pairs: list[str]) -> list[wire.Grant]:
@@ -136,38 +163,140 @@ def memberships(pairs: list[str]) -> list[wire.Grant]:
     return [wire.Grant(project=project, roles=each) for project, each in roles.items()]
 
 
-def show_user(session: Session, user: wire.User, *, token: bool = False) -> None:
-    """Write one user; the token only if asked for."""
-    shown = user if token else without_token(user)
-    values = {
-        "user": shown.name,
-        "uuid": shown.uuid,
-        "token": shown.token,
-        "email": shown.email,
-        "name": f"{shown.first_name} {shown.last_name}".strip(),
-        "organization": shown.organization,
-        "description": shown.description,
-        "service roles": ", ".join(shown.service_roles),
-        "projects": _projects(shown),
-        "created": shown.created_on,
-        "modified": shown.modified_on,
-        "created by": shown.created_by,
+def _details(
+    person: Person, service_roles: list[str] | None, roles: list[str] | None, *, name: str | None = None
+) -> wire.UserDetails:
+    """Return what is said of a user as the service takes it."""
+    granted = memberships(roles or []) or None
+    return wire.UserDetails(name=name, service_roles=service_roles or None, projects=granted, **asdict(person))
+
+
+@members.lists("users", _COLUMNS, shown=_without_tokens)
+def list_members(session: Session, page: Page) -> Call[wire.Users]:
+    """List the members, newest user first."""
+    return wire.list_members(session.project, details=True, **page.query)
+
+
+@members.shows(_fields, shown=without_token, name="show")
+def show_member(session: Session, user: MemberName) -> Call[wire.User]:
+    """Show one member; the token is not shown."""
+    return wire.get_member(session.project, user)
+
+
+@members.shows(_fields, name="create")
+def create_member(session: Session, user: UserName, role: MemberRoles = None, email: Email = None) -> Call[wire.User]:
+    """Make a new user who is a member, and show the token."""
+    return wire.create_member(session.project, user, role or (), email=email)
+
+
+@members.shows(_fields, shown=without_token, name="add")
+def add_member(session: Session, user: UserName, role: MemberRoles = None) -> Call[wire.User]:
+    """Make an existing user a member."""
+    return wire.add_member(session.project, user, role or ())
+
+
+@members.shows(_fields, shown=without_token, name="update")
+def update_member(
+    session: Session,
+    user: MemberName,
+    role: MemberRoles = None,
+    none: Annotated[bool, typer.Option("--none", help="Take all roles away.")] = False,
+) -> Call[wire.User]:
+    """Say which roles a member has in the project; this replaces them."""
+    if bool(role) == none:
+        raise Usage("name the roles with --role, or give --none to take all away")
+    return wire.update_member(session.project, user, role or ())
+
+
+@members.confirms("user {user} is no member of {session.project} any more", name="remove")
+def remove_member(session: Session, user: MemberName) -> Call[None]:
+    """End a membership; the user stays."""
+    return wire.remove_member(session.project, user)
+
+
+def _registration(found: wire.Registration) -> dict[str, str]:
+    return {
+        "registration": found.uuid,
+        "user": found.name,
+        "email": found.email,
+        "name": f"{found.first_name} {found.last_name}".strip(),
+        "organization": found.organization,
+        "description": found.description,
+        "status": found.status,
+        "registered": found.registered_at,
+        "decided": found.modified_at,
+        "decided by": found.modified_by,
+        "comment": found.decline_comment,
     }
-    session.show(shown, fields(values))
 
 
-def show_users(session: Session, found: wire.Users) -> None:
-    """Write a list of users, never with tokens."""
-    users = [without_token(each) for each in found.users]
-    rows = [(each.name, each.email, ", ".join(each.service_roles), _projects(each), each.created_on) for each in users]
-    table = columns(("USER", "EMAIL", "SERVICE ROLES", "PROJECTS", "CREATED"), rows)
-    session.show(msgspec.structs.replace(found, users=users), table)
+@registrations.shows(_registration, name="create")
+def register(session: Session, user: UserName, person: Person) -> Call[wire.Registration]:
+    """Ask that somebody become a user of this name."""
+    return wire.register(user, wire.UserDetails(**asdict(person)))
 
 
-def without_token(user: wire.User) -> wire.User:
-    """Return the user as it may be printed."""
-    return msgspec.structs.replace(user, token="")
+@registrations.lists(
+    "user_registrations",
+    {
+        "UUID": "uuid",
+        "USER": "name",
+        "EMAIL": "email",
+        "ORGANIZATION": "organization",
+        "STATUS": "status",
+        "REGISTERED": "registered_at",
+    },
+)
+def list_registrations(
+    session: Session,
+    status: Annotated[Status | None, typer.Option(help="Only these.")] = None,
+    user: Annotated[str, typer.Option(metavar="USER", help="Only those for this name.")] = "",
+    email: Annotated[str, typer.Option(help="Only those with this address.")] = "",
+    organization: Annotated[str, typer.Option(help="Only those of this organization.")] = "",
+) -> Call[wire.Registrations]:
+    """List registrations, oldest first."""
+    return wire.list_registrations(status=status or "", name=user, email=email, organization=organization)
 
 
-def _projects(user: wire.User) -> str:
-    return "; ".join(f"{each.project}: {', '.join(each.roles) or 'no role'}" for each in user.projects)
+@registrations.shows(_registration, name="show")
+def show_registration(session: Session, uuid: Uuid) -> Call[wire.Registration]:
+    """Show one registration."""
+    return wire.get_registration(uuid)
+
+
+@registrations.shows(_fields, name="accept")
+def accept_registration(session: Session, uuid: Uuid) -> Call[wire.User]:
+    """Make the user who was asked for, and show the token."""
+    return wire.accept_registration(uuid)
+
+
+@registrations.confirms("registration {uuid} declined", name="decline")
+def decline_registration(
+    session: Session, uuid: Uuid, comment: Annotated[str, typer.Option(help="Why; kept with the registration.")] = ""
+) -> Call[None]:
+    """Refuse a registration."""
+    return wire.decline_registration(uuid, comment)
+
+
+@registrations.confirms("registration {uuid} deleted", name="delete")
+def delete_registration(session: Session, uuid: Uuid) -> Call[None]:
+    """Forget a registration, decided or not; the user it became stays."""
+    return wire.delete_registration(uuid)
+
+
+@tokens.does("show")
+def show_token(session: Session, user: UserName) -> None:
+    """Show a user with the token."""
+    found = session.call(wire.get_user(user))
+    session.show(found, _fields(found))
+    if not found.token:
+        note(
+            "the service does not show the token (to you, or since show_tokens is off); for a new one: ams admin tokens"
+            f" refresh {user}"
+        )
+
+
+@tokens.shows(_fields, name="refresh")
+def refresh_token(session: Session, user: UserName) -> Call[wire.User]:
+    """Give a user a new token and show it; the old one is dead at once."""
+    return wire.refresh_token(user)

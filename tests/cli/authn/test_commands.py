@@ -5,7 +5,7 @@ import pytest
 import typer
 import typer.main
 
-from ams.cli.authn.command import binding_names, key_names, service_type_names
+from ams.cli.authn.session import binding_names, key_names, service_type_names
 from ams.cli.exits import Exit
 from tests.cli.authn.conftest import Authn
 from tests.support.certificate_service import DATE, KEY, CertificateService

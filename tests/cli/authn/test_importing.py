@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ams.cli.authn.reference import mended, read_reference
+from ams.cli.authn.importing import mended, read_reference
 from ams.cli.exits import Exit
 from ams.core.errors import BadDocument
 from tests.cli.authn.conftest import Authn

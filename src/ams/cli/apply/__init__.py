@@ -15,7 +15,7 @@ from ams.cli.apply.plan import Change, Step, Wishes, plan
 from ams.cli.apply.resources import Declared, Kind
 from ams.cli.apply.running import carry_out, tokens_to
 from ams.cli.apply.state import Ask, read_existing
-from ams.cli.command import Session, with_session
+from ams.cli.command import Session, with_options
 from ams.cli.exits import Usage
 from ams.cli.output import document, emit, note, printable
 from ams.cli.secret_file import check_place
@@ -33,7 +33,7 @@ Planned = Callable[[], Sequence[Step]]
 Tokens = Annotated[str | None, typer.Option(metavar="FILE", help="Add tokens of new users to it; yours alone.")]
 
 
-@with_session
+@with_options
 def apply(
     session: Session,
     file: Files,

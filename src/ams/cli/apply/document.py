@@ -9,7 +9,7 @@ from ams.access.permissions import PROJECT_ROLES
 from ams.cli.apply import authn, logins
 from ams.cli.apply.push import push_fields
 from ams.cli.apply.resources import Declared, Fields, Key, Kind, Reference
-from ams.cli.durations import seconds
+from ams.cli.arguments import retention_seconds
 from ams.cli.exits import Usage
 from ams.core.names import MAX_NAME, is_name
 from ams.core.yaml_tree import Place, Value, bad, read_capped, read_tree
@@ -237,7 +237,7 @@ def _roles(value: Value) -> tuple[str, ...]:
 def _retention(value: Value) -> int:
     """Return seconds; 0 for `default`."""
     try:
-        return seconds(value.text())
+        return retention_seconds(value.text())
     except Usage as error:
         raise bad(value.place, str(error)) from None
 

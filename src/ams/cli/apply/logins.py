@@ -11,8 +11,8 @@ from typing import Any
 from ams.cli import rights
 from ams.cli.apply.authn import where
 from ams.cli.apply.resources import Fields
+from ams.cli.arguments import time_text
 from ams.cli.exits import Usage
-from ams.cli.tokens import time_text
 from ams.client import wire
 from ams.client.wire.issuers import OF_SETTINGS
 from ams.core.rights import is_resource

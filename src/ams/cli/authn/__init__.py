@@ -1,37 +1,115 @@
 """`ams authn`: the certificate service, and what an administrator keeps there."""
 
+from enum import StrEnum
+from typing import Annotated
+
 import typer
 
-from ams.cli.authn import audit, auth_methods, bindings, importing, keys, login, service_types
-from ams.cli.command import examples
+from ams.cli.arguments import Output
+from ams.cli.audit import File, Filters, show
+from ams.cli.authn import bindings, importing, service_types
+from ams.cli.authn.session import AuthnSession, KeyName
+from ams.cli.command import Group, Page
+from ams.cli.output import Format, write
+from ams.client import Client
+from ams.client import login as logging_in
+from ams.client.connection import authn_connection
+from ams.client.profiles import Source
+from ams.client.wire import Call, authn
+from ams.core.settings import environment
 
-app = typer.Typer(
-    help="The certificate service, and who logs in with what.",
-    no_args_is_help=True,
-    epilog=examples(
-        "ams authn serve --data ./ams-authn --tls-self-signed --client-ca /etc/grid-security/certificates",
-        "ams authn service-types create ams --host ams.example",
-        "ams authn bindings create jane --dn '/C=GR/O=Acme/CN=Jane' --user jane",
-        "ams authn login --cert jane.pem --cert-key jane.key",
-    ),
+app = Group(
+    "ams authn serve --data ./ams-authn --tls-self-signed --client-ca /etc/grid-security/certificates",
+    "ams authn service-types create ams --host ams.example",
+    "ams authn bindings create jane --dn '/C=GR/O=Acme/CN=Jane' --user jane",
+    "ams authn login --cert jane.pem --cert-key jane.key",
 )
+keys = Group(
+    "ams authn keys create dashboard --scope read",
+    "ams authn keys delete dashboard",
+    help="Management keys of the certificate service, by name.",
+)
+
+
+class Scope(StrEnum):
+    """What a key may."""
+
+    READ = "read"
+    WRITE = "write"
 
 
 @app.command()
 def serve() -> None:
     """Run the certificate service."""
-    # Never runs: `ams.cli.main` gives these two words to `ams.cli.authn.serve`. This line of the overview does.
+    # Never runs: `ams.cli.main` gives these two words to `ams.cli.serve`. This line of the overview does.
 
 
 app.add_typer(service_types.app, name="service-types")
-app.add_typer(auth_methods.app, name="auth-methods")
+app.add_typer(service_types.auth_methods, name="auth-methods")
 app.add_typer(bindings.app, name="bindings")
-app.add_typer(keys.app, name="keys")
-app.command("login")(login.login)
-app.command("import")(importing.import_)
-app.command("audit")(audit.audit)
+app.add_typer(keys, name="keys")
 
 
-@app.callback()
-def authn() -> None:
-    """Keep this a group of commands, whatever is added to it."""
+@keys.lists("keys", {"KEY": "name", "SCOPE": "scope", "CREATED": "created_on"})
+def list_keys(session: AuthnSession) -> Call[authn.Keys]:
+    """List the keys; none is shown."""
+    return authn.list_keys()
+
+
+def _key(made: authn.Key) -> dict[str, str]:
+    return {"name": made.name, "scope": made.scope, "key": made.key, "created": made.created_on}
+
+
+@keys.shows(_key, name="create")
+def create_key(
+    session: AuthnSession,
+    name: KeyName,
+    scope: Annotated[Scope, typer.Option(help="Whether it may write, or read only.")] = Scope.READ,
+) -> Call[authn.Key]:
+    """Make a key and show it, this once."""
+    return authn.create_key(name, scope)
+
+
+@keys.confirms("key {name} deleted", name="delete")
+def delete_key(session: AuthnSession, name: KeyName) -> Call[None]:
+    """Take a key away; it opens nothing any more."""
+    return authn.delete_key(name)
+
+
+@app.command()
+def login(
+    cert: Annotated[str, typer.Option(metavar="FILE", help="Your certificate (PEM).", show_default=False)],
+    cert_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key; absent: it is in FILE too.")] = None,
+    service_type: Annotated[str, typer.Option(metavar="TYPE", help="What to log in to.")] = logging_in.AMS,
+    host: Annotated[
+        str | None, typer.Option(help="On which of its hosts; absent: that of the certificate service.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="Certificate service, https://HOST:PORT (AMS_AUTHN_ENDPOINT).")
+    ] = None,
+    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_AUTHN_CA).")] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
+    output: Output = Format.TABLE,
+) -> None:
+    """Log in with a certificate and print the token.
+
+    It is a token as any other: `export AMS_TOKEN=$(ams authn login --cert FILE --cert-key FILE)`.
+    """
+    found = authn_connection(Source(authn_endpoint=endpoint, authn_ca=ca), profile, environment())
+    with Client(found.endpoint, ca=found.ca, cert=cert, key=cert_key, timeout=timeout, retry=None) as client:
+        token = client.call(logging_in.asking(client.endpoint, service_type, host))
+    write(output, token, token.token)
+
+
+app.does("import")(importing.import_)
+
+
+@app.does()
+def audit(session: AuthnSession, filters: Filters, *, file: File = "", page: Page) -> None:
+    """Show who did which change, and who logged in or failed to, newest first. Times are UTC.
+
+    It takes the management key, or a service_admin's token. A file (authn-audit.jsonl) is read from its beginning,
+    oldest first, also while no service runs; its lines are JSON with -o json.
+    """
+    show(session, filters, file, page)

@@ -3,27 +3,24 @@
 from typing import Annotated
 
 import typer
+from cryptography import x509
 
+from ams.cli.arguments import argument
 from ams.cli.authn import bulk
-from ams.cli.authn.bindings_csv import Wrong, read_bindings
-from ams.cli.authn.command import AuthnSession, BindingName, service_type_names, with_authn
-from ams.cli.authn.subjects import names_in, subject_of
-from ams.cli.command import Session, examples
+from ams.cli.authn.session import AuthnSession, BindingName, service_type_names
+from ams.cli.command import Columns, Group, table
 from ams.cli.completing import user_names
 from ams.cli.exits import Usage
-from ams.cli.output import columns, fields
-from ams.client.wire import authn
+from ams.client.wire import Call, authn
+from ams.core.distinguished_names import normalised, of_certificate
 from ams.core.errors import BadDocument, InvalidInput
 
-app = typer.Typer(
+app = Group(
+    "ams authn bindings create jane --dn '/C=GR/O=Acme/CN=Jane' --user jane",
+    "ams authn bindings create host1 --cert hostcert.pem --user host1 --host ams.example",
+    "ams authn bindings find --cert usercert.pem",
+    "ams authn bindings import-csv bindings.csv --dry-run",
     help="Bindings: which certificate stands for which user.",
-    no_args_is_help=True,
-    epilog=examples(
-        "ams authn bindings create jane --dn '/C=GR/O=Acme/CN=Jane' --user jane",
-        "ams authn bindings create host1 --cert hostcert.pem --user host1 --host ams.example",
-        "ams authn bindings find --cert usercert.pem",
-        "ams authn bindings import-csv bindings.csv --dry-run",
-    ),
 )
 
 Dn = Annotated[str | None, typer.Option(metavar="DN", help="Subject of the certificate, in any spelling.")]
@@ -43,27 +40,50 @@ Issuer = Annotated[
 ]
 
 
-@app.command("list")
-@with_authn
-def list_(session: Session, service_type: ServiceTypeOption = None, host: HostOption = None) -> None:
+_COLUMNS: Columns = {
+    "BINDING": "name",
+    "HOST": "host",
+    "USER'S ID": "unique_key",
+    "LAST LOGIN": lambda each: each.last_auth or "-",
+    "SUBJECT": "auth_identifier",
+}
+
+
+def _fields(found: authn.Binding) -> dict[str, str]:
+    return {
+        "binding": found.name,
+        "subject": found.auth_identifier,
+        "user's id": found.unique_key,
+        "host": found.host,
+        "service type": found.service_uuid,
+        "auth type": found.auth_type,
+        "issuer": found.issuer,
+        "uuid": found.uuid,
+        "created": found.created_on,
+        "updated": found.updated_on,
+        "last login": found.last_auth,
+    }
+
+
+@app.lists("bindings", _COLUMNS)
+def list_(
+    session: AuthnSession, service_type: ServiceTypeOption = None, host: HostOption = None
+) -> Call[authn.Bindings]:
     """List bindings: all, or those of a host."""
     if (service_type is None) != (host is None):
         raise Usage("give --service-type and --host, or none of them")
-    call = authn.list_bindings() if not (service_type and host) else authn.list_host_bindings(service_type, host)
-    _show_all(session, session.call(call))
+    return authn.list_bindings() if not (service_type and host) else authn.list_host_bindings(service_type, host)
 
 
-@app.command()
-@with_authn
-def show(session: Session, binding: BindingName) -> None:
+@app.shows(_fields)
+def show(session: AuthnSession, binding: BindingName) -> Call[authn.Binding]:
     """Show one binding."""
-    _show(session, session.call(authn.get_binding(binding)))
+    return authn.get_binding(binding)
 
 
-@app.command()
-@with_authn
+@app.does()
 def find(
-    session: Session,
+    session: AuthnSession,
     dn: Dn = None,
     cert: Cert = None,
     service_type: ServiceTypeOption = None,
@@ -80,11 +100,10 @@ def find(
     else:
         every = session.call(authn.list_bindings()).bindings
         found = authn.Bindings(bindings=[each for each in every if each.auth_identifier == subject])
-    _show_all(session, found)
+    session.show(found, table(_COLUMNS, found.bindings))
 
 
-@app.command()
-@with_authn
+@app.shows(_fields)
 def create(
     session: AuthnSession,
     binding: BindingName,
@@ -99,18 +118,18 @@ def create(
     with_issuer: Annotated[
         bool, typer.Option("--with-issuer", help="Believe only the issuer of the certificate of --cert.")
     ] = False,
-) -> None:
+) -> Call[authn.Binding]:
     """Bind a subject to a user; --host may be left out where the service type has one only."""
     subject, key = _subject(dn, cert), _user(session, user, unique_key)
     if subject is None or key is None:
         raise Usage("a binding needs a subject (--dn or --cert) and a user (--user or --unique-key)")
     if with_issuer and (cert is None or issuer is not None):
         raise Usage("--with-issuer takes the issuer from --cert, and no --issuer")
-    believed = names_in(cert)[1] if with_issuer and cert else _issuer(issuer) or ""
+    believed = _names_in(cert)[1] if with_issuer and cert else _issuer(issuer) or ""
     found = session.call(authn.get_service_type(service_type or "ams"))
     if host is None and len(found.hosts) != 1:
         raise Usage(f"{found.name} runs on {', '.join(found.hosts)}: give --host")
-    call = authn.create_binding(
+    return authn.create_binding(
         binding,
         found.uuid,
         host or found.hosts[0],
@@ -119,11 +138,9 @@ def create(
         auth_type=auth_type or authn.X509,
         issuer=believed,
     )
-    _show(session, session.call(call))
 
 
-@app.command()
-@with_authn
+@app.shows(_fields)
 def update(
     session: AuthnSession,
     binding: BindingName,
@@ -136,7 +153,7 @@ def update(
     host: HostOption = None,
     auth_type: AuthType = None,
     issuer: Issuer = None,
-) -> None:
+) -> Call[authn.Binding]:
     """Change what is given of a binding."""
     changes = {
         "name": rename,
@@ -150,22 +167,19 @@ def update(
     said = {name: value for name, value in changes.items() if value is not None}
     if not said:
         raise Usage("say what to change, for example with --user")
-    _show(session, session.call(authn.update_binding(binding, **said)))
+    return authn.update_binding(binding, **said)
 
 
-@app.command()
-@with_authn
-def delete(session: Session, binding: BindingName) -> None:
+@app.confirms("binding {binding} deleted")
+def delete(session: AuthnSession, binding: BindingName) -> Call[None]:
     """Remove a binding; a token its user has already stays valid."""
-    session.call(authn.delete_binding(binding))
-    session.done(f"binding {binding} deleted")
+    return authn.delete_binding(binding)
 
 
-@app.command("import-csv")
-@with_authn
+@app.does("import-csv")
 def import_csv(
     session: AuthnSession,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV with a line of column names.", show_default=False)],
+    file: Annotated[str, argument("FILE", "CSV with a line of column names.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and compare, change nothing.")] = False,
 ) -> None:
     """Make bindings of the lines of a file, and change those there are; all lines are checked before any is sent.
@@ -173,7 +187,7 @@ def import_csv(
     Columns: name, service_type, host, auth_identifier (any spelling), user (of AMS, by name) or unique_key; and
     auth_type, issuer if wanted. Imported again, there is nothing to do.
     """
-    read = list(read_bindings(file, session.uuid_of))
+    read = list(bulk.read_bindings(file, session.uuid_of))
     types = session.call(authn.list_service_types()).service_types
     wanted = [each for each in read if isinstance(each, bulk.Wanted)]
     planned = {
@@ -181,7 +195,7 @@ def import_csv(
     }
     reports = [
         bulk.Report(each.place, each.name, bulk.Outcome.REFUSED, each.reason)
-        if isinstance(each, Wrong)
+        if isinstance(each, bulk.Wrong)
         else planned[each.place].report
         for each in read
     ]
@@ -203,12 +217,12 @@ def _subject(dn: str | None, cert: str | None) -> str | None:
     if dn is not None and cert is not None:
         raise Usage("give --dn or --cert, not both")
     if cert is not None:
-        return names_in(cert)[0]
-    return None if dn is None else subject_of(dn)
+        return _names_in(cert)[0]
+    return None if dn is None else _subject_of(dn)
 
 
 def _issuer(issuer: str | None) -> str | None:
-    return subject_of(issuer) if issuer else issuer
+    return _subject_of(issuer) if issuer else issuer
 
 
 def _user(session: AuthnSession, user: str | None, unique_key: str | None) -> str | None:
@@ -217,25 +231,24 @@ def _user(session: AuthnSession, user: str | None, unique_key: str | None) -> st
     return unique_key if user is None else session.uuid_of(user)
 
 
-def _show(session: Session, found: authn.Binding) -> None:
-    values = {
-        "binding": found.name,
-        "subject": found.auth_identifier,
-        "user's id": found.unique_key,
-        "host": found.host,
-        "service type": found.service_uuid,
-        "auth type": found.auth_type,
-        "issuer": found.issuer,
-        "uuid": found.uuid,
-        "created": found.created_on,
-        "updated": found.updated_on,
-        "last login": found.last_auth,
-    }
-    session.show(found, fields(values))
+def _subject_of(text: str) -> str:
+    """Return the normal form of a name in any spelling; raise `Usage` for what is none."""
+    try:
+        return normalised(text)
+    except ValueError as error:
+        raise Usage(f"{text[:80]!r}: {error}") from None
 
 
-def _show_all(session: Session, found: authn.Bindings) -> None:
-    rows = [
-        (each.name, each.host, each.unique_key, each.last_auth or "-", each.auth_identifier) for each in found.bindings
-    ]
-    session.show(found, columns(("BINDING", "HOST", "USER'S ID", "LAST LOGIN", "SUBJECT"), rows))
+def _names_in(path: str) -> tuple[str, str]:
+    """Return subject and issuer of the first certificate of a file, PEM or DER; raise `Usage` when there is none."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(1 << 20)
+    except OSError as error:
+        raise Usage(f"{path}: {error.strerror}") from error
+    try:
+        pem = b"-----BEGIN" in content
+        found = x509.load_pem_x509_certificate(content) if pem else x509.load_der_x509_certificate(content)
+        return of_certificate(found.subject), of_certificate(found.issuer)
+    except ValueError:
+        raise Usage(f"{path} holds no certificate that can be read") from None

@@ -1,23 +1,31 @@
-"""`ams authn service-types`: kinds of services, and the hosts they run on."""
+"""`ams authn service-types` and `auth-methods`: kinds of services, their hosts, and how hosts are asked for users.
 
+Secrets come from files and are never printed.
+"""
+
+from collections.abc import Mapping
 from typing import Annotated
 
+import msgspec
 import typer
 
-from ams.cli.authn.command import ServiceTypeName, with_authn
-from ams.cli.command import Session, examples
+from ams.cli.authn.session import AuthnSession, HostName, ServiceTypeName
+from ams.cli.command import Columns, Group, table
 from ams.cli.exits import Usage
-from ams.cli.output import columns, fields
-from ams.client.wire import authn
+from ams.client.connection import read_secret
+from ams.client.wire import Call, authn
 
-app = typer.Typer(
+app = Group(
+    "ams authn service-types create ams --host ams.example",
+    "ams authn service-types update ams --host ams.example --host ams-devel.example",
+    "ams authn service-types show ams",
     help="Service types: kinds of services, and the hosts they run on.",
-    no_args_is_help=True,
-    epilog=examples(
-        "ams authn service-types create ams --host ams.example",
-        "ams authn service-types update ams --host ams.example --host ams-devel.example",
-        "ams authn service-types show ams",
-    ),
+)
+auth_methods = Group(
+    "ams authn auth-methods create ams ams.example --port 443 --header-file x-api-key=authn.token",
+    "ams authn auth-methods update ams ams.example --header-file x-api-key=new.token",
+    "ams authn auth-methods list",
+    help="Auth methods: how hosts of service types are asked for their users.",
 )
 
 Hosts = Annotated[list[str] | None, typer.Option("--host", metavar="HOST", help="A host; may be repeated.")]
@@ -32,88 +40,17 @@ VerifyHost = Annotated[
         help="Whether a client's address must be one of its certificate's names.",
     ),
 ]
+HeaderFiles = Annotated[
+    list[str] | None,
+    typer.Option("--header-file", metavar="NAME=FILE", help="A header and the file of its value; may be repeated."),
+]
+AccessKeyFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="File of the access key, for service types with api-key.")
+]
 
 
-@app.command("list")
-@with_authn
-def list_(session: Session) -> None:
-    """List service types."""
-    found = session.call(authn.list_service_types())
-    rows = [
-        (each.name, each.type, each.auth_method, ", ".join(each.auth_types), ", ".join(each.hosts), each.uuid)
-        for each in found.service_types
-    ]
-    headers = ("SERVICE TYPE", "TYPE", "AUTH METHOD", "AUTH TYPES", "HOSTS", "UUID")
-    session.show(found, columns(headers, rows))
-
-
-@app.command()
-@with_authn
-def show(session: Session, service_type: ServiceTypeName) -> None:
-    """Show one service type."""
-    _show(session, session.call(authn.get_service_type(service_type)))
-
-
-@app.command()
-@with_authn
-def create(
-    session: Session,
-    service_type: ServiceTypeName,
-    host: Hosts = None,
-    kind: Annotated[str, typer.Option("--type", help="ams, web-api or custom.")] = "ams",
-    auth_method: AuthMethod = "headers",
-    auth_type: AuthTypes = None,
-    verify_client_host: VerifyHost = None,
-) -> None:
-    """Make a service type; its hosts then need an auth method each."""
-    if not host:
-        raise Usage("a service type runs somewhere: give --host")
-    call = authn.create_service_type(
-        service_type,
-        host,
-        kind=kind,
-        auth_method=auth_method or "headers",
-        auth_types=auth_type or [authn.X509],
-        verify_client_host=bool(verify_client_host),
-    )
-    _show(session, session.call(call))
-
-
-@app.command()
-@with_authn
-def update(
-    session: Session,
-    service_type: ServiceTypeName,
-    rename: Annotated[str | None, typer.Option(metavar="NAME", help="New name.")] = None,
-    host: Hosts = None,
-    auth_method: AuthMethod = None,
-    auth_type: AuthTypes = None,
-    verify_client_host: VerifyHost = None,
-) -> None:
-    """Change a service type; --host and --auth-type replace all of their kind."""
-    if all(each is None for each in (rename, host or None, auth_method, auth_type or None, verify_client_host)):
-        raise Usage("say what to change, for example with --host")
-    call = authn.update_service_type(
-        service_type,
-        name=rename,
-        hosts=host or None,
-        auth_method=auth_method,
-        auth_types=auth_type or None,
-        verify_client_host=verify_client_host,
-    )
-    _show(session, session.call(call))
-
-
-@app.command()
-@with_authn
-def delete(session: Session, service_type: ServiceTypeName) -> None:
-    """Remove a service type with all its auth methods and bindings."""
-    session.call(authn.delete_service_type(service_type))
-    session.done(f"service type {service_type} deleted")
-
-
-def _show(session: Session, found: authn.ServiceType) -> None:
-    values = {
+def _service_type(found: authn.ServiceType) -> dict[str, str]:
+    return {
         "service type": found.name,
         "uuid": found.uuid,
         "type": found.type,
@@ -124,4 +61,173 @@ def _show(session: Session, found: authn.ServiceType) -> None:
         "created": found.created_on,
         "updated": found.updated_on,
     }
-    session.show(found, fields(values))
+
+
+@app.lists(
+    "service_types",
+    {
+        "SERVICE TYPE": "name",
+        "TYPE": "type",
+        "AUTH METHOD": "auth_method",
+        "AUTH TYPES": lambda each: ", ".join(each.auth_types),
+        "HOSTS": lambda each: ", ".join(each.hosts),
+        "UUID": "uuid",
+    },
+)
+def list_(session: AuthnSession) -> Call[authn.ServiceTypes]:
+    """List service types."""
+    return authn.list_service_types()
+
+
+@app.shows(_service_type)
+def show(session: AuthnSession, service_type: ServiceTypeName) -> Call[authn.ServiceType]:
+    """Show one service type."""
+    return authn.get_service_type(service_type)
+
+
+@app.shows(_service_type)
+def create(
+    session: AuthnSession,
+    service_type: ServiceTypeName,
+    host: Hosts = None,
+    kind: Annotated[str, typer.Option("--type", help="ams, web-api or custom.")] = "ams",
+    auth_method: AuthMethod = "headers",
+    auth_type: AuthTypes = None,
+    verify_client_host: VerifyHost = None,
+) -> Call[authn.ServiceType]:
+    """Make a service type; its hosts then need an auth method each."""
+    if not host:
+        raise Usage("a service type runs somewhere: give --host")
+    return authn.create_service_type(
+        service_type,
+        host,
+        kind=kind,
+        auth_method=auth_method or "headers",
+        auth_types=auth_type or [authn.X509],
+        verify_client_host=bool(verify_client_host),
+    )
+
+
+@app.shows(_service_type)
+def update(
+    session: AuthnSession,
+    service_type: ServiceTypeName,
+    rename: Annotated[str | None, typer.Option(metavar="NAME", help="New name.")] = None,
+    host: Hosts = None,
+    auth_method: AuthMethod = None,
+    auth_type: AuthTypes = None,
+    verify_client_host: VerifyHost = None,
+) -> Call[authn.ServiceType]:
+    """Change a service type; --host and --auth-type replace all of their kind."""
+    if all(each is None for each in (rename, host or None, auth_method, auth_type or None, verify_client_host)):
+        raise Usage("say what to change, for example with --host")
+    return authn.update_service_type(
+        service_type,
+        name=rename,
+        hosts=host or None,
+        auth_method=auth_method,
+        auth_types=auth_type or None,
+        verify_client_host=verify_client_host,
+    )
+
+
+@app.confirms("service type {service_type} deleted")
+def delete(session: AuthnSession, service_type: ServiceTypeName) -> Call[None]:
+    """Remove a service type with all its auth methods and bindings."""
+    return authn.delete_service_type(service_type)
+
+
+def _headers(method: authn.AuthMethod) -> str:
+    return ", ".join(sorted(method.headers))
+
+
+def _auth_method(found: authn.AuthMethod) -> dict[str, str]:
+    return {
+        "host": found.host,
+        "port": str(found.port),
+        "type": found.type,
+        "headers": _headers(found),
+        "uuid": found.uuid,
+        "service type": found.service_uuid,
+        "created": found.created_on,
+        "updated": found.updated_on,
+    }
+
+
+@auth_methods.does("list")
+def list_auth_methods(session: AuthnSession) -> None:
+    """List the auth methods of all service types, without their secrets."""
+    found = session.call(authn.list_auth_methods())
+    names = {each.uuid: each.name for each in session.call(authn.list_service_types()).service_types}
+    shown: Columns = {
+        "SERVICE TYPE": lambda each: names.get(each.service_uuid, each.service_uuid),
+        "HOST": "host",
+        "PORT": lambda each: str(each.port),
+        "TYPE": "type",
+        "HEADERS": _headers,
+    }
+    methods = [authn.without_secrets(each) for each in found.auth_methods]
+    session.show(msgspec.structs.replace(found, auth_methods=methods), table(shown, methods))
+
+
+@auth_methods.shows(_auth_method, shown=authn.without_secrets, name="show")
+def show_auth_method(session: AuthnSession, service_type: ServiceTypeName, host: HostName) -> Call[authn.AuthMethod]:
+    """Show how a host is asked, without the secrets."""
+    return authn.get_auth_method(service_type, host)
+
+
+@auth_methods.shows(_auth_method, shown=authn.without_secrets, name="create")
+def create_auth_method(
+    session: AuthnSession,
+    service_type: ServiceTypeName,
+    host: HostName,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the service there.")] = 443,
+    header_file: HeaderFiles = None,
+    access_key_file: AccessKeyFile = None,
+) -> Call[authn.AuthMethod]:
+    """Say how a host is asked for its users; for AMS the header x-api-key, with the token of a service_admin."""
+    headers, access_key = _secrets(header_file, access_key_file)
+    if not headers and not access_key:
+        raise Usage("give --header-file or --access-key-file, as the service type's auth method asks")
+    return authn.create_auth_method(service_type, host, port, headers=headers, access_key=access_key or "")
+
+
+@auth_methods.shows(_auth_method, shown=authn.without_secrets, name="update")
+def update_auth_method(
+    session: AuthnSession,
+    service_type: ServiceTypeName,
+    host: HostName,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the service there.")] = None,
+    header_file: HeaderFiles = None,
+    access_key_file: AccessKeyFile = None,
+) -> Call[authn.AuthMethod]:
+    """Change how a host is asked; --header-file replaces all headers."""
+    headers, access_key = _secrets(header_file, access_key_file)
+    if port is None and not headers and not access_key:
+        raise Usage("say what to change, for example with --port")
+    return authn.update_auth_method(
+        service_type, host, port=port, headers=headers or None, access_key=access_key or None
+    )
+
+
+@auth_methods.confirms("auth method of {service_type} on {host} deleted", name="delete")
+def delete_auth_method(session: AuthnSession, service_type: ServiceTypeName, host: HostName) -> Call[None]:
+    """Forget how a host is asked: nobody can log in there until it is said anew."""
+    return authn.delete_auth_method(service_type, host)
+
+
+def _secrets(header_files: list[str] | None, access_key_file: str | None) -> tuple[Mapping[str, str], str | None]:
+    headers = {}
+    for pair in header_files or []:
+        name, separator, path = pair.partition("=")
+        if not (name and separator and path):
+            raise Usage(f"--header-file {pair!r} must look like NAME=FILE")
+        headers[name] = _secret(path, "header")
+    return headers, _secret(access_key_file, "access key") if access_key_file else None
+
+
+def _secret(path: str, what: str) -> str:
+    found = read_secret(path, what)
+    if not found:
+        raise Usage(f"{what} file {path} is empty")
+    return found

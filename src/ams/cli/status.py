@@ -1,27 +1,47 @@
-"""`ams doctor`: why nothing arrives; or whether this place reaches its service, and what is wrong with that."""
+"""`ams status`, `ams version` and `ams doctor`: how the service is, and why nothing arrives."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ams.cli.command import Session, with_session
+from ams import __version__
+from ams.cli.arguments import argument
+from ams.cli.command import Session, with_options
 from ams.cli.completing import subscription_names
-from ams.cli.output import fields, printable, short_name
+from ams.cli.output import fields, json_line, printable, short_name
 from ams.client import wire
 from ams.client.errors import NotAllowed, NotAuthenticated, NotFound
 from ams.core.clock import Milliseconds, span_text
 from ams.core.settings import duration_text
 
-Subscription = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[SUB]", help="Name of the subscription.", show_default=False, autocompletion=subscription_names
-    ),
-]
+Subscription = Annotated[str | None, argument("[SUB]", "Name of the subscription.", subscription_names)]
 
 
-@with_session
+@with_options
+def status(
+    session: Session,
+    details: Annotated[bool, typer.Option("--details", help="Everything; for admins and viewers.")] = False,
+) -> None:
+    """Show how the service is."""
+    found = session.call(wire.get_status(details=details))
+    session.show(found, _texts(found))
+
+
+@with_options
+def version(session: Session) -> None:
+    """Show the versions of this program and of the service."""
+    found = session.call(wire.get_version())
+    session.show({"client": __version__, "service": found}, {"client": __version__} | _texts(found))
+
+
+def _texts(found: dict[str, Any]) -> dict[str, str]:
+    return {
+        name.replace("_", " "): value if isinstance(value, str) else json_line(value) for name, value in found.items()
+    }
+
+
+@with_options
 def doctor(session: Session, subscription: Subscription = None) -> None:
     """Say why nothing arrives at a subscription; without one, check endpoint, token and project, then the service.
 
@@ -74,7 +94,7 @@ def _check(session: Session) -> None:
     """Say what works, and what the service says of itself if the user may know."""
     works, service = _connection(session), _service(session)
     if service is None:
-        session.show(works, fields(works))
+        session.show(works, works)
         return
     session.show(works | {"service": service}, f"{fields(works)}\n\n{_findings(service.findings)}")
     if not service.healthy:

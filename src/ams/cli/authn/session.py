@@ -1,0 +1,66 @@
+"""What commands that ask the certificate service share: the options of the connection, and names completed from it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from ams.cli.arguments import Output, argument
+from ams.cli.command import Session
+from ams.cli.completing import names_of
+from ams.cli.output import Format
+from ams.client import Client, wire
+from ams.client.connection import authn_connection, connection
+from ams.client.profiles import Source
+from ams.client.wire import authn
+from ams.core.settings import environment
+
+ANONYMOUS = "Wrong Credentials (no key was given: --key-file, AMS_AUTHN_KEY, AMS_AUTHN_KEY_FILE or a profile names one)"
+
+
+@dataclass(frozen=True, slots=True)
+class AuthnSession(Session):
+    """A session with the certificate service; it has no project, and its token is the management key."""
+
+    @classmethod
+    def maker(cls) -> Callable[..., "AuthnSession"]:
+        """Return what makes a session of the options that every command has that asks the certificate service."""
+        return _authn_session
+
+    def uuid_of(self, user: str) -> str:
+        """Ask AMS, where commands like `ams users` find it, for the uuid of a user; raise a `ClientError`."""
+        found = connection(Source(), self.profile, environment())
+        with Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, retry=None) as ams:
+            return ams.call(wire.get_user(user)).uuid
+
+
+def _authn_session(
+    endpoint: Annotated[
+        str | None, typer.Option(help="Certificate service, https://HOST:PORT (AMS_AUTHN_ENDPOINT).")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Management key; other users here can see it (AMS_AUTHN_KEY).")
+    ] = None,
+    key_file: Annotated[
+        str | None, typer.Option(help="File that holds it, or a service_admin's token (AMS_AUTHN_KEY_FILE).")
+    ] = None,
+    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_AUTHN_CA).")] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
+    output: Output = Format.TABLE,
+) -> AuthnSession:
+    asked = Source(authn_endpoint=endpoint, authn_key=key, authn_key_file=key_file, authn_ca=ca)
+    found = authn_connection(asked, profile, environment())
+    client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout, retry=None)
+    return AuthnSession(client, None, output, found.token, found.ca, profile, ANONYMOUS)
+
+
+service_type_names = names_of("service_types", lambda *_: authn.list_service_types(), _authn_session)
+binding_names = names_of("bindings", lambda *_: authn.list_bindings(), _authn_session)
+key_names = names_of("keys", lambda *_: authn.list_keys(), _authn_session)
+
+ServiceTypeName = Annotated[str, argument("TYPE", "Name of the service type.", service_type_names)]
+HostName = Annotated[str, argument("HOST", "One of the hosts of the service type.")]
+BindingName = Annotated[str, argument("BINDING", "Name of the binding.", binding_names)]
+KeyName = Annotated[str, argument("NAME", "Name of the management key.", key_names)]

@@ -1,0 +1,234 @@
+"""`ams publish`, `ams pull`, `ams ack` and `ams tail`: messages, and how they look to people."""
+
+import secrets
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BufferedReader
+from itertools import islice
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ams.cli.arguments import AttributePairs, SubscriptionName, TopicName, argument
+from ams.cli.command import Session, with_options
+from ams.cli.exits import Usage
+from ams.cli.output import columns, emit, json_line, note, printable
+from ams.client import Message, ReceivedMessage, wire
+from ams.client.errors import ClientError, NotAllowed
+from ams.client.messages import outgoing
+from ams.client.wire.values import Published
+from ams.core.clock import Milliseconds, publish_time
+
+CHUNK = 64 * 1024
+"""Bytes of standard input taken at once; the lines of a chunk are one request."""
+REQUEST_MESSAGES = 1000
+LONGEST_LINE = 16 * 2**20
+"""Bytes; longer than any message a service takes, short enough to hold in memory."""
+
+
+@with_options
+def publish(
+    session: Session,
+    topic: TopicName,
+    data: Annotated[str | None, typer.Option(help="Publish this text as one message.")] = None,
+    file: Annotated[str | None, typer.Option(help="Publish this file as one message; - is standard input.")] = None,
+    attr: AttributePairs = None,
+) -> None:
+    """Publish messages and print their ids: --data, a --file, or else each line of standard input."""
+    attributes = attributes_of(attr or ())
+    if data is not None and file is not None:
+        raise Usage("give --data or --file, not both")
+    if data is not None:
+        _send(session, topic, [Message(data.encode("utf-8", "surrogateescape"), attributes)])
+    elif file is not None:
+        _send(session, topic, [Message(content_of(file), attributes)])
+    else:
+        _send_lines(session, topic, attributes)
+
+
+def requests(source: BufferedReader, attributes: Mapping[str, str]) -> Iterator[list[Message]]:
+    """Make requests of lines as they arrive, so that a slow source is not kept waiting for a full one.
+
+    An empty line is a message only when there are attributes: the service stores no message that says nothing.
+    """
+    for lines in _chunks_of_lines(source):
+        messages = [Message(line, attributes) for line in lines if line or attributes]
+        for start in range(0, len(messages), REQUEST_MESSAGES):
+            yield messages[start : start + REQUEST_MESSAGES]
+
+
+def _chunks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
+    rest = bytearray()
+    while chunk := source.read1(CHUNK):
+        rest += chunk
+        if b"\n" in chunk:
+            *lines, unended = bytes(rest).split(b"\n")
+            rest = bytearray(unended)
+            yield lines
+        elif len(rest) > LONGEST_LINE:
+            raise Usage("a line of the input is too long to be a message")
+    if rest:
+        yield [bytes(rest)]
+
+
+def attributes_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Read attributes written NAME=VALUE; raise `Usage` for others."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise Usage(f"--attr {pair!r} must look like NAME=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def content_of(file: str) -> bytes:
+    """Return what a file holds, `-` being standard input; raise `Usage` when it cannot be read."""
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except OSError as error:
+        raise Usage(f"{file}: {error.strerror}") from error
+
+
+def _send_lines(session: Session, topic: str, attributes: Mapping[str, str]) -> None:
+    if sys.stdin.isatty():
+        note("each line becomes a message; Ctrl-D ends")
+    with open(sys.stdin.fileno(), "rb", closefd=False) as source:
+        for request in requests(source, attributes):
+            _send(session, topic, request)
+
+
+def _send(session: Session, topic: str, messages: list[Message]) -> None:
+    ids = session.patient.project(session.project).topic(topic).publish(messages)
+    emit(json_line(Published(message_ids=ids)) if session.for_programs else "\n".join(ids))
+
+
+@with_options
+def pull(
+    session: Session,
+    subscription: SubscriptionName,
+    max_messages: Annotated[int, typer.Option("--max", min=1, help="Most messages to get.")] = 1,
+    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge them once they are printed.")] = False,
+    wait: Annotated[bool, typer.Option(help="Wait a few seconds for a first message.")] = True,
+) -> None:
+    """Get the next messages; without --ack they are delivered again."""
+    with _saying_of_push(session, subscription):
+        answer = session.call(wire.pull(session.project, subscription, max_messages=max_messages, wait=wait))
+    received = answer.received_messages
+    if received or session.for_programs:
+        session.show(
+            answer, columns(("ID", "PUBLISHED", "ATTRIBUTES", "DATA"), [row(each.message) for each in received])
+        )
+    else:
+        note("no messages")
+    if ack and received:
+        session.call(wire.acknowledge(session.project, subscription, [received[-1].ack_id]))
+
+
+@with_options
+def ack(
+    session: Session,
+    subscription: SubscriptionName,
+    ack_id: Annotated[str, argument("ACKID", "Ack id or message id.")],
+) -> None:
+    """Acknowledge a pulled message and all before it."""
+    whole = wire.ack_id(session.project, subscription, int(ack_id)) if ack_id.isdecimal() else ack_id
+    with _saying_of_push(session, subscription):
+        session.call(wire.acknowledge(session.project, subscription, [whole]))
+    session.done(f"acknowledged up to {whole.rpartition(':')[2]}")
+
+
+@contextmanager
+def _saying_of_push(session: Session, subscription: str) -> Iterator[None]:
+    """Say of a subscription that may not be pulled from when that is because it is delivered by push.
+
+    The service answers what the contract has for it (10.3), which is the same for any that is not allowed.
+    """
+    try:
+        yield
+    except NotAllowed as error:
+        if not _is_pushed(session, subscription):
+            raise
+        said = (
+            f"{error.message}: {subscription} is a push subscription, whose messages go to its endpoint"
+            f" (ams subs push-status {subscription}); to pull from it: ams subs push-config {subscription} --none"
+        )
+        raise NotAllowed(said, error.code, error.status) from error
+
+
+def _is_pushed(session: Session, subscription: str) -> bool:
+    try:
+        return bool(session.call(wire.get_subscription(session.project, subscription)).push_config.get("type"))
+    except ClientError:  # who may not look is told what the service said
+        return False
+
+
+@with_options
+def tail(
+    session: Session,
+    topic: TopicName,
+    oldest: Annotated[bool, typer.Option("--oldest", help="Begin with the oldest message kept.")] = False,
+    max_messages: Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.")] = None,
+) -> None:
+    """Follow a topic until Ctrl-C, through a subscription that is deleted at the end."""
+    _stop_like_ctrl_c(signal.SIGTERM, signal.SIGHUP)
+    with _temporary_subscription(session, topic) as subscription:
+        if oldest:
+            start = session.call(wire.get_offsets(session.project, subscription)).min
+            session.call(wire.modify_offset(session.project, subscription, start))
+        received = session.patient.project(session.project).subscription(subscription).messages()
+        show_lines(session, map(_as_pulled, islice(received, max_messages)))
+
+
+@contextmanager
+def _temporary_subscription(session: Session, topic: str) -> Iterator[str]:
+    name = f"tail-{secrets.token_hex(8)}"
+    session.call(wire.create_subscription(session.project, name, topic))
+    try:
+        note(f"following {topic} as subscription {name}; Ctrl-C ends")
+        yield name
+    finally:
+        try:
+            session.call(wire.delete_subscription(session.project, name))
+        except ClientError as error:
+            note(f"subscription {name} is left behind: {error.message}")
+
+
+def _as_pulled(message: ReceivedMessage) -> wire.Message:
+    """Spell a message as the API does."""
+    moment = publish_time(Milliseconds(round(message.publish_time.timestamp() * 1000)))
+    return msgspec.structs.replace(outgoing(message), message_id=message.id, publish_time=moment)
+
+
+def _stop_like_ctrl_c(*signals: signal.Signals) -> None:
+    """Let these signals interrupt the work too, so that what is temporary is deleted."""
+    for each in signals:
+        signal.signal(each, signal.default_int_handler)
+
+
+def show_lines(session: Session, messages: Iterable[wire.Message]) -> None:
+    """Write messages as they come, a line each."""
+    for message in messages:
+        emit(json_line(message) if session.for_programs else "  ".join(map(printable, row(message))))
+
+
+def row(message: wire.Message) -> Sequence[str]:
+    """Return id, time, attributes and data of a message as texts."""
+    attributes = " ".join(f"{name}={value}" for name, value in message.attributes.items())
+    return message.message_id, message.publish_time, attributes, data_text(message)
+
+
+def data_text(message: wire.Message) -> str:
+    """Return the data as text, or marked as base64 when it is none."""
+    try:
+        payload = message.payload()
+    except ValueError:
+        # A lenient service stores data that is not base64 as it came.
+        return message.data
+    try:
+        return payload.decode("utf-8")
+    except UnicodeDecodeError:
+        return f"base64:{message.data}"

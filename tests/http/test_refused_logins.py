@@ -13,7 +13,7 @@ from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.http.app import App
 from ams.http.auditing import Auditor
-from ams.http.gate import Gate
+from ams.http.fast import Gate
 from ams.http.limits import Bodies
 from ams.http.routing import Call, Row
 from ams.service.delivering import UnreadAnswers

@@ -18,8 +18,7 @@ from ams.authn.settings import AuthnSettings
 from ams.core.clock import Clock, SystemClock
 from ams.core.observing import metrics_of
 from ams.core.supervisor import Supervisor, end_within
-from ams.http.operations import Operations, answering_operations
-from ams.http.server import listen, until_started, url_of
+from ams.http.server import Operations, answering_operations, listen, until_started, url_of
 from ams.http.tls import Certificate
 from ams.storage.data_check import DataCheck
 

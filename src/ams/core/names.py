@@ -44,14 +44,10 @@ _MAX_INT64 = 2**63 - 1
 
 def is_name(text: str) -> bool:
     """Whether `text` may name a project, topic, subscription, schema or user (contract 2)."""
-    return len(text) <= MAX_NAME and _has_good_characters(text)
+    return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None
 
 
-@functools.lru_cache(maxsize=10_000)  # asked for each name of each request; never given more than MAX_NAME to keep
-def _has_good_characters(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None
-
-
+@functools.lru_cache(maxsize=10_000)  # asked for each name of each request; keeps good ones only, of MAX_NAME
 def checked_name(kind: str, text: str) -> str:
     """Return `text` if it is a name; raise `InvalidInput` "Invalid KIND name" if not."""
     if not is_name(text):

@@ -1,4 +1,7 @@
-"""The ASGI application: hot routes, then all others; every answer and every error leaves here."""
+"""The ASGI application: hot routes, then all others; every answer and every error leaves here.
+
+Browser programs from any origin may use the API (contract 1.4).
+"""
 
 import asyncio
 import functools
@@ -7,29 +10,38 @@ import posixpath
 import re
 import secrets
 import time
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 from urllib.parse import quote
 
 import structlog
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from ams.access.admission import Caller
 from ams.core.context import REQUEST, SCOPE
-from ams.core.errors import Overloaded
+from ams.core.errors import BadRequest, NotAllowed, Overloaded
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer
-from ams.http.auditing import Auditor
+from ams.http.auditing import Auditor, log_change, shown_path
 from ams.http.errors import refusal
-from ams.http.fast import OPERATIONS, FastRoutes
-from ams.http.gate import Gate
+from ams.http.fast import OPERATIONS, FastRoutes, Gate
 from ams.http.limits import LATE_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encoded
 from ams.http.routing import Call, Row
 from ams.http.streaming import Streamed, StreamedResponse
-from ams.http.tracing import log_change, shown_path
-from ams.service.delivering import UnreadAnswers
+from ams.service.delivering import SMALL_ANSWER, UnreadAnswers
+
+ANY_ORIGIN = (b"access-control-allow-origin", b"*")
+CHALLENGE = b"www-authenticate"
+"""Says how to log in, and why a token was refused; pages of other origins read it only where they are let."""
+
+_SIMPLE_METHODS = frozenset({b"GET", b"HEAD", b"POST"})
+_METHODS = _SIMPLE_METHODS | {b"OPTIONS", b"PUT", b"DELETE"}
+_SIMPLE_HEADERS = frozenset({b"accept", b"accept-language", b"content-language", b"origin"})
+_HEADERS = _SIMPLE_HEADERS | {b"x-requested-with", b"content-type", b"x-api-key", b"authorization"}
+
 
 REQUEST_ID = b"x-request-id"
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
@@ -62,24 +74,70 @@ class App:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        request_id = self._request_id(scope["headers"])
+        request_id, is_cross_origin = b"", False
+        for name, value in scope["headers"]:
+            if name == REQUEST_ID and not request_id and _GOOD_ID.fullmatch(value):
+                request_id = value
+            elif name == b"origin":
+                is_cross_origin = True
+        if scope["method"] == "OPTIONS":
+            await _answer_options(scope["headers"], is_cross_origin, send)
+            return
+        if is_cross_origin:
+            send = _opened(send)
+        request_id = request_id or f"{self._prefix}-{next(self._count):x}".encode()
         REQUEST.set(request_id)
         SCOPE.set(scope)
-        try:
-            coming = self._fast.answer(scope, receive)
-            if coming is not None:
-                body = await coming
-                self.answered[2] += 1
-                with self._unread.held(_project(scope), len(body)):
-                    await answer(send, 200, body, [JSON, (REQUEST_ID, request_id)])
-            else:
-                await self._answer(scope, receive, self._stamped(send, request_id, _project(scope)))
-        except ClientLeft:
+        coming = self._fast.answer(scope, receive)
+        if coming is None:
+            await self._answer_other(scope, receive, send, request_id)
             return
-        except asyncio.CancelledError:
+        try:
+            body = await coming
+        except (Exception, asyncio.CancelledError) as error:
+            await self._fail(error, scope, send, request_id)
+            return
+        self.answered[2] += 1
+        headers = [JSON, (REQUEST_ID, request_id), (b"content-length", b"%d" % len(body))]
+        start: Event = {"type": "http.response.start", "status": 200, "headers": headers}
+        if len(body) <= SMALL_ANSWER:
+            await send(start)
+            await send({"type": "http.response.body", "body": body})
+            return
+        with self._unread.held(_project(scope), len(body)):
+            await send(start)
+            await send({"type": "http.response.body", "body": body})
+
+    async def _answer_other(self, scope: dict[str, Any], receive: Receive, send: Send, request_id: bytes) -> None:
+        """Answer a request that is for no hot route."""
+        project, is_begun = _project(scope), False
+
+        async def stamped(event: Event) -> None:
+            nonlocal is_begun
+            if event["type"] == "http.response.start":
+                is_begun = True
+                self.answered[event["status"] // 100] += 1
+                event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
+                await send(event)
+                return
+            if event.get("more_body"):  # of an answer in pieces, which is counted as a whole
+                await send(event)
+                return
+            with self._unread.held(project, len(event.get("body", b""))):
+                await send(event)
+
+        try:
+            await self._answer(scope, receive, stamped)
+        except (Exception, asyncio.CancelledError) as error:
+            if is_begun and isinstance(error, asyncio.CancelledError):
+                raise  # a client who did not read its answer until the service stopped
+            await self._fail(error, scope, send, request_id)
+
+    async def _fail(self, error: BaseException, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
+        if isinstance(error, asyncio.CancelledError):
             # Only a stop cancels requests: those whose bodies were still coming when its patience ended.
             await self._refuse(Overloaded("The service is stopping"), scope, send, request_id)
-        except Exception as error:
+        elif isinstance(error, Exception) and not isinstance(error, ClientLeft):
             await self._refuse(await self._auditor.turned_away(error, scope), scope, send, request_id)
 
     async def _answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -160,27 +218,6 @@ class App:
         headers, query = request.scope["headers"], request.scope["query_string"]
         return await self._gate.admit(row.action, request.path_params, headers, query)
 
-    def _stamped(self, send: Send, request_id: bytes, project: str) -> Send:
-        async def stamped(event: Event) -> None:
-            if event["type"] == "http.response.start":
-                self.answered[event["status"] // 100] += 1
-                event["headers"] = [*event["headers"], (REQUEST_ID, request_id)]
-                await send(event)
-                return
-            if event.get("more_body"):  # of an answer in pieces, which is counted as a whole
-                await send(event)
-                return
-            with self._unread.held(project, len(event.get("body", b""))):
-                await send(event)
-
-        return stamped
-
-    def _request_id(self, headers: Sequence[Header]) -> bytes:
-        for name, value in headers:
-            if name == REQUEST_ID and _GOOD_ID.fullmatch(value):
-                return value
-        return f"{self._prefix}-{next(self._count):x}".encode()
-
 
 def _project(scope: MutableMapping[str, Any]) -> str:
     """Return the project that a path names; empty without one."""
@@ -194,3 +231,48 @@ def _clean(path: str) -> str:
         return path
     clean = posixpath.normpath("/" + path.lstrip("/"))
     return clean + "/" if path.endswith("/") and clean != "/" else clean
+
+
+async def _answer_options(headers: list[Header], from_elsewhere: bool, send: Send) -> None:
+    status, body, allowed = 200, b"", [JSON]
+    if from_elsewhere:
+        try:
+            allowed += [ANY_ORIGIN, *_preflight(headers)]
+        except (BadRequest, NotAllowed, HTTPException) as error:
+            refused = refusal(error)
+            status, body = refused.code, refused.body
+            allowed.append(ANY_ORIGIN)
+    await answer(send, status, body, allowed)
+
+
+def _preflight(headers: list[Header]) -> list[Header]:
+    """Return what is allowed beyond the simple methods and headers; raise when what is asked for is not."""
+    method = next(iter(_lines(headers, b"access-control-request-method")), b"")
+    if not method:
+        raise BadRequest("Preflight without Access-Control-Request-Method")
+    if method not in _METHODS:
+        raise HTTPException(405)
+    asked = [name.strip() for name in b",".join(_lines(headers, b"access-control-request-headers")).split(b",")]
+    if any(name and name.lower() not in _HEADERS for name in asked):
+        raise NotAllowed
+    special = [name for name in asked if name and name.lower() not in _SIMPLE_HEADERS]
+    allowed = [(b"access-control-allow-headers", b",".join(special))] if special else []
+    if method not in _SIMPLE_METHODS:
+        allowed.append((b"access-control-allow-methods", method))
+    return allowed
+
+
+def _lines(headers: list[Header], name: bytes) -> list[bytes]:
+    return [value for given, value in headers if given == name]
+
+
+def _opened(send: Send) -> Send:
+    async def opened(event: Event) -> None:
+        if event["type"] == "http.response.start":
+            headers = [*event["headers"], ANY_ORIGIN]
+            if any(name == CHALLENGE for name, _ in headers):
+                headers.append((b"access-control-expose-headers", CHALLENGE))
+            event["headers"] = headers
+        await send(event)
+
+    return opened

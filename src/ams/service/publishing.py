@@ -34,7 +34,7 @@ class Publisher:
 
         Raises `NotFound` for an unknown topic and `NotAllowed` for a publisher outside its access list, in this order.
         """
-        topic = await find_topic(self.registry, caller, name)
+        topic = self.registry.topics.known((caller.here.id, name)) or await find_topic(self.registry, caller, name)
         caller.require_listed(topic.authorized, PUBLISHER)
         return topic
 

@@ -20,8 +20,7 @@ from ams.client import AsyncClient
 from ams.core.clock import SystemClock
 from ams.core.observing import metrics_of
 from ams.core.supervisor import Supervisor, end_within
-from ams.http.operations import Operations, answering_operations
-from ams.http.server import listen, url_of
+from ams.http.server import Operations, answering_operations, listen, url_of
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers

@@ -21,9 +21,8 @@ from ams.core.observing import metrics_of
 from ams.core.settings import Settings, is_plain_to_others
 from ams.core.supervisor import Supervisor, end_within
 from ams.http import tls
-from ams.http.operations import Operations, answering_operations
 from ams.http.protocol import limited
-from ams.http.server import listen, server, until_started, url_of
+from ams.http.server import Operations, answering_operations, listen, server, until_started, url_of
 from ams.storage.data_check import DataCheck
 
 logger = structlog.get_logger("ams")

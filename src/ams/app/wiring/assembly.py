@@ -12,14 +12,11 @@ from ams.core.attempts import Attempts
 from ams.core.clock import Clock, Milliseconds
 from ams.core.settings import Settings
 from ams.http.app import App
-from ams.http.auditing import SERVICE, Auditor
-from ams.http.cors import CrossOrigin
-from ams.http.fast import FastRoutes
-from ams.http.gate import Gate
+from ams.http.auditing import SERVICE, Auditor, Traced
+from ams.http.fast import FastRoutes, Gate
 from ams.http.limits import Bodies, affordable
 from ams.http.routes import rows
 from ams.http.routing import Row
-from ams.http.tracing import Traced
 from ams.outgoing.guard import networks
 from ams.service.about import About
 from ams.service.counting import Counting, Counts
@@ -74,8 +71,8 @@ class Service:
     failed_logins: FailedLogins
     token_uses: TokenUses
     api: App
-    app: CrossOrigin
-    """The API as browsers may use it too."""
+    app: App | Traced
+    """The API as it is served."""
 
     @property
     def away(self) -> str | None:
@@ -118,7 +115,7 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     table = _table(settings, engines, admission, roles, counting, deliverer, schemas, losses, push, identity)
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
     api = App(gate, bodies, unread, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
-    app = CrossOrigin(Traced(api) if settings.log_level == "debug" else api)
+    app = Traced(api) if settings.log_level == "debug" else api
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,
         losses, counts, push, identity, trail, logins, token_uses, api, app,

@@ -13,7 +13,7 @@ from ams.core.context import SCOPE
 from ams.core.errors import AmsError
 from ams.core.issuer import Issuer, read_issuers
 from ams.core.settings import Settings
-from ams.http.addresses import client_address
+from ams.http.asgi import client_address
 from ams.identity.discovery import Discovery, issuer_client
 from ams.identity.introspection import Introspection
 from ams.identity.keys import Keys

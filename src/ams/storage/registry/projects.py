@@ -28,11 +28,9 @@ class ProjectRecords:
         self._database = database
         self._clock = clock
         self._by_name: Cache[str, Project] = database.invalidations.new_cache(cache_size)
+        self.known = self._by_name.known
+        """Return a project, by name, that is in memory; None says nothing: `find` does."""
         database.invalidations.on(PROJECT, self._forget)
-
-    def known(self, name: str) -> Project | None:
-        """Return a project that is in memory; None says nothing: `find` does."""
-        return self._by_name.known(name)
 
     async def find(self, name: str) -> Project | None:
         """Return a project, None when there is none; cached."""

@@ -25,6 +25,8 @@ class TopicRecords:
         self._database = database
         self._clock = clock
         self._by_name: Cache[tuple[str, str], Topic] = database.invalidations.new_cache(cache_size)
+        self.known = self._by_name.known
+        """Return a topic, by project and name, that is in memory; None says nothing: `find` does."""
         database.invalidations.on(TOPIC, lambda project, name: self._by_name.forget((project, name)))
         database.invalidations.on(SCHEMA, self._forget_schema)
 

@@ -33,11 +33,9 @@ class UserRecords:
         # Keyed by the token's text: a dictionary compares hashes that differ in every process, so how long a miss
         # takes tells nothing about the tokens that are there.
         self._principals: Cache[str, Principal] = database.invalidations.new_cache(cache_size)
-        database.invalidations.on(PRINCIPAL, self._forget)
-
-    def known_principal(self, token: str) -> Principal | None:
+        self.known_principal = self._principals.known
         """Return whom a token stands for if that is in memory; None says nothing: `principal` does."""
-        return self._principals.known(token)
+        database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:
         """Return whom a token stands for, None when it is nobody's; cached, unknown tokens are not.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ams.access.admission import Bearer
 from ams.http.asgi import query_value
-from ams.http.gate import Gate
+from ams.http.fast import Gate
 
 NOBODY: Any = None
 """Reading a token asks nobody."""

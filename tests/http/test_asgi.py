@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.core.errors import BadSettings
-from ams.http.addresses import client_address
+from ams.http.asgi import client_address
 from ams.outgoing.guard import networks
 
 PROXIES = networks("127.0.0.1, 10.0.0.0/8,::1", "trusted_proxies")

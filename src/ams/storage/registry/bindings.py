@@ -14,7 +14,8 @@ from ams.core.names import BindingName, UserId, UserName
 from ams.storage.database.cache import Cache
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import PRINCIPAL, Forget
-from ams.storage.registry import member_rows, user_rows
+from ams.storage.registry.member_rows import add_memberships, roles_to_change, put_memberships, roles_written
+from ams.storage.registry.user_rows import user_where, users_page, bearer_of, bound_principal
 from ams.storage.registry.member_rows import Roles
 from ams.storage.registry.records import Binding, Principal, User, UserDetails
 from ams.storage.registry.tables import TAKEN, bindings, users
@@ -51,7 +52,7 @@ class BindingRecords:
 
     async def of(self, user: UserId) -> Sequence[Binding]:
         """Return the bindings of a user, oldest first."""
-        query = _SELECT.where(bindings.c.user_id == user)
+        query = _BINDINGS.where(bindings.c.user_id == user)
         return await self._database.read(lambda connection: [_binding(row) for row in connection.execute(query)])
 
     async def create(
@@ -65,7 +66,7 @@ class BindingRecords:
 
         def work(connection: Connection) -> Binding:
             _bind(connection, user, name, (issuer, subject), now=self._clock.wall(), created_by=created_by)
-            query = _SELECT.where(bindings.c.user_id == user, bindings.c.name == name)
+            query = _BINDINGS.where(bindings.c.user_id == user, bindings.c.name == name)
             return _binding(connection.execute(query).one())
 
         return await self._database.write(work)
@@ -102,13 +103,13 @@ class BindingRecords:
 
         Returns whether anything changed: nothing is written else. Raises `NotFound` when user or project are gone.
         """
-        if not await self._database.read(lambda connection: member_rows.other(connection, user, roles)):
+        if not await self._database.read(lambda connection: roles_to_change(connection, user, roles)):
             return False
         now = self._clock.wall()
 
         def work(connection: Connection) -> bool:
-            changed = member_rows.other(connection, user, roles)
-            member_rows.put(connection, user, changed)
+            changed = roles_to_change(connection, user, roles)
+            put_memberships(connection, user, changed)
             if changed:
                 connection.execute(update(users).where(users.c.id == user).values(modified_on=now))
             return bool(changed)
@@ -118,14 +119,14 @@ class BindingRecords:
     async def _read_principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
         if not _can_be_stored(issuer + subject):
             return None
-        return await self._database.read(lambda connection: user_rows.bound(connection, issuer, subject))
+        return await self._database.read(lambda connection: bound_principal(connection, issuer, subject))
 
     def _forget(self, user: str) -> None:
         self._principals.forget_where(lambda _, bound: bound[0].id == user)
 
 
 _CREATOR = users.alias("creator")
-_SELECT: Select[Any] = (
+_BINDINGS: Select[Any] = (
     select(bindings, users.c.name.label("user"), _CREATOR.c.name.label("creator"))
     .join(users, users.c.id == bindings.c.user_id)
     .outerjoin(_CREATOR, _CREATOR.c.id == bindings.c.created_by)

@@ -48,7 +48,7 @@ class NamedTokenRecords:
 
         def work(connection: Connection) -> NamedToken | None:
             connection.execute(row)
-            return _one(connection, named_tokens.c.id == identity)
+            return _token_where(connection, named_tokens.c.id == identity)
 
         made = await self._database.write(work)
         assert made is not None
@@ -56,16 +56,16 @@ class NamedTokenRecords:
 
     async def of(self, user: UserId) -> Sequence[NamedToken]:
         """Return the named tokens of a user, oldest first, those that have expired too."""
-        query = _SELECT.where(named_tokens.c.user_id == user)
+        query = _TOKENS.where(named_tokens.c.user_id == user)
         return await self._database.read(lambda connection: [_named_token(row) for row in connection.execute(query)])
 
     async def find(self, user: UserId, name: TokenName) -> NamedToken | None:
         """Return a named token, None when there is none."""
-        return await self._database.read(lambda connection: _one(connection, _of(user, name)))
+        return await self._database.read(lambda connection: _token_where(connection, _is_token(user, name)))
 
     async def revoke(self, user: UserId, name: TokenName) -> bool:
         """Remove a named token: it is dead when this returns. False when it is gone already."""
-        removal = delete(named_tokens).where(_of(user, name))
+        removal = delete(named_tokens).where(_is_token(user, name))
         forget = Forget(PRINCIPAL, (user,))
         return await self._database.write(lambda connection: connection.execute(removal).rowcount, forget) > 0
 
@@ -100,7 +100,7 @@ def rights_read(text: str | None) -> Rights | None:
 
 
 _CREATOR = users.alias("creator")
-_SELECT: Select[Any] = (
+_TOKENS: Select[Any] = (
     select(named_tokens, users.c.name.label("user"), _CREATOR.c.name.label("creator"))
     .join(users, users.c.id == named_tokens.c.user_id)
     .outerjoin(_CREATOR, _CREATOR.c.id == named_tokens.c.created_by)
@@ -115,12 +115,12 @@ _NOTE_USES = ByRows(
 )
 
 
-def _of(user: UserId, name: TokenName) -> ColumnElement[bool]:
+def _is_token(user: UserId, name: TokenName) -> ColumnElement[bool]:
     return (named_tokens.c.user_id == user) & (named_tokens.c.name == name)
 
 
-def _one(connection: Connection, condition: ColumnElement[bool]) -> NamedToken | None:
-    row = connection.execute(_SELECT.where(condition)).first()
+def _token_where(connection: Connection, condition: ColumnElement[bool]) -> NamedToken | None:
+    row = connection.execute(_TOKENS.where(condition)).first()
     return _named_token(row) if row else None
 
 

@@ -82,7 +82,7 @@ class PushSecretRecords:
         return dict(found)
 
 
-def forget(connection: Connection, subscription: SubscriptionId) -> None:
+def forget_secrets(connection: Connection, subscription: SubscriptionId) -> None:
     """Remove the secrets of a subscription, in the connection's transaction."""
     connection.execute(delete(push_secrets).where(push_secrets.c.subscription_id == subscription))
 
@@ -95,7 +95,7 @@ def _end_others(
     query = select(push_secrets.c.number, push_secrets.c.until).where(own, _is_valid(now))
     newest = connection.execute(query.order_by(push_secrets.c.number.desc())).first() if keep else None
     if newest is None:
-        forget(connection, subscription)
+        forget_secrets(connection, subscription)
         return None
     until = Milliseconds(now + keep if newest.until is None else min(newest.until, now + keep))
     connection.execute(delete(push_secrets).where(own, push_secrets.c.number != newest.number))

@@ -29,11 +29,11 @@ class RegistrationRecords:
 
     async def find(self, registration: RegistrationId) -> Registration | None:
         """Return a registration, None when there is none."""
-        return await self._database.read(lambda connection: _one(connection, registrations.c.id == registration))
+        return await self._database.read(lambda connection: _registration_where(connection, registrations.c.id == registration))
 
     async def all(self, filters: Mapping[str, str]) -> Sequence[Registration]:
         """Return the registrations whose columns (of `FILTERS`) have exactly these values, oldest first."""
-        query = _SELECT.where(*(registrations.c[column] == value for column, value in filters.items()))
+        query = _REGISTRATIONS.where(*(registrations.c[column] == value for column, value in filters.items()))
         return await self._database.read(
             lambda connection: [
                 _registration(row) for row in connection.execute(query.order_by(registrations.c.number))
@@ -55,7 +55,7 @@ class RegistrationRecords:
             if connection.scalar(select(users.c.number).where(users.c.name == applicant.name)) is not None:
                 raise AlreadyExists("User already exists")
             connection.execute(row)
-            return _one(connection, registrations.c.id == identity)
+            return _registration_where(connection, registrations.c.id == identity)
 
         made = await self._database.write(work)
         assert made is not None
@@ -68,7 +68,7 @@ class RegistrationRecords:
         """
 
         def work(connection: Connection) -> User | None:
-            asked = _one(connection, _pending(registration))
+            asked = _registration_where(connection, _pending(registration))
             if asked is None:
                 return None
             connection.execute(self._decision(registration, decided_by, status="accepted"))
@@ -95,7 +95,7 @@ class RegistrationRecords:
 
 
 _DECIDER = users.alias("decider")
-_SELECT: Select[Any] = select(registrations, _DECIDER.c.name.label("decider")).outerjoin(
+_REGISTRATIONS: Select[Any] = select(registrations, _DECIDER.c.name.label("decider")).outerjoin(
     _DECIDER, _DECIDER.c.id == registrations.c.modified_by
 )
 
@@ -104,8 +104,8 @@ def _pending(registration: RegistrationId) -> ColumnElement[bool]:
     return (registrations.c.id == registration) & (registrations.c.status == "pending")
 
 
-def _one(connection: Connection, condition: ColumnElement[bool]) -> Registration | None:
-    row = connection.execute(_SELECT.where(condition)).first()
+def _registration_where(connection: Connection, condition: ColumnElement[bool]) -> Registration | None:
+    row = connection.execute(_REGISTRATIONS.where(condition)).first()
     return _registration(row) if row else None
 
 

@@ -1,4 +1,4 @@
-"""Reading users from their tables: rows to values, a few statements for a whole page."""
+"""Reading users from their tables: rows to values, a few statements for a whole users_page."""
 
 import functools
 import json
@@ -29,10 +29,10 @@ from ams.storage.secrets import Secrets
 
 logger = structlog.get_logger("ams.registry")
 
-Place = tuple[UserId, ProjectId]
+_Place = tuple[UserId, ProjectId]
 
 _CHUNK = 500
-"""Users asked about in one statement: databases limit how many values one may hold."""
+"""Users asked about in user_where statement: databases limit how many values user_where may hold."""
 
 _MANY = 1000
 """A project with more members has some among any few users."""
@@ -43,7 +43,7 @@ _USERS: Select[Any] = select(users, _CREATOR.c.name.label("creator")).outerjoin(
 )
 
 _IDS: BindParameter[Any] = bindparam("ids", expanding=True)
-# Built once: a login by certificate asks for one user, and to build these takes longer than to ask them.
+# Built once: a login by certificate asks for user_where user, and to build these takes longer than to ask them.
 _MEMBERS: Select[Any] = (
     select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
     .join(projects, projects.c.id == memberships.c.project_id)
@@ -71,13 +71,13 @@ _OF_TOPICS = _on_lists(topics, topic_access)
 _OF_SUBSCRIPTIONS = _on_lists(subscriptions, subscription_access)
 
 
-def one(connection: Connection, secrets: Secrets, condition: ColumnElement[bool]) -> User | None:
+def user_where(connection: Connection, secrets: Secrets, condition: ColumnElement[bool]) -> User | None:
     """Return the user that meets a condition, with its memberships."""
     row = connection.execute(_USERS.where(condition)).first()
     return _user(row, secrets, _memberships(connection, [row.id])[row.id]) if row else None
 
 
-def page(
+def users_page(
     connection: Connection,
     secrets: Secrets,
     project: ProjectId | None,
@@ -85,7 +85,7 @@ def page(
     *,
     details: bool,
 ) -> Page[User]:
-    """Return a page of all users, or of a project's members, with memberships if `details`. Raises `InvalidInput`."""
+    """Return a users_page of all users, or of a project's members, with memberships if `details`. Raises `InvalidInput`."""
     query, total = _USERS, None
     if project is not None:
         total = _count_members(connection, project)
@@ -95,22 +95,22 @@ def page(
     return rows.map(lambda row: _user(row, secrets, found[row.id]))
 
 
-def principal(connection: Connection, own: str, named: str) -> Principal | None:
-    """Return whom a token stands for: by the digest as a user's own, then by the one as a named token."""
+def bearer_of(connection: Connection, own: str, named: str) -> Principal | None:
+    """Return whom a token stands for: by the digest as a user's own, then by the user_where as a named token."""
     row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
     if row is not None:
-        return _principal(connection, row)
+        return _with_roles(connection, row)
     row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
-    return _principal(connection, row, _login(row)) if row is not None else None
+    return _with_roles(connection, row, _login(row)) if row is not None else None
 
 
-def bound(connection: Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:
-    """Return who is bound to an identity at an issuer, and whether user and binding were made at the first login."""
+def bound_principal(connection: Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:
+    """Return who is bound_principal to an identity at an issuer, and whether user and binding were made at the first login."""
     row = connection.execute(_BOUND.where(bindings.c.issuer == issuer, bindings.c.subject == subject)).first()
-    return (_principal(connection, row), row.by_login) if row is not None else None
+    return (_with_roles(connection, row), row.by_login) if row is not None else None
 
 
-def _principal(connection: Connection, row: Row[Any], login: Login | None = None) -> Principal:
+def _with_roles(connection: Connection, row: Row[Any], login: Login | None = None) -> Principal:
     places = connection.execute(
         select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
     )
@@ -152,11 +152,11 @@ def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserI
 
 def _listed(
     connection: Connection, query: Select[Any], chunk: Mapping[str, Sequence[UserId]]
-) -> defaultdict[Place, list[Any]]:
+) -> defaultdict[_Place, list[Any]]:
     """Return the short names of the resources whose access lists hold these users, oldest first."""
     # Put in order here: asked for the order, SQLite goes through all resources rather than the few on the lists.
     rows = sorted(connection.execute(query, chunk).all(), key=lambda row: row.number)
-    found: defaultdict[Place, list[Any]] = defaultdict(list)
+    found: defaultdict[_Place, list[Any]] = defaultdict(list)
     for row in rows:
         found[row.user_id, row.project_id].append(row.name)
     return found
@@ -191,5 +191,5 @@ def _token(row: Row[Any], secrets: Secrets) -> str | None:
 
 @functools.lru_cache(1024)
 def _roles(text: str) -> tuple[str, ...]:
-    """Read a column of roles; there are few different ones, and a page of users has hundreds."""
+    """Read a column of roles; there are few different ones, and a users_page of users has hundreds."""
     return tuple(json.loads(text))

@@ -11,7 +11,8 @@ from ams.core.names import ProjectId, UserId, UserName, new_uuid
 from ams.storage.database.cache import Cache
 from ams.storage.database.database import Database, Work
 from ams.storage.database.invalidation import PRINCIPAL, Forget
-from ams.storage.registry import member_rows, user_rows
+from ams.storage.registry.member_rows import add_memberships, roles_to_change, put_memberships, roles_written
+from ams.storage.registry.user_rows import user_where, users_page, bearer_of, bound_principal
 from ams.storage.registry.member_rows import Roles
 from ams.storage.registry.paging import Page, PageRequest
 from ams.storage.registry.records import Principal, User, UserDetails
@@ -62,7 +63,7 @@ class UserRecords:
         Raises `InvalidInput` "Invalid page token".
         """
         return await self._database.read(
-            lambda connection: user_rows.page(connection, self._secrets, project, page, details=details)
+            lambda connection: users_page(connection, self._secrets, project, page, details=details)
         )
 
     async def hold(self, service_role: str) -> bool:
@@ -95,7 +96,7 @@ class UserRecords:
         identity, now = UserId(new_uuid()), self._clock.wall()
         texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
         row = insert(users).values(
-            id=identity, service_roles=member_rows.written(details.service_roles or ()),
+            id=identity, service_roles=roles_written(details.service_roles or ()),
             created_on=now, modified_on=now,
             created_by=select(users.c.id).where(users.c.id == created_by).scalar_subquery(),
             **texts, **self._sealed(token or new_token(), identity),
@@ -103,8 +104,8 @@ class UserRecords:
 
         def work(connection: Connection) -> User:
             connection.execute(row)
-            member_rows.add(connection, identity, roles)
-            user = user_rows.one(connection, self._secrets, users.c.id == identity)
+            add_memberships(connection, identity, roles)
+            user = user_where(connection, self._secrets, users.c.id == identity)
             assert user is not None
             return user
 
@@ -117,14 +118,14 @@ class UserRecords:
         """
         values: dict[str, str] = {column: text for column in _TEXTS if (text := getattr(details, column))}
         if details.service_roles is not None:
-            values["service_roles"] = member_rows.written(details.service_roles)
+            values["service_roles"] = roles_written(details.service_roles)
 
         def work(connection: Connection) -> User | None:
             self._touch(connection, user, values)
             if roles is not None:
                 connection.execute(delete(memberships).where(memberships.c.user_id == user))
-                member_rows.add(connection, user, roles)
-            return user_rows.one(connection, self._secrets, users.c.id == user)
+                add_memberships(connection, user, roles)
+            return user_where(connection, self._secrets, users.c.id == user)
 
         return await self._write(user, work)
 
@@ -142,17 +143,17 @@ class UserRecords:
 
         def work(connection: Connection) -> User | None:
             connection.execute(change)
-            return user_rows.one(connection, self._secrets, users.c.id == user)
+            return user_where(connection, self._secrets, users.c.id == user)
 
         return await self._write(user, work)
 
     async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> None:
         """Make a user a member; raise `AlreadyExists` when it is one, `NotFound` when user or project are gone."""
-        await self._write(user, lambda connection: member_rows.add(connection, user, {project: roles}))
+        await self._write(user, lambda connection: add_memberships(connection, user, {project: roles}))
 
     async def set_roles(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> bool:
         """Replace a member's roles; False when it is no member."""
-        change = update(memberships).where(_of(user, project)).values(roles=member_rows.written(roles))
+        change = update(memberships).where(_membership_of(user, project)).values(roles=roles_written(roles))
 
         def work(connection: Connection) -> bool:
             if not connection.execute(change).rowcount:
@@ -164,15 +165,15 @@ class UserRecords:
 
     async def remove_member(self, user: UserId, project: ProjectId) -> bool:
         """End a membership; False when there was none."""
-        removal = delete(memberships).where(_of(user, project))
+        removal = delete(memberships).where(_membership_of(user, project))
         return await self._write(user, lambda connection: connection.execute(removal).rowcount) > 0
 
     async def _one(self, condition: ColumnElement[bool]) -> User | None:
-        return await self._database.read(lambda connection: user_rows.one(connection, self._secrets, condition))
+        return await self._database.read(lambda connection: user_where(connection, self._secrets, condition))
 
     async def _read_principal(self, token: str) -> Principal | None:
         own, named = self._secrets.digest(token), self._secrets.digest(token_hash(token))
-        return await self._database.read(lambda connection: user_rows.principal(connection, own, named))
+        return await self._database.read(lambda connection: bearer_of(connection, own, named))
 
     async def _write(self, user: UserId, work: Work[T]) -> T:
         """Run work that changes a user: whatever its token stood for is forgotten before anyone sees the outcome."""
@@ -189,5 +190,5 @@ class UserRecords:
         return {"token_digest": self._secrets.digest(token), "token_sealed": self._secrets.encrypt(token, owner)}
 
 
-def _of(user: UserId, project: ProjectId) -> ColumnElement[bool]:
+def _membership_of(user: UserId, project: ProjectId) -> ColumnElement[bool]:
     return (memberships.c.user_id == user) & (memberships.c.project_id == project)

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, create_engine, insert
 from ams.core.clock import SystemClock
 from ams.core.names import TokenId, UserId, new_uuid
 from ams.storage.database.database import sqlite_url
-from ams.storage.registry.named_tokens import sealed
+from ams.storage.registry.logins import sealed
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import bindings, memberships, named_tokens, projects, users
 from ams.storage.secrets import KEY_BYTES, Secrets, token_hash

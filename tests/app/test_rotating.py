@@ -13,8 +13,7 @@ from ams.storage.database.database import Database, sqlite_url
 from ams.storage.files import Disk
 from ams.storage.folder import Folder
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.schema import REGISTRY
-from ams.storage.registry.tables import users
+from ams.storage.registry.tables import REGISTRY, users
 
 CHANGING = ("open", "write", "sync", "rename", "unlink", "sync_folder")
 STEPS = 10

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput
 from ams.http.routing import Call, page_request
-from ams.storage.registry.paging import PageRequest
+from ams.storage.registry.records import PageRequest
 
 
 async def nothing() -> bytes:

@@ -14,7 +14,7 @@ from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.remembered_leases import RememberedLeases
 from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
-from ams.storage.registry.push_leases import MAX_STATES
+from ams.storage.registry.push import MAX_STATES
 from ams.storage.registry.registry import Registry
 from tests.push.lease_keepers import KINDS, Keeper, opened, url_of
 from tests.support.administration import KEY

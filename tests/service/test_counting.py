@@ -19,8 +19,8 @@ from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId, TopicName
 from ams.service.counting import FEWEST, Counting, Counts, Pulls, shares
 from ams.storage.log.base import Appended, Totals
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from ams.storage.registry.counts import Advance, DayCount, Rate, Tally
 from ams.storage.registry.records import Subscription, Topic
-from ams.storage.registry.tallies import Advance, DayCount, Rate, Tally
 from tests.storage.log.engines import Embedded, new_topic, texts
 from tests.support.house import SUB, TOPIC, House, open_house
 

@@ -11,8 +11,7 @@ from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotAuthenticated, NotFound
 from ams.core.names import ProjectName, UserName
 from ams.service.members import NOT_A_MEMBER, Members
-from ams.storage.registry.paging import PageRequest
-from ams.storage.registry.records import Grant, Membership, Project
+from ams.storage.registry.records import Grant, Membership, PageRequest, Project
 from ams.storage.registry.registry import Registry
 from tests.support.administration import admitted, make_project, make_user, open_registry, service
 

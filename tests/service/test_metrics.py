@@ -14,8 +14,7 @@ from ams.service import metrics
 from ams.service.metrics import NEVER, Metrics, Point, ProjectUsage, Usage, average, rate, total_average
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
-from ams.storage.registry.figures import Activity
-from ams.storage.registry.tallies import Rate
+from ams.storage.registry.counts import Activity, Rate
 from tests.support.house import SUB, TOPIC, open_house
 
 NOW = Milliseconds(1_700_000_000_000)

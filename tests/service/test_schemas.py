@@ -16,8 +16,7 @@ from ams.service.schemas import MAX_DRY_RUN, MAX_REASONS, DryRuns, SchemaDetails
 from ams.service.validators import Validators
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.registry.records import Schema
-from ams.storage.registry.schema import REGISTRY
-from ams.storage.registry.tables import schema_revisions
+from ams.storage.registry.tables import REGISTRY, schema_revisions
 from tests.support.house import SUB, TOPIC, House, open_house
 
 X = SchemaName("X")

@@ -11,8 +11,7 @@ from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, N
 from ams.core.messages import message
 from ams.core.names import Offset, SubscriptionName, TopicName
 from ams.core.push_config import AskedPush
-from ams.storage.registry.paging import PageRequest
-from ams.storage.registry.records import Subscription
+from ams.storage.registry.records import PageRequest, Subscription
 from tests.support.administration import admitted, make_project, make_user
 from tests.support.engines import Engines, open_engines
 

@@ -10,8 +10,7 @@ from ams.access.admission import Caller
 from ams.core.errors import AlreadyExists, InvalidInput, NotFound
 from ams.core.names import SubscriptionName, TopicName
 from ams.service.topics import Topics
-from ams.storage.registry.paging import PageRequest
-from ams.storage.registry.records import Topic
+from ams.storage.registry.records import PageRequest, Topic
 from tests.support.administration import admitted, make_project, make_user
 from tests.support.engines import Engines, open_engines
 

@@ -14,8 +14,7 @@ from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthenti
 from ams.core.names import ProjectName, RegistrationId, TokenName, UserId, UserName
 from ams.service.tokens import LATEST
 from ams.service.users import Registrations, Users, first_admin
-from ams.storage.registry.paging import PageRequest
-from ams.storage.registry.records import Applicant, Grant, Membership, User, UserDetails
+from ams.storage.registry.records import Applicant, Grant, Membership, PageRequest, User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.support.administration import (
     SERVICE_TOKEN,

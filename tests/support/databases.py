@@ -14,8 +14,7 @@ from ams.authn.store.tables import sealing
 from ams.storage.database import opening
 from ams.storage.database.postgresql.connection import engine_to
 from ams.storage.postgresql import conninfo
-from ams.storage.registry.schema import REGISTRY
-from ams.storage.registry.tables import METADATA, keys
+from ams.storage.registry.tables import METADATA, REGISTRY, keys
 from ams.storage.secrets import Secrets
 from tests.support.parts import template_database
 

@@ -15,7 +15,7 @@ from ams.http.asgi import Receive, query_value
 from ams.http.limits import SMALL_BODY, ClientLeft, gone
 from ams.http.streaming import Streamed
 from ams.http.wire import Shape
-from ams.storage.registry.paging import PageRequest
+from ams.storage.registry.records import PageRequest
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _ALL = 10**18

@@ -21,10 +21,9 @@ from ams.core.errors import AmsError, TopicGone
 from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Appended, Log, Totals
-from ams.storage.registry.figures import Activity
+from ams.storage.registry.counts import Activity, Advance, DayCount, Rate, Tally, TopicTally
 from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.tallies import Advance, DayCount, Rate, Tally, TopicTally
 
 PublishNote = tuple[ProjectId, Appended | None, Appended | None]
 """The project of a topic that may have grown, and its last two publishes; a plain tuple, as it is made by each."""

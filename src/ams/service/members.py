@@ -6,8 +6,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import check_project_roles
 from ams.core.errors import AlreadyExists, Conflict, NotAllowed, NotFound
 from ams.core.names import UserName
-from ams.storage.registry.paging import Page, PageRequest
-from ams.storage.registry.records import Grant, User, UserDetails
+from ams.storage.registry.records import Grant, Page, PageRequest, User, UserDetails
 from ams.storage.registry.registry import Registry
 
 ALREADY_A_MEMBER = "User is already a member of the project"

@@ -20,10 +20,9 @@ from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, Subscripti
 from ams.core.names import ProjectName, SubscriptionName, TopicName
 from ams.service.counting import Counting
 from ams.service.retention import Losses
-from ams.storage.registry.figures import Activity, Listed
+from ams.storage.registry.counts import Activity, Listed, Rate
 from ams.storage.registry.records import NOBODY, Principal, Project
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.tallies import Rate
 
 COUNTER, RATE, PERCENTAGE = "counter", "rate", "percentage"
 NEVER = "0001-01-01T00:00:00Z"

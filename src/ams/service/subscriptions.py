@@ -14,8 +14,7 @@ from ams.service.push.pushing import Pushing
 from ams.service.retention import Losses
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
-from ams.storage.registry.paging import Page, PageRequest
-from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.records import Page, PageRequest, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
 DEFAULT_ACK_DEADLINE = 10

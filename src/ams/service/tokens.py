@@ -13,7 +13,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotAllowed, NotFound
 from ams.core.names import TokenId, TokenName, UserName
 from ams.core.supervisor import Supervisor
-from ams.storage.registry.named_tokens import NamedTokenRecords
+from ams.storage.registry.logins import NamedTokenRecords
 from ams.storage.registry.records import NamedToken, User
 from ams.storage.registry.registry import Registry
 

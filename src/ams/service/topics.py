@@ -10,8 +10,7 @@ from ams.service.counting import Counting
 from ams.service.lookup import find_topic
 from ams.service.retention import Retention
 from ams.storage.log.base import Log
-from ams.storage.registry.paging import Page, PageRequest
-from ams.storage.registry.records import Topic
+from ams.storage.registry.records import Page, PageRequest, Topic
 from ams.storage.registry.registry import Registry
 
 

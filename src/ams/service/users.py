@@ -18,10 +18,9 @@ from ams.access.permissions import (
 from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, UnknownToken
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, checked_name
 from ams.service.push.pushing import FIRST_WORKER
-from ams.storage.registry.paging import Page, PageRequest
-from ams.storage.registry.records import Applicant, Grant, Project, Registration, User, UserDetails
-from ams.storage.registry.registrations import FILTERS
+from ams.storage.registry.records import Applicant, Grant, Page, PageRequest, Project, Registration, User, UserDetails
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.users import FILTERS
 from ams.storage.secrets import new_token
 
 FIRST_ADMIN = UserName("admin")

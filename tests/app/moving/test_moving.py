@@ -12,8 +12,7 @@ from ams.app.moving import check, export, import_
 from ams.core.clock import ManualClock
 from ams.core.errors import Unusable
 from ams.service.push.pushing import FIRST_WORKER
-from ams.storage.registry.paging import PageRequest
-from ams.storage.registry.records import NamedToken
+from ams.storage.registry.records import NamedToken, PageRequest
 from ams.storage.registry.registry import Registry
 from tests.app.moving.installation import ISSUER, Told, furnish, furnish_identity, installation, service, told
 

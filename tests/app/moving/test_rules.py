@@ -14,7 +14,7 @@ from ams.core.errors import Unusable
 from ams.core.names import IssuerName
 from ams.core.push_config import PushConfig
 from ams.storage.export_format import AnyLine, Issuer, PushSecret, Revision, RoleRule, Tally
-from ams.storage.registry.issuers import issuer_on
+from ams.storage.registry.logins import issuer_on
 from tests.app.moving.lines import HEADER, Fields, line, whole, written
 
 FORMAT = Path(__file__).parents[3] / "docs" / "reference" / "export-format.md"

@@ -3,7 +3,7 @@ import asyncio
 import msgspec
 
 from ams.http.routes import answers
-from ams.storage.registry.paging import Page
+from ams.storage.registry.records import Page
 
 
 async def test_a_long_list_is_shown_with_breaths_in_between() -> None:

@@ -8,8 +8,7 @@ from ams.core.errors import AlreadyExists, NotFound, RegistryUnavailable
 from ams.storage.database import opening
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import Forget
-from ams.storage.registry.schema import REGISTRY
-from ams.storage.registry.tables import projects, topics
+from ams.storage.registry.tables import REGISTRY, projects, topics
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from ams.authn.store.schema import AUTHN
 from ams.core.errors import Unusable
 from ams.storage.database import opening
 from ams.storage.database.schema import Schema
-from ams.storage.registry.schema import REGISTRY
+from ams.storage.registry.tables import REGISTRY
 from tests.storage.registry.conftest import ENGINES
 
 
@@ -163,7 +163,7 @@ def test_the_registry_and_the_certificate_service_share_a_database_whoever_comes
 
 def test_the_migrations_lie_inside_the_package(schema: Schema) -> None:
     package = schema.migrations.partition(":")[0]
-    folder = Path(sys.modules[f"{package}.schema"].__file__ or "").parent / "migrations"
+    folder = Path(sys.modules[f"{package}.tables"].__file__ or "").parent / "migrations"
 
     assert (folder / "env.py").is_file()
     assert list((folder / "versions").glob("v*.py"))

@@ -30,7 +30,7 @@ from ams.storage.database.postgresql.listening import Listener
 from ams.storage.database.postgresql.store import PostgresStore
 from ams.storage.registry.records import SchemaContent, User, UserDetails
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.schema import REGISTRY
+from ams.storage.registry.tables import REGISTRY
 from cluster.ports import free_port
 from tests.support.administration import KEY, make_project, make_user, open_registry_at
 

@@ -9,8 +9,7 @@ from sqlalchemy import Connection, func, insert, select
 from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database import opening
 from ams.storage.database.database import Database, sqlite_url
-from ams.storage.registry.schema import REGISTRY
-from ams.storage.registry.tables import projects
+from ams.storage.registry.tables import REGISTRY, projects
 
 
 @pytest.fixture

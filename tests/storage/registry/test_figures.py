@@ -4,7 +4,7 @@ import pytest
 
 from ams.core.clock import DAY, ManualClock
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName, new_topic_id
-from ams.storage.registry.figures import Activity, ProjectFigures
+from ams.storage.registry.counts import Activity, ProjectFigures
 from ams.storage.registry.records import Project
 from ams.storage.registry.registry import Registry
 from tests.support.administration import make_project, make_user

@@ -5,8 +5,7 @@ import pytest
 from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, NotFound
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, new_uuid
-from ams.storage.registry.paging import PageRequest
-from ams.storage.registry.records import Project, Subscription
+from ams.storage.registry.records import PageRequest, Project, Subscription
 from ams.storage.registry.registry import Registry
 from tests.support.administration import make_project, make_user
 

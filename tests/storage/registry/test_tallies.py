@@ -4,10 +4,9 @@ import pytest
 
 from ams.core.clock import Milliseconds
 from ams.core.names import SubscriptionId, TopicId, TopicName, new_topic_id
-from ams.storage.registry.figures import Activity
+from ams.storage.registry.counts import Activity, Advance, DayCount, Rate, Tally
 from ams.storage.registry.records import Project
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.tallies import Advance, DayCount, Rate, Tally
 from tests.support.administration import make_project
 
 RATE = Rate(2, Milliseconds(50), Milliseconds(40))

@@ -7,8 +7,7 @@ from sqlalchemy import Connection, select
 from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, NotFound
 from ams.core.names import ProjectId, TopicName, new_topic_id
-from ams.storage.registry.paging import PageRequest
-from ams.storage.registry.records import Project, Topic
+from ams.storage.registry.records import PageRequest, Project, Topic
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import topics
 from tests.support.administration import make_project, make_user, open_registry

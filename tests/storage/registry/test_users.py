@@ -7,9 +7,9 @@ from structlog.testing import capture_logs
 from ams.core.clock import ManualClock
 from ams.core.errors import AlreadyExists, NotFound
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, UserName, new_topic_id
-from ams.storage.registry.paging import PageRequest, page_token
-from ams.storage.registry.records import Membership, Principal, User, UserDetails
+from ams.storage.registry.records import Membership, PageRequest, Principal, User, UserDetails
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.statements import page_token
 from ams.storage.registry.tables import users
 from tests.support.administration import make_project, make_user
 
@@ -238,7 +238,7 @@ async def test_pages_come_newest_first_with_memberships_only_when_asked(registry
 async def test_pages_of_few_members_and_of_many_are_alike(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
-    monkeypatch.setattr("ams.storage.registry.user_rows._MANY", many)
+    monkeypatch.setattr("ams.storage.registry.users._MANY", many)
     project = await make_project(registry)
     for number in range(6):
         await make_user(registry, f"u{number}", {project.id: ()} if number % 2 else {})

@@ -19,9 +19,9 @@ from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.base import Cursors
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, Lost, Message, encoded, encoded_message, kind
 from ams.storage.log import base
-from ams.storage.registry.contents import Standing
+from ams.storage.registry.counts import TopicTally
+from ams.storage.registry.export import Standing
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.tallies import TopicTally
 
 Progress = Callable[[int, int | None], None]
 """Told how many messages are done, and of about how many."""

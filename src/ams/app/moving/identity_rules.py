@@ -7,7 +7,7 @@ from ams.core.issuer import checked as checked_issuer
 from ams.core.names import checked_name
 from ams.core.rights import checked as checked_rights
 from ams.storage.export_format import Binding, Issuer, NamedToken
-from ams.storage.registry.issuers import issuer_on
+from ams.storage.registry.logins import issuer_on
 
 _Name = tuple[str, str]
 """Of something of a user: the user's and its own."""

@@ -21,7 +21,7 @@ from ams.core.names import Offset, TopicId, new_topic_id, topic_id
 from ams.service.subscriptions import NO_TOPIC
 from ams.storage.export_format import AnyLine, End, Header, Line, Log, Lost, Message
 from ams.storage.log.base import Origin
-from ams.storage.registry.filling import Filling, Loaded, Name, Placed
+from ams.storage.registry.export import Filling, Loaded, Name, Placed
 
 T = TypeVar("T")
 _MESSAGES = 2000

@@ -13,7 +13,7 @@ from ams.core import push_config
 from ams.core.clock import resource_date
 from ams.core.names import schema_path, subscription_path, topic_path
 from ams.storage.registry import records
-from ams.storage.registry.paging import Page
+from ams.storage.registry.records import Page
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -13,7 +13,7 @@ from ams.http.routing import Call, Row
 from ams.http.wire import Reader, Shape
 from ams.service import users
 from ams.storage.registry import records
-from ams.storage.registry.registrations import FILTERS
+from ams.storage.registry.users import FILTERS
 
 
 class ApplicantBody(Shape):

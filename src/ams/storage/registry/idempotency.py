@@ -8,7 +8,7 @@ share it.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, TextClause, delete, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, select, update
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import NotFound, TopicGone
@@ -16,7 +16,7 @@ from ams.core.names import Offset, TopicId, topic_id_text
 from ams.storage.database.database import Database
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.idempotency_store import Claim
-from ams.storage.registry.given import ByRows
+from ams.storage.registry.statements import NOW, ByDialect, ByRows
 from ams.storage.registry.tables import publish_claims, topic_sizes
 
 PORTION = 20_000
@@ -40,7 +40,7 @@ class IdempotencyRecords:
         said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mark}
 
         def work(connection: Connection) -> Claim | None:
-            row = self._run(connection, _CLAIM, said).one()
+            row = _CLAIM.run(connection, self._clock, **said).one()
             return None if row.mark == mark else _claim(row)
 
         try:
@@ -53,7 +53,7 @@ class IdempotencyRecords:
         said = {"topic": topic_id_text(topic), "key": key}
 
         def work(connection: Connection) -> Claim | None:
-            row = self._run(connection, _KNOWN, said).first()
+            row = _KNOWN.run(connection, self._clock, **said).first()
             return _claim(row) if row else None
 
         return await self._database.read(work)
@@ -66,7 +66,7 @@ class IdempotencyRecords:
         bearer = select(publish_claims.c.mark).where(_is(topic, key))
 
         def work(connection: Connection) -> bool:
-            self._run(connection, _TAKE_OVER, said)
+            _TAKE_OVER.run(connection, self._clock, **said)
             return connection.scalar(bearer) == mark
 
         return await self._database.put(work)
@@ -126,10 +126,6 @@ class IdempotencyRecords:
         query = select(topic_sizes.c.bytes).where(topic_sizes.c.topic_id == topic_id_text(topic))
         return await self._database.read(lambda connection: connection.scalar(query)) or 0
 
-    def _run(self, connection: Connection, statement: Mapping[str, TextClause], said: Mapping[str, object]) -> Any:
-        given = {**said, "now": self._clock.wall()} if connection.dialect.name == "sqlite" else said
-        return connection.execute(statement[connection.dialect.name], given)
-
 
 def _is(topic: TopicId, key: bytes) -> ColumnElement[bool]:
     return (publish_claims.c.topic_id == topic_id_text(topic)) & (publish_claims.c.key == key)
@@ -140,16 +136,8 @@ def _claim(row: Row[Any]) -> Claim:
     return Claim(row.content, Offset(row.log_end), Milliseconds(max(0, row.age)), row.version, appended)
 
 
-_NOW = {"sqlite": ":now", "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"}
-"""The time in milliseconds: this process's where nobody else has the database."""
-
-
-def _by_dialect(statement: str) -> dict[str, TextClause]:
-    return {dialect: text(statement.replace("{now}", now)) for dialect, now in _NOW.items()}
-
-
 _COLUMNS = 'content, log_end, {now} - claimed_at AS age, version, mark, first, messages, "time"'
-_CLAIM = _by_dialect(
+_CLAIM = ByDialect(
     f"""
     INSERT INTO publish_claims (topic_id, key, content, log_end, claimed_at, version, mark)
     VALUES (:topic, :key, :content, :log_end, {{now}}, 0, :mine)
@@ -158,8 +146,8 @@ _CLAIM = _by_dialect(
     """  # noqa: S608 - nothing but constants is joined
 )
 """Returns the row that is there, whoever made it; so it is changed to what it is."""
-_KNOWN = _by_dialect(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
-_TAKE_OVER = _by_dialect(
+_KNOWN = ByDialect(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
+_TAKE_OVER = ByDialect(
     """
     UPDATE publish_claims SET claimed_at = {now}, version = version + 1, content = :content, mark = :mine
     WHERE topic_id = :topic AND key = :key AND version = :version AND first IS NULL
@@ -176,13 +164,13 @@ _AMONG_ROWS = {"sqlite": ("rowid", "IN ({old})"), "postgresql": ("ctid", "= ANY(
 
 def _forget_old(dialect: str) -> ByRows:
     row, among = _AMONG_ROWS[dialect]
-    now = _NOW[dialect]
+    now = NOW[dialect]
     found = among.format(old=_OLD.format(row=row, now=now))
     # Once more how old, as whoever takes one over at this moment makes it new.
     return ByRows(f"DELETE FROM publish_claims WHERE {row} {found} AND claimed_at < {now} - :youngest")  # noqa: S608 - as above
 
 
-_FORGET_OLD = {dialect: _forget_old(dialect) for dialect in _NOW}
+_FORGET_OLD = {dialect: _forget_old(dialect) for dialect in NOW}
 _ADD_BYTES = ByRows(
     """
     INSERT INTO topic_sizes (topic_id, bytes)

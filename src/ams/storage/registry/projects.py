@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
@@ -11,7 +11,8 @@ from ams.storage.database.cache import Cache
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import PROJECT, Forget
 from ams.storage.registry.records import Project
-from ams.storage.registry.tables import projects, subscriptions, topics, users
+from ams.storage.registry.statements import existing, with_creator
+from ams.storage.registry.tables import projects, subscriptions, topics
 
 
 class Owned(NamedTuple):
@@ -40,14 +41,14 @@ class ProjectRecords:
 
     async def all(self) -> Sequence[Project]:
         """Return all projects, oldest first."""
-        return await self._database.read(lambda connection: [_project(row) for row in connection.execute(_SELECT)])
+        return await self._database.read(lambda connection: [_project(row) for row in connection.execute(_PROJECTS)])
 
     async def create(self, name: ProjectName, description: str, created_by: UserId | None) -> Project:
         """Make a project; raise `AlreadyExists` when the name is taken."""
         identity, now = ProjectId(new_uuid()), self._clock.wall()
         row = insert(projects).values(
             id=identity, name=name, description=description, created_on=now, modified_on=now,
-            created_by=select(users.c.id).where(users.c.id == created_by).scalar_subquery(),
+            created_by=existing(created_by),
         )  # fmt: skip
 
         def work(connection: Connection) -> Project | None:
@@ -104,16 +105,11 @@ class ProjectRecords:
         self._by_name.forget_where(lambda _, known: known.id == project)
 
 
-_CREATOR = users.alias("creator")
-_SELECT: Select[Any] = (
-    select(projects, _CREATOR.c.name.label("creator"))
-    .outerjoin(_CREATOR, _CREATOR.c.id == projects.c.created_by)
-    .order_by(projects.c.number)
-)
+_PROJECTS = with_creator(projects).order_by(projects.c.number)
 
 
 def _one(connection: Connection, condition: Any) -> Project | None:
-    row = connection.execute(_SELECT.where(condition)).first()
+    row = connection.execute(_PROJECTS.where(condition)).first()
     return _project(row) if row else None
 
 

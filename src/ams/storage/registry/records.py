@@ -1,7 +1,8 @@
 """What the registry holds, as frozen values; times are milliseconds since the epoch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from ams.core.clock import Milliseconds
 from ams.core.names import (
@@ -24,6 +25,31 @@ from ams.core.push_config import PushConfig
 from ams.core.rights import Rights
 
 NOBODY: frozenset[UserId] = frozenset()
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which page of a list is asked for (contract 4): size 0 or less is everything, an empty token the first page."""
+
+    size: int = 0
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list."""
+
+    items: Sequence[T]
+    next_token: str
+    """Asks for the next page; empty on the last one."""
+    total: int
+    """Items of the whole list, not of the page."""
+
+    def map(self, change: Callable[[T], U]) -> "Page[U]":
+        """Return the page with each item changed."""
+        return Page(tuple(change(item) for item in self.items), self.next_token, self.total)
 
 
 @dataclass(frozen=True, slots=True)

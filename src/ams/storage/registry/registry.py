@@ -14,24 +14,15 @@ from ams.storage.database.invalidation import Invalidations
 from ams.storage.database.opening import opened
 from ams.storage.export_format import Line
 from ams.storage.registry import rotation
-from ams.storage.registry.bindings import BindingRecords
-from ams.storage.registry.contents import Contents, Standing
-from ams.storage.registry.figures import FigureRecords
-from ams.storage.registry.filling import Filling, Loaded, Name
+from ams.storage.registry.counts import FigureRecords, TallyRecords
+from ams.storage.registry.export import Contents, Filling, Loaded, Name, Standing
 from ams.storage.registry.idempotency import IdempotencyRecords
-from ams.storage.registry.issuers import IssuerRecords
-from ams.storage.registry.named_tokens import NamedTokenRecords
+from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
 from ams.storage.registry.projects import ProjectRecords
-from ams.storage.registry.push_leases import OtherHolders, StoredLeases
-from ams.storage.registry.push_secrets import PushSecretRecords
-from ams.storage.registry.registrations import RegistrationRecords
-from ams.storage.registry.schema import REGISTRY
-from ams.storage.registry.schemas import SchemaRecords
-from ams.storage.registry.subscriptions import SubscriptionRecords
-from ams.storage.registry.tables import audit, keys
-from ams.storage.registry.tallies import TallyRecords
-from ams.storage.registry.topics import TopicRecords
-from ams.storage.registry.users import UserRecords
+from ams.storage.registry.push import OtherHolders, PushSecretRecords, StoredLeases
+from ams.storage.registry.resources import SchemaRecords, SubscriptionRecords, TopicRecords
+from ams.storage.registry.tables import REGISTRY, audit, keys
+from ams.storage.registry.users import RegistrationRecords, UserRecords
 from ams.storage.secrets import Secrets
 
 T = TypeVar("T")

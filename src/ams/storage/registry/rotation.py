@@ -16,10 +16,8 @@ from sqlalchemy import Connection, bindparam, select, update
 from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database.database import Database, reason
 from ams.storage.files import Disk, Files
-from ams.storage.registry.issuers import secret_of
-from ams.storage.registry.named_tokens import hash_of
-from ams.storage.registry.schema import REGISTRY
-from ams.storage.registry.tables import issuers, keys, named_tokens, push_secrets, users
+from ams.storage.registry.logins import hash_of, secret_of
+from ams.storage.registry.tables import REGISTRY, issuers, keys, named_tokens, push_secrets, users
 from ams.storage.secrets import Secrets, key_file
 
 NEXT = ".next"

@@ -5,6 +5,8 @@ to. Uniqueness and cascades are the database's work (HTTP contract 17.3, U11 and
 A change here needs a migration; `tests/storage/database/test_opening.py` compares the two.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -21,7 +23,7 @@ from sqlalchemy import (
 )
 
 from ams.storage.audit.records import audit_table
-from ams.storage.database.schema import NAMING
+from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
 METADATA = MetaData(naming_convention=NAMING)
 
@@ -54,12 +56,13 @@ def _created_by() -> Column[str | None]:
     return Column("created_by", String(36), ForeignKey("users.id", ondelete="SET NULL"), index=True)
 
 
+def _of(name: str, owner: str, **options: Any) -> Column[str]:
+    """Make the column of what a row goes with."""
+    return Column(name, String(36), ForeignKey(owner, ondelete="CASCADE"), **options)
+
+
 def _project() -> Column[str]:
-    return Column("project_id", String(36), ForeignKey("projects.id", ondelete="CASCADE"), nullable=False)
-
-
-def _user() -> Column[str]:
-    return Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False, index=True)
+    return _of("project_id", "projects.id", nullable=False)
 
 
 users = Table(
@@ -101,8 +104,8 @@ memberships = Table(
     "memberships",
     METADATA,
     _number(),
-    Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
-    Column("project_id", String(36), ForeignKey("projects.id", ondelete="CASCADE"), nullable=False, index=True),
+    _of("user_id", "users.id", nullable=False),
+    _of("project_id", "projects.id", nullable=False, index=True),
     Column("roles", Text, nullable=False, comment="JSON list"),
     UniqueConstraint("user_id", "project_id"),
     Index("memberships_by_project", "project_id", "user_id"),
@@ -148,23 +151,21 @@ Index(
 )
 """What is to be delivered is asked for every few seconds, by every node."""
 
-topic_access = Table(
-    "topic_access",
-    METADATA,
-    Column("resource_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
-    Column("position", Integer, primary_key=True),
-    _user(),
-    UniqueConstraint("resource_id", "user_id"),
-)
 
-subscription_access = Table(
-    "subscription_access",
-    METADATA,
-    Column("resource_id", String(36), ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
-    Column("position", Integer, primary_key=True),
-    _user(),
-    UniqueConstraint("resource_id", "user_id"),
-)
+def _access(name: str, resources: Table) -> Table:
+    """Make a table of access lists."""
+    return Table(
+        name,
+        METADATA,
+        Column("resource_id", String(36), ForeignKey(resources.c.id, ondelete="CASCADE"), primary_key=True),
+        Column("position", Integer, primary_key=True),
+        _of("user_id", "users.id", nullable=False, index=True),
+        UniqueConstraint("resource_id", "user_id"),
+    )
+
+
+topic_access = _access("topic_access", topics)
+subscription_access = _access("subscription_access", subscriptions)
 
 schemas = Table(
     "schemas",
@@ -182,7 +183,7 @@ schemas = Table(
 schema_revisions = Table(
     "schema_revisions",
     METADATA,
-    Column("schema_id", String(36), ForeignKey("schemas.id", ondelete="CASCADE"), primary_key=True),
+    _of("schema_id", "schemas.id", primary_key=True),
     Column("revision", Integer, primary_key=True, comment="from 1"),
     Column("type", String(8), nullable=False, comment="json or avro"),
     Column("payload", Text, comment="JSON: the schema of the data; null: only attributes are checked"),
@@ -193,8 +194,8 @@ schema_revisions = Table(
 topic_schemas = Table(
     "topic_schemas",
     METADATA,
-    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
-    Column("schema_id", String(36), ForeignKey("schemas.id", ondelete="CASCADE"), nullable=False, index=True),
+    _of("topic_id", "topics.id", primary_key=True),
+    _of("schema_id", "schemas.id", nullable=False, index=True),
 )
 """Which schema is attached to a topic, by identity, as a schema may be renamed."""
 
@@ -228,7 +229,7 @@ Index(
 topic_tallies = Table(
     "topic_tallies",
     METADATA,
-    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    _of("topic_id", "topics.id", primary_key=True),
     Column("messages", BigInteger, nullable=False, comment="counted into the days; the log's end when caught up"),
     Column("bytes", BigInteger, nullable=False, comment="counted into the days"),
     Column("last_messages", BigInteger, nullable=False, comment="of the last publish request"),
@@ -239,7 +240,7 @@ topic_tallies = Table(
 subscription_tallies = Table(
     "subscription_tallies",
     METADATA,
-    Column("subscription_id", String(36), ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    _of("subscription_id", "subscriptions.id", primary_key=True),
     Column("messages", BigInteger, nullable=False, comment="handed out, repeats included"),
     Column("bytes", BigInteger, nullable=False, comment="handed out, repeats included"),
     Column("last_messages", BigInteger, nullable=False, comment="of the last pull"),
@@ -250,7 +251,7 @@ subscription_tallies = Table(
 daily_messages = Table(
     "daily_messages",
     METADATA,
-    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    _of("topic_id", "topics.id", primary_key=True),
     Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
     Column("messages", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
@@ -260,7 +261,7 @@ daily_messages = Table(
 project_days = Table(
     "project_days",
     METADATA,
-    Column("project_id", String(36), ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True),
+    _of("project_id", "projects.id", primary_key=True),
     Column("day", String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
     Column("messages", BigInteger, nullable=False, comment="also of topics that are gone"),
     Column("bytes", BigInteger, nullable=False, comment="also of topics that are gone"),
@@ -276,7 +277,7 @@ keys = Table(
 publish_claims = Table(
     "publish_claims",
     METADATA,
-    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    _of("topic_id", "topics.id", primary_key=True),
     Column("key", LargeBinary, primary_key=True, comment="hash of an idempotency key"),
     Column("content", LargeBinary, nullable=False, comment="hash of the messages"),
     Column("log_end", BigInteger, nullable=False, comment="the topic's end when the key was claimed"),
@@ -293,7 +294,7 @@ publish_claims = Table(
 topic_sizes = Table(
     "topic_sizes",
     METADATA,
-    Column("topic_id", String(36), ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+    _of("topic_id", "topics.id", primary_key=True),
     Column("bytes", BigInteger, nullable=False, comment="ever published"),
 )
 """How much was published, where the log cannot count it."""
@@ -302,13 +303,7 @@ push_secrets = Table(
     "push_secrets",
     METADATA,
     _number(),
-    Column(
-        "subscription_id",
-        String(36),
-        ForeignKey("subscriptions.id", ondelete="CASCADE"),
-        nullable=False,
-        index=True,
-    ),
+    _of("subscription_id", "subscriptions.id", nullable=False, index=True),
     Column("sealed", LargeBinary, nullable=False, comment="encrypted"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("until", BigInteger, comment="milliseconds since the epoch; null: until another takes its place"),
@@ -328,26 +323,15 @@ push_holders = Table(
 push_leases = Table(
     "push_leases",
     METADATA,
-    Column("subscription_id", String(36), ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True),
-    Column(
-        "holder",
-        String(64),
-        ForeignKey("push_holders.holder", ondelete="CASCADE"),
-        nullable=False,
-        index=True,
-    ),
+    _of("subscription_id", "subscriptions.id", primary_key=True),
+    Column("holder", String(64), ForeignKey("push_holders.holder", ondelete="CASCADE"), nullable=False, index=True),
 )
 """Which of them has a subscription."""
 
 push_states = Table(
     "push_states",
     METADATA,
-    Column(
-        "subscription_id",
-        String(36),
-        ForeignKey("push_leases.subscription_id", ondelete="CASCADE"),
-        primary_key=True,
-    ),
+    _of("subscription_id", "push_leases.subscription_id", primary_key=True),
     Column("state", Text, nullable=False, comment="JSON"),
     Column("changed_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
 )
@@ -358,7 +342,7 @@ named_tokens = Table(
     METADATA,
     _number(),
     _identity(),
-    Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    _of("user_id", "users.id", nullable=False),
     Column("name", Text, nullable=False),
     Column("digest", String(64), nullable=False, unique=True, comment="keyed hash of the token's hash"),
     Column("sealed", LargeBinary, nullable=False, comment="encrypted: the token's hash, not the token"),
@@ -376,7 +360,7 @@ bindings = Table(
     "bindings",
     METADATA,
     _number(),
-    Column("user_id", String(36), ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
+    _of("user_id", "users.id", nullable=False),
     Column("name", Text, nullable=False),
     Column("issuer", Text, nullable=False, comment="URL"),
     Column("subject", Text, nullable=False),
@@ -407,3 +391,21 @@ issuers = Table(
 
 audit = audit_table(METADATA, "audit")
 """Who did which change; beside it `audit_prunings`."""
+
+
+OTHERS = "authn_"
+"""What the names of the certificate service's tables begin with, which may be in the same database."""
+
+REGISTRY = Schema(
+    what="registry",
+    tables=METADATA,
+    outcomes=outcomes_table("outcomes"),
+    taken=TAKEN,
+    absent="project doesn't exist",
+    migrations="ams.storage.registry:migrations",
+    version="alembic_version",
+    head="0006",
+    channel="ams_registry",
+    serving=0x616D735F73657276,  # "ams_serv" in ASCII
+    owns=lambda table: not table.startswith(OTHERS),
+)

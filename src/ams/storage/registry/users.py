@@ -1,25 +1,68 @@
-"""Users, their memberships and their tokens in the registry."""
+"""Users, their memberships and their own tokens in the registry; and registrations: who asked to become a user."""
 
+import functools
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+import structlog
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from ams.core.clock import Clock
-from ams.core.names import ProjectId, UserId, UserName, new_uuid
+from ams.core.errors import AlreadyExists, Damaged
+from ams.core.names import ProjectId, RegistrationId, UserId, UserName, new_uuid
+from ams.core.rights import Right, Rights
 from ams.storage.database.cache import Cache
 from ams.storage.database.database import Database, Work
 from ams.storage.database.invalidation import PRINCIPAL, Forget
-from ams.storage.registry.member_rows import add_memberships, roles_to_change, put_memberships, roles_written
-from ams.storage.registry.user_rows import user_where, users_page, bearer_of, bound_principal
-from ams.storage.registry.member_rows import Roles
-from ams.storage.registry.paging import Page, PageRequest
-from ams.storage.registry.records import Principal, User, UserDetails
-from ams.storage.registry.tables import memberships, users
+from ams.storage.registry.records import (
+    Applicant,
+    Login,
+    Membership,
+    Page,
+    PageRequest,
+    Principal,
+    Registration,
+    User,
+    UserDetails,
+)
+from ams.storage.registry.statements import existing, read_page, with_creator
+from ams.storage.registry.tables import (
+    bindings,
+    memberships,
+    named_tokens,
+    projects,
+    registrations,
+    subscription_access,
+    subscriptions,
+    topic_access,
+    topics,
+    users,
+)
 from ams.storage.secrets import Secrets, new_token, token_hash
 
+logger = structlog.get_logger("ams.registry")
+
 T = TypeVar("T")
+
+Roles = Mapping[ProjectId, Sequence[str]]
+"""Memberships: the roles in each project."""
 
 _TEXTS = ("name", "email", "first_name", "last_name", "organization", "description")
 
@@ -98,7 +141,7 @@ class UserRecords:
         row = insert(users).values(
             id=identity, service_roles=roles_written(details.service_roles or ()),
             created_on=now, modified_on=now,
-            created_by=select(users.c.id).where(users.c.id == created_by).scalar_subquery(),
+            created_by=existing(created_by),
             **texts, **self._sealed(token or new_token(), identity),
         )  # fmt: skip
 
@@ -192,3 +235,314 @@ class UserRecords:
 
 def _membership_of(user: UserId, project: ProjectId) -> ColumnElement[bool]:
     return (memberships.c.user_id == user) & (memberships.c.project_id == project)
+
+
+_Place = tuple[UserId, ProjectId]
+
+_CHUNK = 500
+"""Users asked about in one statement: databases limit how many values one may hold."""
+
+_MANY = 1000
+"""A project with more members has some among any few users."""
+
+_USERS = with_creator(users)
+
+_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+# Built once: a login by certificate asks for one user, and to build these takes longer than to ask them.
+_MEMBERS: Select[Any] = (
+    select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
+    .join(projects, projects.c.id == memberships.c.project_id)
+    .where(memberships.c.user_id.in_(_IDS))
+    .order_by(memberships.c.number)
+)
+
+_BEARERS: Select[Any] = select(users.c.id, users.c.name, users.c.service_roles)
+_BY_NAMED_TOKEN: Select[Any] = _BEARERS.join(named_tokens, named_tokens.c.user_id == users.c.id).add_columns(
+    named_tokens.c.id.label("token_id"), named_tokens.c.name.label("token_name"),
+    named_tokens.c.expires_on, named_tokens.c.rights,
+)  # fmt: skip
+_BOUND: Select[Any] = _BEARERS.join(bindings, bindings.c.user_id == users.c.id).add_columns(bindings.c.by_login)
+
+
+def _on_lists(resources: Table, access: Table) -> Select[Any]:
+    return (
+        select(access.c.user_id, resources.c.project_id, resources.c.name, resources.c.number)
+        .join(resources, resources.c.id == access.c.resource_id)
+        .where(access.c.user_id.in_(_IDS))
+    )
+
+
+_OF_TOPICS = _on_lists(topics, topic_access)
+_OF_SUBSCRIPTIONS = _on_lists(subscriptions, subscription_access)
+
+
+def user_where(connection: Connection, secrets: Secrets, condition: ColumnElement[bool]) -> User | None:
+    """Return the user that meets a condition, with its memberships."""
+    row = connection.execute(_USERS.where(condition)).first()
+    return _user(row, secrets, _memberships(connection, [row.id])[row.id]) if row else None
+
+
+def users_page(
+    connection: Connection,
+    secrets: Secrets,
+    project: ProjectId | None,
+    request: PageRequest,
+    *,
+    details: bool,
+) -> Page[User]:
+    """Return a page of all users, or of a project's members, with memberships if `details`. Raises `InvalidInput`."""
+    query, total = _USERS, None
+    if project is not None:
+        total = _count_members(connection, project)
+        query = _USERS.where(_is_one_of_many(project) if total > _MANY else _is_one_of_few(project))
+    rows = read_page(connection, query, users.c.number, request, total=total)
+    found = _memberships(connection, [row.id for row in rows.items] if details else [])
+    return rows.map(lambda row: _user(row, secrets, found[row.id]))
+
+
+def bearer_of(connection: Connection, own: str, named: str) -> Principal | None:
+    """Return whom a token stands for: by the digest as a user's own, then by the one as a named token."""
+    row = connection.execute(_BEARERS.where(users.c.token_digest == own)).first()
+    if row is not None:
+        return _with_roles(connection, row)
+    row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
+    return _with_roles(connection, row, _login(row)) if row is not None else None
+
+
+def bound_principal(connection: Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:
+    """Return who is bound to an identity at an issuer, and whether user and binding were made at the first login."""
+    row = connection.execute(_BOUND.where(bindings.c.issuer == issuer, bindings.c.subject == subject)).first()
+    return (_with_roles(connection, row), row.by_login) if row is not None else None
+
+
+def _with_roles(connection: Connection, row: Row[Any], login: Login | None = None) -> Principal:
+    places = connection.execute(
+        select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
+    )
+    roles = {ProjectId(place.project_id): frozenset(_roles(place.roles)) for place in places}
+    return Principal(row.id, row.name, frozenset(_roles(row.service_roles)), roles, login)
+
+
+def _login(row: Row[Any]) -> Login:
+    return Login(row.token_name, row.token_id, row.expires_on, rights_read(row.rights))
+
+
+def _count_members(connection: Connection, project: ProjectId) -> int:
+    count = select(func.count()).select_from(memberships).where(memberships.c.project_id == project)
+    return connection.scalar(count) or 0
+
+
+def _is_one_of_few(project: ProjectId) -> ColumnElement[bool]:
+    """Find the members and put them in order: best when they are few."""
+    return users.c.id.in_(select(memberships.c.user_id).where(memberships.c.project_id == project))
+
+
+def _is_one_of_many(project: ProjectId) -> ColumnElement[bool]:
+    """Go through the users in order until there are enough members: best when many are."""
+    return exists().where(memberships.c.project_id == project, memberships.c.user_id == users.c.id)
+
+
+def _memberships(connection: Connection, ids: Sequence[UserId]) -> Mapping[UserId, Sequence[Membership]]:
+    found: defaultdict[UserId, list[Membership]] = defaultdict(list)
+    for start in range(0, len(ids), _CHUNK):
+        chunk = {"ids": ids[start : start + _CHUNK]}
+        of_topics = _listed(connection, _OF_TOPICS, chunk)
+        of_subscriptions = _listed(connection, _OF_SUBSCRIPTIONS, chunk)
+        for row in connection.execute(_MEMBERS, chunk).all():
+            place = (row.user_id, row.project_id)
+            lists = tuple(of_topics[place]), tuple(of_subscriptions[place])
+            found[row.user_id].append(Membership(row.name, _roles(row.roles), *lists))
+    return found
+
+
+def _listed(
+    connection: Connection, query: Select[Any], chunk: Mapping[str, Sequence[UserId]]
+) -> defaultdict[_Place, list[Any]]:
+    """Return the short names of the resources whose access lists hold these users, oldest first."""
+    # Put in order here: asked for the order, SQLite goes through all resources rather than the few on the lists.
+    rows = sorted(connection.execute(query, chunk).all(), key=lambda row: row.number)
+    found: defaultdict[_Place, list[Any]] = defaultdict(list)
+    for row in rows:
+        found[row.user_id, row.project_id].append(row.name)
+    return found
+
+
+def _user(row: Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> User:
+    return User(
+        id=row.id,
+        name=row.name,
+        email=row.email,
+        first_name=row.first_name,
+        last_name=row.last_name,
+        organization=row.organization,
+        description=row.description,
+        service_roles=_roles(row.service_roles),
+        memberships=tuple(entries),
+        created_on=row.created_on,
+        modified_on=row.modified_on,
+        created_by=row.creator,
+        token=_token(row, secrets),
+    )
+
+
+def _token(row: Row[Any], secrets: Secrets) -> str | None:
+    """Return the token; None when it is damaged, which must not hide its user, nor the others of a list."""
+    try:
+        return secrets.decrypt(row.token_sealed, row.id)
+    except Damaged as error:
+        logger.error("user.token_damaged", user=row.name, reason=error.message)
+        return None
+
+
+def rights_read(text: str | None) -> Rights | None:
+    """Read a column of rights."""
+    return None if text is None else tuple(Right(action, resource) for action, resource in json.loads(text))
+
+
+@functools.lru_cache(1024)
+def _roles(text: str) -> tuple[str, ...]:
+    """Read a column of roles; there are few different ones, and a page of users has hundreds."""
+    return tuple(json.loads(text))
+
+
+def roles_written(roles: Sequence[str]) -> str:
+    """Write a column of roles: each once, in the order in which they were given."""
+    return json.dumps(list(dict.fromkeys(roles)))
+
+
+def add_memberships(connection: Connection, user: UserId, roles: Roles) -> None:
+    """Make a user a member of projects it is no member of."""
+    rows = [{"user_id": user, "project_id": project, "roles": roles_written(given)} for project, given in roles.items()]
+    if rows:
+        connection.execute(insert(memberships), rows)
+
+
+def roles_to_change(connection: Connection, user: UserId, roles: Roles) -> Roles:
+    """Return those of the roles that a user does not have just so, in whatever order; no roles are no membership."""
+    query = select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == user)
+    held = {row.project_id: row.roles for row in connection.execute(query)}
+    return {project: given for project, given in roles.items() if not _are_held(held.get(project), given)}
+
+
+def put_memberships(connection: Connection, user: UserId, roles: Roles) -> None:
+    """Give a user these roles in these projects; a membership without roles is ended."""
+    for project, given in roles.items():
+        place = (memberships.c.user_id == user) & (memberships.c.project_id == project)
+        if not given:
+            connection.execute(delete(memberships).where(place))
+        elif not connection.execute(update(memberships).where(place).values(roles=roles_written(given))).rowcount:
+            add_memberships(connection, user, {project: given})
+
+
+def _are_held(column: str | None, given: Sequence[str]) -> bool:
+    if column is None:
+        return not given
+    return bool(given) and set(json.loads(column)) == set(given)
+
+
+FILTERS = ("status", "activation_token", "name", "email", "organization")
+"""Columns a list may be cut by."""
+
+
+class RegistrationRecords:
+    """Registrations by identity."""
+
+    def __init__(self, database: Database, clock: Clock, users: UserRecords) -> None:
+        self._database = database
+        self._clock = clock
+        self._users = users
+
+    async def find(self, registration: RegistrationId) -> Registration | None:
+        """Return a registration, None when there is none."""
+        return await self._database.read(
+            lambda connection: _registration_where(connection, registrations.c.id == registration)
+        )
+
+    async def all(self, filters: Mapping[str, str]) -> Sequence[Registration]:
+        """Return the registrations whose columns (of `FILTERS`) have exactly these values, oldest first."""
+        query = _REGISTRATIONS.where(*(registrations.c[column] == value for column, value in filters.items()))
+        return await self._database.read(
+            lambda connection: [
+                _registration(row) for row in connection.execute(query.order_by(registrations.c.number))
+            ]
+        )
+
+    async def create(self, applicant: Applicant) -> Registration:
+        """Keep a new pending registration.
+
+        Raises `AlreadyExists` when the name is a user's, or when another registration of it is pending (U5).
+        """
+        identity, now = RegistrationId(new_uuid()), self._clock.wall()
+        row = insert(registrations).values(
+            id=identity, status="pending", activation_token=new_token(), decline_comment="", registered_at=now,
+            **asdict(applicant),
+        )  # fmt: skip
+
+        def work(connection: Connection) -> Registration | None:
+            if connection.scalar(select(users.c.number).where(users.c.name == applicant.name)) is not None:
+                raise AlreadyExists("User already exists")
+            connection.execute(row)
+            return _registration_where(connection, registrations.c.id == identity)
+
+        made = await self._database.write(work)
+        assert made is not None
+        return made
+
+    async def accept(self, registration: RegistrationId, decided_by: UserId | None) -> User | None:
+        """Make the user a pending registration asks for, and decide it, in one step; None when none is pending.
+
+        Raises `AlreadyExists` when the name is a user's by now; the registration then stays pending.
+        """
+
+        def work(connection: Connection) -> User | None:
+            asked = _registration_where(connection, _pending(registration))
+            if asked is None:
+                return None
+            connection.execute(self._decision(registration, decided_by, status="accepted"))
+            make = self._users.creation(
+                UserName(asked.applicant.name), UserDetails(**asdict(asked.applicant)), {}, decided_by
+            )
+            return make(connection)
+
+        return await self._database.write(work)
+
+    async def decline(self, registration: RegistrationId, decided_by: UserId | None, comment: str) -> bool:
+        """Refuse a pending registration; False when none is pending."""
+        change = self._decision(registration, decided_by, status="declined", decline_comment=comment)
+        return await self._database.write(lambda connection: connection.execute(change).rowcount) > 0
+
+    async def delete(self, registration: RegistrationId) -> bool:
+        """Forget a registration, decided or not; False when there is none."""
+        removal = delete(registrations).where(registrations.c.id == registration)
+        return await self._database.write(lambda connection: connection.execute(removal).rowcount) > 0
+
+    def _decision(self, registration: RegistrationId, decided_by: UserId | None, **values: str) -> Any:
+        decider = existing(decided_by)
+        values["activation_token"] = ""
+        change = update(registrations).where(_pending(registration))
+        return change.values(modified_at=self._clock.wall(), modified_by=decider, **values)
+
+
+_REGISTRATIONS = with_creator(registrations, "modified_by")
+
+
+def _pending(registration: RegistrationId) -> ColumnElement[bool]:
+    return (registrations.c.id == registration) & (registrations.c.status == "pending")
+
+
+def _registration_where(connection: Connection, condition: ColumnElement[bool]) -> Registration | None:
+    row = connection.execute(_REGISTRATIONS.where(condition)).first()
+    return _registration(row) if row else None
+
+
+def _registration(row: Row[Any]) -> Registration:
+    return Registration(
+        id=row.id,
+        applicant=Applicant(row.name, row.email, row.first_name, row.last_name, row.organization, row.description),
+        status=row.status,
+        activation_token=row.activation_token,
+        decline_comment=row.decline_comment,
+        registered_at=row.registered_at,
+        modified_at=row.modified_at,
+        modified_by=row.creator,
+    )

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select
 
 from ams.core.errors import InvalidInput
-from ams.storage.registry.paging import Page, PageRequest, page_start, page_token, read_page
+from ams.storage.registry.records import Page, PageRequest
+from ams.storage.registry.statements import page_start, page_token, read_page
 
 items = Table("items", MetaData(), Column("number", Integer, primary_key=True))
 

@@ -9,7 +9,7 @@ from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import new_topic_id
 from ams.core.rights import Right
 from ams.storage.export_format import Binding, Issuer, Line, Membership, NamedToken, Project, Topic, User
-from ams.storage.registry.filling import Filling, Loaded
+from ams.storage.registry.export import Filling, Loaded
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import token_hash
 

@@ -1,0 +1,379 @@
+"""How users log in besides with their own tokens: named tokens, and identities at issuers, in the registry.
+
+A named token is known by a hash, so that its text is nowhere (docs/reference/tokens.md). A binding says which
+identity at an issuer logs in as which user (docs/reference/openid-connect.md). An identity is the issuer's URL and a
+subject there (OpenID Connect Core 1.0, 2), so a binding outlives the issuer. Issuers are those that are set over the
+API, with their secrets sealed.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+import structlog
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import AlreadyExists, Damaged
+from ams.core.issuer import Issuer
+from ams.core.names import BindingName, IssuerName, TokenId, TokenName, UserId, UserName, new_uuid
+from ams.core.rights import Rights
+from ams.storage import export_format
+from ams.storage.database.cache import Cache
+from ams.storage.database.database import Database
+from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Forget
+from ams.storage.registry.records import Binding, NamedToken, Principal, User, UserDetails
+from ams.storage.registry.statements import ByRows, existing, with_user_and_creator
+from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users
+from ams.storage.registry.users import (
+    Roles,
+    UserRecords,
+    bound_principal,
+    put_memberships,
+    rights_read,
+    roles_to_change,
+)
+from ams.storage.secrets import Secrets, new_token, token_hash
+
+logger = structlog.get_logger("ams.registry")
+
+
+class NamedTokenRecords:
+    """Named tokens by user and name; `UserRecords.principal` finds whom one stands for."""
+
+    def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._clock = clock
+
+    async def create(
+        self,
+        user: UserId,
+        name: TokenName,
+        *,
+        expires_on: Milliseconds | None,
+        rights: Rights | None,
+        created_by: UserId | None,
+    ) -> tuple[NamedToken, str]:
+        """Make a token of a user; return it with its text, which nobody can ask for again.
+
+        Raises `AlreadyExists` when the user has one of this name, `NotFound` when the user is gone.
+        """
+        token, identity = new_token(), TokenId(new_uuid())
+        row = insert(named_tokens).values(
+            id=identity, user_id=user, name=name, rights=rights_written(rights), created_on=self._clock.wall(),
+            expires_on=expires_on, **sealed(self._secrets, token_hash(token), identity),
+            created_by=existing(created_by),
+        )  # fmt: skip
+
+        def work(connection: Connection) -> NamedToken | None:
+            connection.execute(row)
+            return _token_where(connection, named_tokens.c.id == identity)
+
+        made = await self._database.write(work)
+        assert made is not None
+        return made, token
+
+    async def of(self, user: UserId) -> Sequence[NamedToken]:
+        """Return the named tokens of a user, oldest first, those that have expired too."""
+        query = _TOKENS.where(named_tokens.c.user_id == user)
+        return await self._database.read(lambda connection: [_named_token(row) for row in connection.execute(query)])
+
+    async def find(self, user: UserId, name: TokenName) -> NamedToken | None:
+        """Return a named token, None when there is none."""
+        return await self._database.read(lambda connection: _token_where(connection, _is_token(user, name)))
+
+    async def revoke(self, user: UserId, name: TokenName) -> bool:
+        """Remove a named token: it is dead when this returns. False when it is gone already."""
+        removal = delete(named_tokens).where(_is_token(user, name))
+        forget = Forget(PRINCIPAL, (user,))
+        return await self._database.write(lambda connection: connection.execute(removal).rowcount, forget) > 0
+
+    async def note_uses(self, uses: Mapping[TokenId, Milliseconds]) -> None:
+        """Keep when tokens were last used, each the latest that anybody told; those that are gone are passed over."""
+        rows = list(uses.items())
+        if rows:
+            await self._database.put(lambda connection: _NOTE_USES.run(connection, rows))
+
+
+def sealed(secrets: Secrets, hashed: str, identity: TokenId) -> dict[str, Any]:
+    """Return the columns by which a token is known, from its hash as `ams.storage.secrets.token_hash` gives it."""
+    return {"digest": secrets.digest(hashed), "sealed": secrets.seal(hashed, identity)}
+
+
+def hash_of(secrets: Secrets, row: Row[Any]) -> str:
+    """Return the hash that a row with the name of its `user` holds; raise `Damaged` when it cannot be read."""
+    try:
+        return secrets.open(row.sealed, row.id)
+    except Damaged:
+        raise Damaged(f"the stored token {row.name} of user {row.user} is damaged; revoke it") from None
+
+
+def rights_written(rights: Rights | None) -> str | None:
+    """Write a column of rights; None: all the user's."""
+    return None if rights is None else json.dumps(rights)
+
+
+_TOKENS = with_user_and_creator(named_tokens)
+_NOTE_USES = ByRows(
+    """
+    UPDATE named_tokens SET last_used = used.moment
+    FROM (SELECT text(0) AS id, number(1) AS moment FROM {given}) AS used
+    WHERE named_tokens.id = used.id AND (named_tokens.last_used IS NULL OR named_tokens.last_used < used.moment)
+    """
+)
+
+
+def _is_token(user: UserId, name: TokenName) -> ColumnElement[bool]:
+    return (named_tokens.c.user_id == user) & (named_tokens.c.name == name)
+
+
+def _token_where(connection: Connection, condition: ColumnElement[bool]) -> NamedToken | None:
+    row = connection.execute(_TOKENS.where(condition)).first()
+    return _named_token(row) if row else None
+
+
+def _named_token(row: Row[Any]) -> NamedToken:
+    return NamedToken(
+        id=row.id, user=row.user, name=row.name, created_on=row.created_on, created_by=row.creator,
+        expires_on=row.expires_on, last_used=row.last_used, rights=rights_read(row.rights),
+    )  # fmt: skip
+
+
+FIRST_LOGIN = BindingName("first-login")
+"""What the binding is called that is made with its user."""
+
+_BOUND = TAKEN["bindings_issuer_unique"]
+_Identity = tuple[str, str]
+
+
+class BindingRecords:
+    """Bindings by user and name, and by identity."""
+
+    def __init__(self, database: Database, clock: Clock, cache_size: int, made_users: UserRecords) -> None:
+        self._database = database
+        self._clock = clock
+        self._users = made_users
+        self._principals: Cache[_Identity, tuple[Principal, bool]] = database.invalidations.new_cache(cache_size)
+        database.invalidations.on(PRINCIPAL, self._forget)
+
+    def known_principal(self, issuer: str, subject: str) -> Principal | None:
+        """Return who is bound to an identity if that is in memory; None says nothing: `principal` does."""
+        bound = self._principals.known((issuer, subject))
+        return None if bound is None else bound[0]
+
+    async def principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
+        """Return who is bound to an identity, and whether its binding was made at the first login.
+
+        None when nobody is; cached, unknown identities are not.
+        """
+        return await self._principals.find((issuer, subject), lambda: self._read_principal(issuer, subject))
+
+    async def of(self, user: UserId) -> Sequence[Binding]:
+        """Return the bindings of a user, oldest first."""
+        query = _BINDINGS.where(bindings.c.user_id == user)
+        return await self._database.read(lambda connection: [_binding(row) for row in connection.execute(query)])
+
+    async def create(
+        self, user: UserId, name: BindingName, issuer: str, subject: str, *, created_by: UserId | None
+    ) -> Binding:
+        """Bind a user to an identity.
+
+        Raises `AlreadyExists` when the user has a binding of this name, or anybody one to the identity; `NotFound`
+        when the user is gone.
+        """
+
+        def work(connection: Connection) -> Binding:
+            _bind(connection, user, name, (issuer, subject), now=self._clock.wall(), created_by=created_by)
+            query = _BINDINGS.where(bindings.c.user_id == user, bindings.c.name == name)
+            return _binding(connection.execute(query).one())
+
+        return await self._database.write(work)
+
+    async def delete(self, user: UserId, name: BindingName) -> bool:
+        """Remove a binding: nobody logs in by it when this returns. False when it is gone already."""
+        removal = delete(bindings).where(bindings.c.user_id == user, bindings.c.name == name)
+        forget = Forget(PRINCIPAL, (user,))
+        return await self._database.write(lambda connection: connection.execute(removal).rowcount, forget) > 0
+
+    async def first_login(self, name: UserName, details: UserDetails, roles: Roles, issuer: str, subject: str) -> User:
+        """Make a user with memberships and bind it to an identity, all or nothing; nobody is its maker.
+
+        Raises `AlreadyExists` "Identity is already bound to a user", also when another login was faster, or "User
+        already exists" when the name is anybody else's; `NotFound` when a project is gone.
+        """
+        creation = self._users.creation(name, details, roles, None)
+
+        def work(connection: Connection) -> User:
+            user = creation(connection)
+            now = self._clock.wall()
+            _bind(connection, user.id, FIRST_LOGIN, (issuer, subject), now=now, created_by=None, by_login=True)
+            return user
+
+        try:
+            return await self._database.write(work)
+        except AlreadyExists as taken:
+            if await self._read_principal(issuer, subject) is None:
+                raise
+            raise AlreadyExists(_BOUND) from taken  # who was faster has the name too, and that is met first
+
+    async def follow(self, user: UserId, roles: Roles) -> bool:
+        """Let a user have these roles in these projects, none of them being no membership; others are left alone.
+
+        Returns whether anything changed: nothing is written else. Raises `NotFound` when user or project are gone.
+        """
+        if not await self._database.read(lambda connection: roles_to_change(connection, user, roles)):
+            return False
+        now = self._clock.wall()
+
+        def work(connection: Connection) -> bool:
+            changed = roles_to_change(connection, user, roles)
+            put_memberships(connection, user, changed)
+            if changed:
+                connection.execute(update(users).where(users.c.id == user).values(modified_on=now))
+            return bool(changed)
+
+        return await self._database.write(work, Forget(PRINCIPAL, (user,)))
+
+    async def _read_principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
+        if not _can_be_stored(issuer + subject):
+            return None
+        return await self._database.read(lambda connection: bound_principal(connection, issuer, subject))
+
+    def _forget(self, user: str) -> None:
+        self._principals.forget_where(lambda _, bound: bound[0].id == user)
+
+
+_BINDINGS = with_user_and_creator(bindings)
+
+
+def _bind(
+    connection: Connection,
+    user: UserId,
+    name: BindingName,
+    identity: _Identity,
+    *,
+    now: int,
+    created_by: UserId | None,
+    by_login: bool = False,
+) -> None:
+    row = insert(bindings).values(
+        user_id=user, name=name, issuer=identity[0], subject=identity[1], by_login=by_login, created_on=now,
+        created_by=existing(created_by),
+    )  # fmt: skip
+    connection.execute(row)
+
+
+def _binding(row: Row[Any]) -> Binding:
+    return Binding(
+        user=row.user, name=row.name, issuer=row.issuer, subject=row.subject, created_on=row.created_on,
+        created_by=row.creator, by_login=row.by_login,
+    )  # fmt: skip
+
+
+def _can_be_stored(text: str) -> bool:
+    """Whether a text has a form in UTF-8: what JSON says may hold halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_ALL = ""
+_CHANGED = Forget(ISSUERS, ())
+_FIELDS = tuple(each.name for each in fields(Issuer))
+_COLUMNS = ("name", "url", "client_secret")
+"""What of an issuer has a column of its own; the rest is one text."""
+
+
+class IssuerRecords:
+    """Issuers: few, asked for with every token that is not known yet, and so kept in memory all together."""
+
+    def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._clock = clock
+        self._all: Cache[str, Sequence[Issuer]] = database.invalidations.new_cache(1)
+        database.invalidations.on(ISSUERS, lambda: self._all.forget(_ALL))
+
+    async def all(self) -> Sequence[Issuer]:
+        """Return all issuers, oldest first; cached. One whose stored secret is damaged comes without it."""
+        found = await self._all.find(_ALL, lambda: self._database.read(self._read))
+        return found or ()
+
+    async def create(self, issuer: Issuer, created_by: UserId | None) -> None:
+        """Add an issuer; raise `AlreadyExists` when its name or its URL is another one's."""
+        identity, now = new_uuid(), self._clock.wall()
+        row = insert(issuers).values(
+            id=identity, created_on=now, modified_on=now, **columns(self._secrets, issuer, identity),
+            created_by=existing(created_by),
+        )  # fmt: skip
+        await self._database.write(lambda connection: connection.execute(row).rowcount, _CHANGED)
+
+    async def update(self, name: IssuerName, issuer: Issuer) -> bool:
+        """Put another issuer in the place of the one called `name`; False when there is none.
+
+        Raises `AlreadyExists` when its name or its URL is yet another one's.
+        """
+        now = self._clock.wall()
+
+        def work(connection: Connection) -> bool:
+            identity = connection.scalar(select(issuers.c.id).where(issuers.c.name == name))
+            if identity is None:
+                return False
+            change = update(issuers).where(issuers.c.id == identity)
+            change = change.values(modified_on=now, **columns(self._secrets, issuer, identity))
+            return connection.execute(change).rowcount > 0  # another node may have removed it meanwhile
+
+        return await self._database.write(work, _CHANGED)
+
+    async def delete(self, name: IssuerName) -> bool:
+        """Remove an issuer; bindings to identities there stay. False when it is gone already."""
+        removal = delete(issuers).where(issuers.c.name == name)
+        return await self._database.write(lambda connection: connection.execute(removal).rowcount, _CHANGED) > 0
+
+    def _read(self, connection: Connection) -> Sequence[Issuer]:
+        return tuple(self._issuer(row) for row in connection.execute(select(issuers).order_by(issuers.c.number)))
+
+    def _issuer(self, row: Row[Any]) -> Issuer:
+        return msgspec.convert(fields_of(row, self._secret(row)), Issuer)
+
+    def _secret(self, row: Row[Any]) -> str:
+        """Return the secret; none when it is damaged, which must not take the other issuers away."""
+        try:
+            return secret_of(row, self._secrets)
+        except Damaged as error:
+            logger.error("issuer.secret_damaged", issuer=row.name, reason=error.message)
+            return ""
+
+
+def columns(secrets: Secrets, issuer: Issuer, identity: str) -> dict[str, Any]:
+    """Return an issuer as its row holds it."""
+    rest: Mapping[str, Any] = msgspec.to_builtins(issuer)
+    secret = secrets.seal(issuer.client_secret, identity) if issuer.client_secret else None
+    text = msgspec.json.encode({field: value for field, value in rest.items() if field not in _COLUMNS}).decode()
+    return {"name": issuer.name, "url": issuer.url, "rest": text, "secret": secret}
+
+
+def fields_of(row: Row[Any], secret: str) -> dict[str, Any]:
+    """Return the fields of the issuer that a row holds, with the secret that it is given."""
+    return {**msgspec.json.decode(row.rest), "name": row.name, "url": row.url, "client_secret": secret}
+
+
+def issuer_on(line: export_format.Issuer) -> Issuer:
+    """Return the issuer that a line of an export tells of, not yet checked."""
+    said: Mapping[str, Any] = msgspec.to_builtins(line)
+    return msgspec.convert({field: said[field] for field in _FIELDS if field in said}, Issuer)
+
+
+def secret_of(row: Row[Any], secrets: Secrets) -> str:
+    """Return the secret that a row holds, empty for none; raise `Damaged` when it cannot be read."""
+    if row.secret is None:
+        return ""
+    try:
+        return secrets.open(row.secret, row.id)
+    except Damaged:
+        raise Damaged(f"the stored secret of issuer {row.name} is damaged; set it anew") from None

@@ -1,0 +1,559 @@
+"""Topics, subscriptions and schemas in the registry, and the access lists of the first two (HTTP contract 3.5)."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, select, true, update
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import NotFound, SubscriptionGone, TopicGone
+from ams.core.names import (
+    ProjectId,
+    ProjectName,
+    SchemaId,
+    SchemaName,
+    SubscriptionId,
+    SubscriptionName,
+    TopicId,
+    TopicName,
+    UserId,
+    UserName,
+    new_uuid,
+    topic_id,
+    topic_id_text,
+)
+from ams.core.push_config import HTTP_ENDPOINT, PushConfig
+from ams.storage.database.cache import Cache
+from ams.storage.database.database import Database
+from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Forget
+from ams.storage.registry import push
+from ams.storage.registry.counts import Advance, add_to_project
+from ams.storage.registry.records import (
+    NOBODY,
+    AttachedSchema,
+    Page,
+    PageRequest,
+    Schema,
+    SchemaContent,
+    Subscription,
+    Topic,
+)
+from ams.storage.registry.statements import read_page
+from ams.storage.registry.tables import (
+    memberships,
+    projects,
+    schema_revisions,
+    schemas,
+    subscription_access,
+    subscriptions,
+    topic_access,
+    topic_schemas,
+    topics,
+    users,
+)
+from ams.storage.registry.users import add_memberships
+
+R = TypeVar("R", Topic, Subscription)
+N = TypeVar("N", bound=str)
+
+PushChange = Callable[[PushConfig | None], PushConfig | None]
+"""Makes a new push configuration of the present one; what it raises leaves everything as it was."""
+
+
+class _ResourceRecords(Generic[R, N]):
+    """What topics and subscriptions have in common: names in a project, a cache, pages, and access lists."""
+
+    _kind: str
+    """What caches call it (`ams.storage.database.invalidation`)."""
+    _gone: type[TopicGone | SubscriptionGone]
+    _table: Table
+    _access: Table
+    """Users on access lists, in the order in which they were given."""
+    _query: Select[Any]
+
+    def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
+        self._database = database
+        self._clock = clock
+        self._by_name: Cache[tuple[str, str], R] = database.invalidations.new_cache(cache_size)
+        self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
+        """Return what is in memory, by project and name; None says nothing: `find` does."""
+        database.invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
+
+    async def find(self, project: ProjectId, name: N) -> R | None:
+        """Return a topic or subscription with its access list, None when there is none; cached."""
+        return await self._by_name.find(
+            (project, name), lambda: self._database.read(lambda connection: self._find(connection, project, name))
+        )
+
+    async def page(self, project: ProjectId, page: PageRequest, *, listed: UserId | None = None) -> Page[R]:
+        """Return a page of those of a project, newest first; with `listed`, those whose access list holds this user.
+
+        Raises `InvalidInput` "Invalid page token".
+        """
+        number = self._table.c.number
+        query = self._query.where(self._table.c.project_id == project)
+        if listed is not None:
+            query = query.where(number.in_(self._numbers_with(listed)))
+        return await self._database.read(
+            lambda connection: read_page(connection, query, number, page).map(self._record)
+        )
+
+    async def access_list(self, project: ProjectId, name: N) -> Sequence[UserName]:
+        """Return the names on an access list, in stored order."""
+        query = (
+            select(users.c.name)
+            .join(self._access, self._access.c.user_id == users.c.id)
+            .join(self._table, self._table.c.id == self._access.c.resource_id)
+            .where(self._is(project, name))
+            .order_by(self._access.c.position)
+        )
+        return await self._database.read(lambda connection: connection.scalars(query).all())
+
+    async def set_access_list(self, project: ProjectId, name: N, wanted: Sequence[str]) -> None:
+        """Replace an access list; raise `NotFound` for users who are no members, then for the resource."""
+
+        def work(connection: Connection) -> None:
+            listed = _members(connection, project, wanted)
+            identity = self._identity(connection, project, name)
+            connection.execute(delete(self._access).where(self._access.c.resource_id == identity))
+            rows = [{"resource_id": identity, "position": place, "user_id": user} for place, user in enumerate(listed)]
+            if rows:
+                connection.execute(insert(self._access), rows)
+
+        await self._database.write(work, self._forget(project, name))
+
+    def _find(self, connection: Connection, project: ProjectId, name: N) -> R | None:
+        row = connection.execute(self._query.where(self._is(project, name))).first()
+        if row is None:
+            return None
+        listed = select(self._access.c.user_id).where(self._access.c.resource_id == row.id)
+        return self._record(row, frozenset(connection.scalars(listed)))
+
+    def _identity(self, connection: Connection, project: ProjectId, name: N) -> str:
+        identity: str | None = connection.scalar(select(self._table.c.id).where(self._is(project, name)))
+        if identity is None:
+            raise self._gone
+        return identity
+
+    def _numbers_with(self, user: UserId) -> Select[Any]:
+        """Return the query for the numbers of the resources whose access lists hold a user.
+
+        By number, as these are few of many: a page then begins with them instead of going through all of a project.
+        """
+        listed = self._table.alias("listed")
+        on_list = self._access.c.resource_id == listed.c.id
+        return select(listed.c.number).join(self._access, on_list).where(self._access.c.user_id == user)
+
+    def _is(self, project: ProjectId, name: N) -> ColumnElement[bool]:
+        return (self._table.c.project_id == project) & (self._table.c.name == name)
+
+    def _forget(self, project: ProjectId, name: N) -> Forget:
+        return Forget(self._kind, (project, name))
+
+    def _record(self, row: Row[Any], authorized: frozenset[UserId] = NOBODY) -> R:
+        raise NotImplementedError
+
+
+def _members(connection: Connection, project: ProjectId, wanted: Sequence[str]) -> Sequence[UserId]:
+    """Return the identities of members of a project, in order and each once.
+
+    Raises `NotFound` "User(s): A, B do not exist" naming all who are no members.
+    """
+    query = (
+        select(users.c.name, users.c.id)
+        .join(memberships, memberships.c.user_id == users.c.id)
+        .where(memberships.c.project_id == project)
+    )
+    known = {row.name: row.id for row in connection.execute(query)}
+    unique = list(dict.fromkeys(wanted))
+    missing = [name for name in unique if name not in known]
+    if missing:
+        raise NotFound(f"User(s): {', '.join(missing)} do not exist")
+    return [known[name] for name in unique]
+
+
+class TopicRecords(_ResourceRecords[Topic, TopicName]):
+    """Topics by project and name."""
+
+    _kind, _gone, _table, _access = TOPIC, TopicGone, topics, topic_access
+    _query = (
+        select(topics, schemas.c.id.label("schema_id"), schemas.c.name.label("schema_name"), schemas.c.revision)
+        .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)
+        .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
+    )
+
+    def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
+        super().__init__(database, clock, cache_size)
+        database.invalidations.on(SCHEMA, self._forget_schema)
+
+    async def exists(self, topic: TopicId) -> bool:
+        """Whether a topic is there now; never answered from what was read before."""
+        query = select(topics.c.number).where(topics.c.id == topic_id_text(topic))
+        return await self._database.read(lambda connection: connection.scalar(query)) is not None
+
+    async def ids(self) -> frozenset[TopicId]:
+        """Return the identities of all topics."""
+        return frozenset(await self._ids(true()))
+
+    async def of_project(self, project: ProjectId) -> Sequence[TopicId]:
+        """Return the identities of a project's topics."""
+        return await self._ids(topics.c.project_id == project)
+
+    async def create(
+        self, identity: TopicId, project: ProjectId, name: TopicName, schema: SchemaName | None = None
+    ) -> Topic:
+        """Register a topic, with a schema attached if one is named.
+
+        Raises `AlreadyExists` when the name is taken, `NotFound` when the project or the schema is gone.
+        """
+        now = self._clock.wall()
+        row = insert(topics).values(id=topic_id_text(identity), project_id=project, name=name, created_on=now)
+
+        def work(connection: Connection) -> Topic:
+            connection.execute(row)
+            attached = _attach(connection, project, topic_id_text(identity), schema) if schema else None
+            return Topic(identity, project, name, attached, None, now)
+
+        return await self._database.write(work)
+
+    async def set_schema(self, project: ProjectId, name: TopicName, schema: SchemaName | None) -> None:
+        """Attach a schema instead of the one there was, or none; raise `NotFound` for the topic, then the schema."""
+
+        def work(connection: Connection) -> None:
+            identity = self._identity(connection, project, name)
+            connection.execute(delete(topic_schemas).where(topic_schemas.c.topic_id == identity))
+            if schema:
+                _attach(connection, project, identity, schema)
+
+        await self._database.write(work, self._forget(project, name))
+
+    async def set_retention(self, project: ProjectId, name: TopicName, retention: Milliseconds | None) -> Topic | None:
+        """Change a topic's own age limit; return the topic, None when there is none."""
+        change = update(topics).where(self._is(project, name)).values(retention=retention)
+
+        def work(connection: Connection) -> Topic | None:
+            connection.execute(change)
+            return self._find(connection, project, name)
+
+        return await self._database.write(work, self._forget(project, name))
+
+    async def without_retention(self, project: ProjectId) -> Sequence[TopicId]:
+        """Return the topics of a project that have no age limit of their own."""
+        return await self._ids((topics.c.project_id == project) & topics.c.retention.is_(None))
+
+    async def retention(self, topic: TopicId) -> Milliseconds | None:
+        """Return the age limit of a topic: its own, else its project's; None where neither has one, or it is gone."""
+        query = _RETENTIONS.where(topics.c.id == topic_id_text(topic))
+        row = await self._database.read(lambda connection: connection.execute(query).first())
+        return row.retention if row else None
+
+    async def retentions(self) -> Mapping[TopicId, Milliseconds | None]:
+        """Return the age limit of every topic: its own, else its project's; None where neither has one."""
+        rows = await self._database.read(lambda connection: connection.execute(_RETENTIONS).all())
+        return {topic_id(identity): limit for identity, limit in rows}
+
+    async def delete(self, topic: Topic, last: Sequence[Advance] = ()) -> bool:
+        """Remove a topic and its access list, and add its `last` messages to its project's days; False if it is gone.
+
+        Messages that another node has counted since `last` was worked out are not added again.
+
+        A topic that was made again under its name is another one and stays.
+        """
+        removal = delete(topics).where(topics.c.id == topic_id_text(topic.id)).returning(topics.c.id)
+
+        def work(connection: Connection) -> bool:
+            add_to_project(connection, last)
+            return connection.scalar(removal) is not None
+
+        return await self._database.write(work, self._forget(topic.project_id, topic.name), large=True)
+
+    async def _ids(self, condition: ColumnElement[bool]) -> Sequence[TopicId]:
+        query = select(topics.c.id).where(condition)
+        return await self._database.read(lambda connection: [topic_id(text) for text in connection.scalars(query)])
+
+    def _record(self, row: Row[Any], authorized: frozenset[UserId] = NOBODY) -> Topic:
+        schema = AttachedSchema(row.schema_id, row.schema_name, row.revision) if row.schema_id else None
+        return Topic(topic_id(row.id), row.project_id, row.name, schema, row.retention, row.created_on, authorized)
+
+    def _forget_schema(self, schema: str) -> None:
+        self._by_name.forget_where(lambda _, topic: topic.schema is not None and topic.schema.id == schema)
+
+
+def _attach(connection: Connection, project: ProjectId, topic: str, name: SchemaName) -> AttachedSchema:
+    """Attach a schema of the project to a topic that has none; raise `NotFound`."""
+    known = select(schemas).where((schemas.c.project_id == project) & (schemas.c.name == name))
+    row = connection.execute(known).first()
+    if row is None:
+        raise NotFound("Schema doesn't exist")
+    connection.execute(insert(topic_schemas).values(topic_id=topic, schema_id=row.id))
+    return AttachedSchema(row.id, row.name, row.revision)
+
+
+_RETENTIONS: Select[Any] = select(
+    topics.c.id, func.coalesce(topics.c.retention, projects.c.retention).label("retention")
+).join(projects, projects.c.id == topics.c.project_id)
+
+
+class Title(NamedTuple):
+    """What a subscription is called, and where."""
+
+    project: ProjectName
+    name: SubscriptionName
+
+
+class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
+    """Subscriptions by project and name."""
+
+    _kind, _gone, _table, _access = SUBSCRIPTION, SubscriptionGone, subscriptions, subscription_access
+    _query = select(subscriptions)
+
+    def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
+        super().__init__(database, clock, cache_size)
+        self._pushed = push.PushedRecords(database)
+
+    async def of_topic(self, project: ProjectId, topic: TopicName) -> Sequence[SubscriptionName]:
+        """Return the names of all subscriptions to a topic's name, oldest first."""
+        query = (
+            select(subscriptions.c.name)
+            .where(subscriptions.c.project_id == project, subscriptions.c.topic == topic)
+            .order_by(subscriptions.c.number)
+        )
+        return await self._database.read(lambda connection: connection.scalars(query).all())
+
+    async def all(self) -> Sequence[Subscription]:
+        """Return all subscriptions of all projects, oldest first, without access lists."""
+        query = select(subscriptions).order_by(subscriptions.c.number)
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return [self._record(row) for row in rows]
+
+    async def ids(self) -> frozenset[SubscriptionId]:
+        """Return the identities of all subscriptions."""
+        query = select(subscriptions.c.id)
+        return await self._database.read(lambda connection: frozenset(connection.scalars(query)))
+
+    async def titles(self, identities: Collection[SubscriptionId]) -> Mapping[SubscriptionId, Title]:
+        """Return what those of a few subscriptions are called that exist."""
+        query = (
+            select(subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name)
+            .join(projects, projects.c.id == subscriptions.c.project_id)
+            .where(subscriptions.c.id.in_(identities))
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return {row.id: Title(row.project, row.name) for row in rows}
+
+    async def pushed(self) -> Sequence[push.Pushed]:
+        """Return all subscriptions that shall be delivered, oldest first; the same object when nothing has changed."""
+        return await self._pushed.all()
+
+    async def create(
+        self,
+        identity: SubscriptionId,
+        project: ProjectId,
+        name: SubscriptionName,
+        topic: TopicName,
+        ack_deadline_seconds: int,
+        config: PushConfig | None = None,
+        worker: UserId | None = None,
+    ) -> Subscription:
+        """Register a subscription; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone.
+
+        `ack_deadline_seconds` is in seconds; `worker` is who delivers, if `config` is to be delivered from now on.
+        """
+        now = self._clock.wall()
+        row = insert(subscriptions).values(
+            id=identity,
+            project_id=project,
+            name=name,
+            topic=topic,
+            ack_deadline_seconds=ack_deadline_seconds,
+            push=push.stored(config),
+            created_on=now,
+        )
+
+        def work(connection: Connection) -> None:
+            connection.execute(row)
+            if config is not None and config.verified:
+                _place_worker(connection, project, identity, worker, delivered=True)
+
+        await self._database.write(work)
+        return Subscription(identity, project, name, topic, ack_deadline_seconds, config, now)
+
+    async def set_ack_deadline(self, project: ProjectId, name: SubscriptionName, seconds: int) -> bool:
+        """Change the deadline; False when there is no such subscription."""
+        change = update(subscriptions).where(self._is(project, name)).values(ack_deadline_seconds=seconds)
+        changed = await self._database.write(
+            lambda connection: connection.execute(change).rowcount, self._forget(project, name)
+        )
+        return changed > 0
+
+    async def change_push(
+        self, project: ProjectId, name: SubscriptionName, change: PushChange, worker: UserId | None
+    ) -> None:
+        """Replace the push configuration in one step, and put the worker where it has to deliver now.
+
+        What is not delivered to an endpoint any more loses the secrets its deliveries were signed with.
+
+        Raises `SubscriptionGone`, then whatever `change` raises.
+        """
+
+        def work(connection: Connection) -> None:
+            row = connection.execute(select(subscriptions).where(self._is(project, name)).with_for_update()).first()
+            if row is None:
+                raise SubscriptionGone
+            before = push.read(row.push)
+            after = change(before)
+            connection.execute(update(subscriptions).where(self._is(project, name)).values(push=push.stored(after)))
+            if after is None or after.type != HTTP_ENDPOINT:
+                push.forget_secrets(connection, row.id)
+            if (before and before.verified) or (after and after.verified):
+                delivered = after is not None and after.verified
+                _place_worker(connection, project, row.id, worker, delivered=delivered)
+
+        await self._database.write(work, self._forget(project, name))
+
+    async def place_worker(self, worker: UserId) -> None:
+        """Put the worker where it has to deliver, wherever it is missing. For the start, before anything is cached."""
+        query = select(subscriptions).where(subscriptions.c.push.is_not(None))
+
+        def work(connection: Connection) -> None:
+            for row in connection.execute(query).all():
+                config = push.read(row.push)
+                if config is not None and config.verified:
+                    _place_worker(connection, row.project_id, row.id, worker, delivered=True)
+
+        await self._database.write(work)
+
+    async def delete(self, project: ProjectId, name: SubscriptionName) -> Subscription | None:
+        """Remove a subscription and its access list; return what it was, None when there was none."""
+        removal = delete(subscriptions).where(self._is(project, name)).returning(*subscriptions.c)
+
+        def work(connection: Connection) -> Subscription | None:
+            row = connection.execute(removal).first()
+            return self._record(row) if row else None
+
+        return await self._database.write(work, self._forget(project, name))
+
+    def _record(self, row: Row[Any], authorized: frozenset[UserId] = NOBODY) -> Subscription:
+        config = push.read(row.push)
+        return Subscription(
+            row.id, row.project_id, row.name, row.topic, row.ack_deadline_seconds, config, row.created_on, authorized
+        )
+
+
+def _place_worker(
+    connection: Connection,
+    project: ProjectId,
+    subscription: SubscriptionId,
+    worker: UserId | None,
+    *,
+    delivered: bool,
+) -> None:
+    """Put the worker where the subscription is, or take it off its list; without a worker nothing changes (17.3, U2).
+
+    Where a subscription is delivered, the worker is on its access list and a member of its project: so it finds what to
+    deliver (HTTP contract 13.5). A worker that is a member already keeps its roles (17.3, U14).
+    """
+    if worker is None:
+        return
+    access = subscription_access
+    own = (access.c.resource_id == subscription) & (access.c.user_id == worker)
+    if not delivered:
+        connection.execute(delete(access).where(own))
+        return
+    known = select(memberships.c.number).where(memberships.c.user_id == worker, memberships.c.project_id == project)
+    if connection.scalar(known) is None:
+        add_memberships(connection, worker, {project: ()})
+    if connection.scalar(select(access.c.user_id).where(own)) is None:
+        last = connection.scalar(select(func.max(access.c.position)).where(access.c.resource_id == subscription))
+        position = 0 if last is None else last + 1
+        connection.execute(insert(access).values(resource_id=subscription, position=position, user_id=worker))
+
+
+class SchemaRecords:
+    """Schemas by project and name, and their revisions by identity.
+
+    Nothing is kept of them: their texts are large, and what publishing needs of them is kept compiled.
+    """
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def find(self, project: ProjectId, name: SchemaName) -> Schema | None:
+        """Return a schema at its newest revision, None when there is none."""
+        condition = (schemas.c.project_id == project) & (schemas.c.name == name)
+        return await self._database.read(lambda connection: _schema_where(connection, _NEWEST_SCHEMAS.where(condition)))
+
+    async def all(self, project: ProjectId) -> Sequence[Schema]:
+        """Return a project's schemas at their newest revisions, oldest first."""
+        query = _NEWEST_SCHEMAS.where(schemas.c.project_id == project).order_by(schemas.c.number)
+        return await self._database.read(lambda connection: [_schema(row) for row in connection.execute(query)])
+
+    async def revision(self, schema: SchemaId, revision: int) -> Schema | None:
+        """Return a schema at any of its revisions, None when there is none, as when the schema is gone."""
+        query = _SCHEMAS.where((schemas.c.id == schema) & (schema_revisions.c.revision == revision))
+        return await self._database.read(lambda connection: _schema_where(connection, query))
+
+    async def create(self, project: ProjectId, name: SchemaName, content: SchemaContent) -> Schema:
+        """Make a schema; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone."""
+        made, now = Schema(SchemaId(new_uuid()), project, name, 1, content), self._clock.wall()
+        row = insert(schemas).values(id=made.id, project_id=project, name=name, revision=1, created_on=now)
+
+        def work(connection: Connection) -> None:
+            connection.execute(row)
+            self._add(connection, made.id, 1, content)
+
+        await self._database.write(work)
+        return made
+
+    async def update(
+        self, schema: Schema, *, name: SchemaName | None = None, content: SchemaContent | None = None
+    ) -> Schema | None:
+        """Rename a schema, or add a revision to it, or both; return it as it is then.
+
+        None when it is gone, or when its newest revision is not that of `schema` any more. Raises `AlreadyExists` when
+        the name is another's.
+        """
+        newest = (schemas.c.id == schema.id) & (schemas.c.revision == schema.revision)
+        revision = schema.revision + 1 if content else schema.revision
+        change = update(schemas).where(newest).values(revision=revision, **({"name": name} if name else {}))
+
+        def work(connection: Connection) -> Schema | None:
+            if not connection.execute(change).rowcount:
+                return None
+            if content:
+                self._add(connection, schema.id, revision, content)
+            return _schema_where(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema.id))
+
+        return await self._database.write(work, Forget(SCHEMA, (schema.id,)))
+
+    async def delete(self, schema: SchemaId) -> bool:
+        """Remove a schema and its revisions, and detach it from all topics; return whether it was there."""
+        removal = delete(schemas).where(schemas.c.id == schema)
+        return await self._database.write(
+            lambda connection: connection.execute(removal).rowcount > 0, Forget(SCHEMA, (schema,))
+        )
+
+    def _add(self, connection: Connection, schema: SchemaId, revision: int, content: SchemaContent) -> None:
+        said = {"type": content.type, "payload": content.payload, "attributes": content.attributes}
+        row = insert(schema_revisions).values(
+            schema_id=schema, revision=revision, created_on=self._clock.wall(), **said
+        )
+        connection.execute(row)
+
+
+_SCHEMAS: Select[Any] = select(
+    schemas.c.id, schemas.c.project_id, schemas.c.name, schema_revisions.c.revision, schema_revisions.c.type,
+    schema_revisions.c.payload, schema_revisions.c.attributes,
+).join(schema_revisions, schema_revisions.c.schema_id == schemas.c.id)  # fmt: skip
+_NEWEST_SCHEMAS = _SCHEMAS.where(schema_revisions.c.revision == schemas.c.revision)
+
+
+def _schema_where(connection: Connection, query: Select[Any]) -> Schema | None:
+    row = connection.execute(query).first()
+    return _schema(row) if row else None
+
+
+def _schema(row: Row[Any]) -> Schema:
+    content = SchemaContent(row.type, row.payload, row.attributes)
+    return Schema(row.id, row.project_id, row.name, row.revision, content)

@@ -1,0 +1,154 @@
+"""Statements that SQLite and PostgreSQL both take: over many rows, in the dialect of each, and for pages of a list."""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    CursorResult,
+    ScalarSelect,
+    Select,
+    String,
+    Table,
+    TextClause,
+    column,
+    func,
+    literal,
+    select,
+    text,
+)
+
+from ams.core.clock import Clock
+from ams.core.errors import InvalidInput
+from ams.core.names import UserId
+from ams.storage.registry.records import Page, PageRequest
+from ams.storage.registry.tables import users
+
+_ROWS = {
+    "sqlite": "json_each(:rows) AS given",
+    "postgresql": "json_array_elements(CAST(:rows AS json)) AS given",
+}
+_VALUES = {
+    "sqlite": text("json_each(:given_values) AS given"),
+    "postgresql": text("json_array_elements_text(CAST(:given_values AS json)) AS given"),
+}
+NOW = {"sqlite": ":now", "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"}
+"""The time in milliseconds: this process's on SQLite, which no other process uses; else the database's."""
+_JOINED = {"sqlite": "group_concat", "postgresql": "string_agg"}
+_MAX_DIGITS = 18
+
+
+class ByRows:
+    """A statement over rows: its text reads them from `{given}`, a row's third field as `text(2)` or `number(2)`.
+
+    The rows are given as one JSON text. A statement for each would give up the interpreter each time, and a busy
+    service is slow to give it back. The two databases read JSON alike but for the function that makes rows of it; each
+    row has one column, `value`.
+    """
+
+    def __init__(self, statement: str) -> None:
+        statement = re.sub(r"\btext\((\d)\)", r"(given.value ->> \1)", statement)
+        statement = re.sub(r"\bnumber\((\d)\)", r"CAST(given.value ->> \1 AS BIGINT)", statement)
+        self._texts: dict[str, TextClause] = {
+            dialect: text(statement.replace("{given}", rows)) for dialect, rows in _ROWS.items()
+        }
+
+    def run(self, connection: Connection, rows: Sequence[Sequence[object]], **said: object) -> CursorResult[Any]:
+        """Run the statement once, for all rows; return what came of it. `said` are its other parameters."""
+        return connection.execute(self._texts[connection.dialect.name], {"rows": json.dumps(rows), **said})
+
+
+class ByDialect:
+    """A statement whose text has `{now}` for the time in milliseconds, `{joined}` for the function that joins texts."""
+
+    def __init__(self, statement: str) -> None:
+        self._texts: dict[str, TextClause] = {
+            dialect: text(statement.replace("{now}", now).replace("{joined}", _JOINED[dialect]))
+            for dialect, now in NOW.items()
+        }
+
+    def run(self, connection: Connection, clock: Clock, **said: object) -> CursorResult[Any]:
+        """Run the statement; `said` are its parameters."""
+        return connection.execute(self._texts[connection.dialect.name], {**said, **now(connection, clock)})
+
+
+def now(connection: Connection, clock: Clock) -> Mapping[str, object]:
+    """Return the parameter that `NOW` needs in the dialect of a connection."""
+    return {"now": clock.wall()} if connection.dialect.name == "sqlite" else {}
+
+
+def among(connection: Connection, values: Iterable[str]) -> Select[Any]:
+    """Return the query for these texts, for a condition `column.in_(...)` that holds however many there are."""
+    rows = _VALUES[connection.dialect.name].bindparams(given_values=json.dumps(list(values)))
+    return select(column("value", String)).select_from(rows)
+
+
+_CREATOR = users.alias("creator")
+
+
+def with_creator(table: Table, made_by: str = "created_by") -> Select[Any]:
+    """Select rows with the names of those who made them, as `creator`."""
+    return select(table, _CREATOR.c.name.label("creator")).outerjoin(_CREATOR, _CREATOR.c.id == table.c[made_by])
+
+
+def with_user_and_creator(table: Table) -> Select[Any]:
+    """Select rows likewise, with the names of the users they are of, as `user`; oldest first."""
+    query = with_creator(table).add_columns(users.c.name.label("user")).join(users, users.c.id == table.c.user_id)
+    return query.order_by(table.c.number)
+
+
+def existing(user: UserId | None) -> ScalarSelect[Any]:
+    """Return a user's identity for a column of creators, null when the user is gone."""
+    return select(users.c.id).where(users.c.id == user).scalar_subquery()
+
+
+def page_token(number: int) -> str:
+    """Write the token of the page that begins with item `number`."""
+    return base64.b64encode(b"%d" % number).decode("ascii")
+
+
+def page_start(token: str) -> int:
+    """Read the number of a token; raise `InvalidInput` "Invalid page token" when it is none."""
+    try:
+        digits = base64.b64decode(token, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput("Invalid page token") from None
+    if not digits.isdigit() or len(digits) > _MAX_DIGITS:
+        raise InvalidInput("Invalid page token")
+    return int(digits)
+
+
+def read_page(
+    connection: Connection, query: Select[Any], number: Column[int], page: PageRequest, *, total: int | None = None
+) -> Page[Any]:
+    """Read a page of rows of `query`, ordered by `number` from the newest down (contract 4). Raises `InvalidInput`.
+
+    Items made after the first page do not shift the later ones, and an item deleted in between is simply not there.
+    What the query joins must not change how many rows there are: they are counted in the table of `number` alone,
+    unless the caller knows their `total`.
+    """
+    if total is None:
+        total = _count(connection, query, number)
+    cut = query.order_by(number.desc())
+    if page.token:
+        # As large as a token may say: PostgreSQL refuses a number that its column could not hold.
+        cut = cut.where(number <= literal(page_start(page.token), BigInteger))
+    if not 0 < page.size < total:  # a size may be any number, also one no database takes
+        return Page(connection.execute(cut).all(), "", total)
+    rows = connection.execute(cut.limit(page.size + 1)).all()
+    if len(rows) <= page.size:
+        return Page(rows, "", total)
+    return Page(rows[: page.size], page_token(rows[page.size].number), total)
+
+
+def _count(connection: Connection, query: Select[Any], number: Column[int]) -> int:
+    count = select(func.count()).select_from(number.table)
+    if query.whereclause is not None:
+        count = count.where(query.whereclause)
+    return connection.scalar(count) or 0

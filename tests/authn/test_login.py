@@ -10,13 +10,19 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from ams.authn.auth_methods import AuthMethodFields, AuthMethods
-from ams.authn.bindings import BindingFields, Bindings
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
 from ams.authn.certificates.subjects import subject_sha256
 from ams.authn.http.errors import refusal
 from ams.authn.login import LATELY, Login
-from ams.authn.service_types import ServiceTypeFields, ServiceTypes, Supported
+from ams.authn.management import (
+    AuthMethodFields,
+    AuthMethods,
+    BindingFields,
+    Bindings,
+    ServiceTypeFields,
+    ServiceTypes,
+    Supported,
+)
 from ams.authn.services import Services
 from ams.authn.store import Store
 from ams.authn.store.tables import audit

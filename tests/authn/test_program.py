@@ -20,8 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ams.authn.assembly import bearable
-from ams.authn.folder import AuthnFolder
+from ams.authn.assembly import AuthnFolder, bearable
 from ams.authn.program import running
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store

@@ -268,11 +268,13 @@ async def test_a_type_without_path_or_field_is_the_operators_to_mend(service: Us
 
 
 async def test_many_ask_at_once_on_no_more_connections_than_are_good_for_a_service(
-    service: UserService, services: Services
+    service: UserService,
 ) -> None:
     service.behaviour = waits(0.02, GOOD)
+    patient = Services(PATHS, FIELDS, trust(service.ca), seconds=10)
 
-    tokens = await asyncio.gather(*(services.token(service_type(), method(service), f"u-{n}") for n in range(80)))
+    tokens = await asyncio.gather(*(patient.token(service_type(), method(service), f"u-{n}") for n in range(80)))
+    await patient.close()
 
     assert set(tokens) == {"t-1"}
     assert service.connections <= 64

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.core.errors import BadSettings
-from ams.http.asgi import client_address
+from ams.http.asgi import client_address, is_within, usual_address
 from ams.outgoing.guard import networks
 
 PROXIES = networks("127.0.0.1, 10.0.0.0/8,::1", "trusted_proxies")
@@ -53,3 +53,11 @@ def test_without_proxies_the_header_is_not_read():
 def test_a_network_that_is_none_stops_the_start():
     with pytest.raises(BadSettings, match="trusted_proxies"):
         networks("10.0.0.1/8", "trusted_proxies")
+
+
+def test_an_address_is_compared_in_its_usual_form() -> None:
+    assert usual_address("::ffff:192.0.2.1") == "192.0.2.1"
+    assert usual_address("fe80::1%eth0") == "fe80::1"
+    assert usual_address("nobody") == ""
+    assert is_within(usual_address("::ffff:192.0.2.1"), networks("192.0.2.0/24", ""))
+    assert not is_within(usual_address("nobody"), networks("0.0.0.0/0", ""))

@@ -7,15 +7,11 @@ from typing import Any
 
 import httpx
 
-from ams.authn.auth_methods import AuthMethods
-from ams.authn.bindings import Bindings
 from ams.authn.http.app import AuthnApp
 from ams.authn.http.gate import Gate, Users
-from ams.authn.http.peers import PEER
-from ams.authn.keys import Keys
-from ams.authn.service_types import ServiceTypes, Supported
+from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, Supported
 from ams.authn.store import Store
-from ams.authn.values import X509, Peer
+from ams.authn.values import PEER, X509, Peer
 from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
 from ams.core.errors import NotFound

@@ -1,38 +1,36 @@
-"""The parts of the certificate service, opened in order and put together (`ams.authn.program` gives it ports)."""
+"""The parts of the certificate service, opened in order and put together (`ams.authn.program` gives it ports).
+
+Its data folder has keys, a lock and the database. It may be AMS's own, running or not: all names begin with `authn`,
+which AMS's folder does not mind (`ams.storage.folder`).
+"""
 
 import contextlib
 import ipaddress
 import os
 import resource
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ams.authn.auth_methods import AuthMethods
-from ams.authn.bindings import Bindings
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
-from ams.authn.figures import Parts
-from ams.authn.folder import AuthnFolder
 from ams.authn.http.app import AuthnApp
 from ams.authn.http.errors import refusal, unasked
 from ams.authn.http.gate import AmsUsers, Gate
 from ams.authn.http.protocol import Front
-from ams.authn.http.relaying import Relaying
+from ams.authn.http.proxies import Relaying
 from ams.authn.http.routing import Asked
 from ams.authn.http.tls import AskingContext
-from ams.authn.keys import Keys
 from ams.authn.login import SECONDS, Login
-from ams.authn.service_types import ServiceTypes, Supported
+from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, Supported
 from ams.authn.services import Services
 from ams.authn.settings import AuthnSettings
-from ams.authn.showing import shown
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
-from ams.authn.values import Peer, Presented
+from ams.authn.values import Peer, Presented, without_secrets
 from ams.core.attempts import Attempts
 from ams.core.clock import Clock
-from ams.core.errors import AmsError, BadSettings
+from ams.core.errors import AmsError, BadSettings, Unusable
 from ams.core.supervisor import Supervisor
 from ams.http.asgi import Application
 from ams.http.tls import Certificate
@@ -41,6 +39,9 @@ from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 from ams.storage.audit.trail import FileTrail
 from ams.storage.database.database import sqlite_url
+from ams.storage.files import Disk, write_whole
+from ams.storage.folder import CERTIFICATE_SERVICE, check_not_foreign, is_ours, locked
+from ams.storage.secrets import key_file, new_token, parse_key
 
 SHARE = 0.9
 """Of the time until an answer must be sent: the deadline of a request (contract 15, A18)."""
@@ -50,6 +51,101 @@ MOST_HANDSHAKES = 1_000
 """At a time. One takes 77 kB, and up to 440 kB while a client sends a large certificate slowly."""
 OWN_FILES = 256
 """Open files for other things than clients: services, lists, the database, the audit log. Half of all, if less."""
+LOCK = f"{CERTIFICATE_SERVICE}.lock"
+_MAX_KEY_BYTES = 4096
+
+
+@dataclass(slots=True)
+class AuthnFolder:
+    """A locked data folder and the places in it."""
+
+    path: str
+    _lock: int | None = None
+
+    @classmethod
+    def take(cls, path: str) -> "AuthnFolder":
+        """Make or open the folder and lock it; raises `Unusable` with one line when that cannot be."""
+        path = os.path.abspath(path)
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            _check_not_foreign(path)
+        except OSError as error:
+            raise Unusable(f"data folder {path}: {error.strerror}; choose another with --data") from error
+        return cls(path, locked(path, LOCK, "another certificate service"))
+
+    def place(self, name: str) -> str:
+        """Return the path of something in the folder."""
+        return os.path.join(self.path, f"{CERTIFICATE_SERVICE}{name}")
+
+    @property
+    def database(self) -> str:
+        """The database, if it is not PostgreSQL."""
+        return self.place(".db")
+
+    @property
+    def has_database(self) -> bool:
+        """Whether something was stored here already."""
+        return os.path.exists(self.database)
+
+    @property
+    def key(self) -> str:
+        """The management key."""
+        return self.place(".key")
+
+    @property
+    def seal(self) -> str:
+        """The key that encrypts stored secrets."""
+        return self.place(".seal")
+
+    @property
+    def audit(self) -> str:
+        """The file of the audit log."""
+        return self.place("-audit.jsonl")
+
+    @property
+    def crls(self) -> str:
+        """Revocation lists that were fetched."""
+        return self.place("-crls")
+
+    @property
+    def tls(self) -> str:
+        """The local CA and what it signed."""
+        return self._made("-tls")
+
+    def management_key(self, given: str) -> str:
+        """Return the management key: the one given, else that of the file, which is made at the first start (A9)."""
+        if given:
+            return given
+        try:
+            if not os.path.exists(self.key):
+                write_whole(Disk(), self.key, f"{new_token()}\n".encode())
+            with open(self.key, encoding="ascii") as file:
+                key = file.read(_MAX_KEY_BYTES).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Unusable(f"{self.key}: the management key cannot be read: {error}") from error
+        if not key:
+            raise Unusable(f"{self.key} is empty; remove it, and the next start makes a new management key")
+        return key
+
+    def seal_key(self, given: str, *, create: bool) -> bytes:
+        """Return the key of stored secrets; with `create`, one is made when there is none."""
+        return parse_key(given) if given else key_file(self.seal, create=create)
+
+    def release(self) -> None:
+        """Let the next process have it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _made(self, name: str) -> str:
+        path = self.place(name)
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
+
+
+def _check_not_foreign(path: str) -> None:
+    if not is_ours(path) and not os.path.exists(os.path.join(path, LOCK)):
+        check_not_foreign(path, lambda name: name.startswith(CERTIFICATE_SERVICE))
 
 
 @dataclass(slots=True)
@@ -59,7 +155,12 @@ class Assembled:
     app: Application
     front: Front
     certificate: Certificate
-    parts: Parts
+    store: Store
+    checks: CertificateChecks
+    services: Services
+    login: Login
+    attempts: Sequence[Attempts]
+    """Of logins, and of management keys."""
 
 
 @dataclass(slots=True)
@@ -97,9 +198,10 @@ async def assembled(
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
     app = _app(settings, engines, login, Gate(engines.store, management_key, attempts, users), clock)
     front = _front(settings, context)
-    counted = (engines.failures.attempts, attempts)
-    parts = Parts(engines.store, engines.checks, engines.services, login, counted, front)
-    return Assembled(_behind_proxies(settings, app, engines), front, certificate, parts)
+    return Assembled(
+        _behind_proxies(settings, app, engines), front, certificate,
+        engines.store, engines.checks, engines.services, login, (engines.failures.attempts, attempts),
+    )  # fmt: skip
 
 
 async def _engines(
@@ -247,7 +349,9 @@ def _behind_proxies(settings: AuthnSettings, app: Application, engines: _Engines
 
     async def refused(peer: Peer, scope: dict[str, Any], error: AmsError, code: int) -> None:
         record = engines.failures.failed if code < 500 else engines.failures.refused
-        await record(peer.address, code=code, reason=error.message, resource=shown(scope["path"].removeprefix("/v1")))
+        await record(
+            peer.address, code=code, reason=error.message, resource=without_secrets(scope["path"].removeprefix("/v1"))
+        )
 
     return Relaying(
         app, header=settings.proxy_header, names=settings.proxy_names, check=check, refused=refused, refusal=unasked

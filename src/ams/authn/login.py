@@ -5,7 +5,6 @@ certificate that is not to be believed before it is said which service types the
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -14,12 +13,26 @@ import structlog
 from cryptography import x509
 
 from ams.authn.certificates.subjects import Subject, Subjects
-from ams.authn.rules import AUTH_METHOD_GONE, BINDING_GONE, known_service_type, require_host_of, require_supported
 from ams.authn.services import Services
-from ams.authn.showing import shown
 from ams.authn.store import Store
-from ams.authn.values import X509, AuthMethod, Binding, Peer, Presented, ServiceType, ServiceTypeId
+from ams.authn.values import (
+    AUTH_METHOD_GONE,
+    BINDING_GONE,
+    X509,
+    AuthMethod,
+    Binding,
+    BindingId,
+    Peer,
+    Presented,
+    ServiceType,
+    ServiceTypeId,
+    known_service_type,
+    require_host_of,
+    require_supported,
+    without_secrets,
+)
 from ams.core.attempts import MINUTE
+from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
 from ams.core.context import REQUEST
 from ams.core.errors import (
@@ -43,6 +56,8 @@ LATELY = 3_600_000
 """Milliseconds for which a certificate that logged in pays for no failures of others at its address."""
 REMEMBERED = 100_000
 """Most certificates, and most bindings, of which it is remembered when they logged in last."""
+MOST_TOKENS = 10_000
+"""Most answers of services that are used again."""
 
 _log = structlog.get_logger()
 
@@ -103,10 +118,12 @@ class Login:
         self._verify_hosts = verify_hosts
         self._seconds = seconds
         self._subjects = Subjects()
-        self._trusted = _Moments()
-        self._noted = _Moments()
+        self._trusted: LruCache[bytes, Milliseconds] = LruCache(REMEMBERED)
+        """When certificates logged in last, by the monotonic clock."""
+        self._noted: LruCache[BindingId, Milliseconds] = LruCache(REMEMBERED)
+        """When logins by a binding were noted last, by the clock on the wall."""
         self._asking: Shared[_Asked, str] = Shared()
-        self._kept = _Tokens(int(token_seconds * 1000))
+        self._kept: ExpiringCache[_Asked, str] = ExpiringCache(MOST_TOKENS, int(token_seconds * 1000), clock.monotonic)
         self._notes: set[asyncio.Task[None]] = set()
         self.figures = Figures()
 
@@ -116,7 +133,7 @@ class Login:
         Raises `RateLimited`, `BadRequest`, `CertificateRefused`, `NotFound`, `Unprocessable` for whoever asks in vain;
         `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now.
         """
-        attempt = _Attempt(shown(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
+        attempt = _Attempt(without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:
             async with asyncio.timeout(self._seconds):
                 token = await self._log_in(service_type, host, peer, attempt)
@@ -152,7 +169,7 @@ class Login:
             raise NotFound(AUTH_METHOD_GONE)
         binding = await self._bound(subject, service_type, host)
         token = await self._shared_token(service_type, method, binding.unique_key)
-        self._trusted.note(fingerprint, self._clock.monotonic())
+        self._trusted.put(fingerprint, self._clock.monotonic())
         self._note(binding)
         return token
 
@@ -173,7 +190,7 @@ class Login:
             self._failures.attempts.check(attempt.address)
             raise
         attempt.actor, attempt.fingerprint = subject.name, fingerprint
-        if not self._trusted.is_within(fingerprint, LATELY, self._clock.monotonic()):
+        if not _is_within(LATELY, self._trusted.get(fingerprint), self._clock.monotonic()):
             self._failures.attempts.check(attempt.address)
         return fingerprint, subject
 
@@ -206,13 +223,13 @@ class Login:
     async def _shared_token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
         """Ask the service, once for all who log in as this user just now; or take what it said a moment ago."""
         asked = _Asked(service_type.uuid, method.uuid, method.updated_on, unique_key)
-        kept = self._kept.get(asked, self._clock.monotonic())
+        kept = self._kept.get(asked)
         if kept is not None:
             return kept
 
         async def ask() -> str:
             token = await self._services.token(service_type, method, unique_key)
-            self._kept.keep(asked, token, self._clock.monotonic())
+            self._kept.put(asked, token)
             return token
 
         return await self._asking.result(asked, ask)
@@ -220,10 +237,10 @@ class Login:
     def _note(self, binding: Binding) -> None:
         """Note the login, at most once a minute, while the answer goes out (15, A5)."""
         now = self._clock.wall()
-        if self._noted.is_within(binding.uuid, MINUTE, now):
+        if _is_within(MINUTE, self._noted.get(binding.uuid), now):
             return
-        self._noted.note(binding.uuid, now)
-        if binding.last_auth is not None and 0 <= now - binding.last_auth < MINUTE:
+        self._noted.put(binding.uuid, now)
+        if _is_within(MINUTE, binding.last_auth, now):
             return
         task = asyncio.create_task(self._noted_login(binding, now))
         self._notes.add(task)
@@ -242,11 +259,11 @@ class Login:
         record = self._failures.refused
         if code < 500 and not isinstance(error, RateLimited):
             record = self._failures.failed
-            self._trusted.forget(attempt.fingerprint)
+            self._trusted.discard(attempt.fingerprint)
         await record(
             attempt.address,
             code=code,
-            reason=shown(error.message),
+            reason=without_secrets(error.message),
             resource=attempt.resource,
             actor=attempt.actor,
             request=REQUEST.get().decode(),
@@ -280,45 +297,9 @@ class _Attempt:
     fingerprint: bytes = b""
 
 
-class _Tokens:
-    """What services said in the last moments."""
-
-    def __init__(self, span: int) -> None:
-        self._span = span
-        self._tokens: OrderedDict[_Asked, tuple[Milliseconds, str]] = OrderedDict()
-
-    def keep(self, asked: _Asked, token: str, now: Milliseconds) -> None:
-        if not self._span:
-            return
-        self._tokens[asked] = now, token
-        self._tokens.move_to_end(asked)
-        while now - next(iter(self._tokens.values()))[0] >= self._span:
-            self._tokens.popitem(last=False)
-
-    def get(self, asked: _Asked, now: Milliseconds) -> str | None:
-        at, token = self._tokens.get(asked, (now, None))
-        return token if now - at < self._span else None
-
-
-class _Moments:
-    """When something was so last, of the latest there were."""
-
-    def __init__(self) -> None:
-        self._at: OrderedDict[bytes | str, Milliseconds] = OrderedDict()
-
-    def note(self, key: bytes | str, now: Milliseconds) -> None:
-        self._at[key] = now
-        self._at.move_to_end(key)
-        if len(self._at) > REMEMBERED:
-            self._at.popitem(last=False)
-
-    def forget(self, key: bytes | str) -> None:
-        self._at.pop(key, None)
-
-    def is_within(self, key: bytes | str, span: int, now: Milliseconds) -> bool:
-        """Whether it was so less than `span` milliseconds ago."""
-        at = self._at.get(key)
-        return at is not None and 0 <= now - at < span
+def _is_within(span: int, at: Milliseconds | None, now: Milliseconds) -> bool:
+    """Whether a moment was less than `span` milliseconds ago."""
+    return at is not None and 0 <= now - at < span
 
 
 def _offered(found: ServiceType | None, host: str) -> ServiceType:

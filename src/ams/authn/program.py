@@ -5,18 +5,16 @@ import contextlib
 import resource
 import signal
 import socket
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 
 import structlog
 
-from ams.authn.assembly import Assembled, assembled, bearable
+from ams.authn.assembly import Assembled, AuthnFolder, assembled, bearable
 from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.figures import AuthnFigures
-from ams.authn.folder import AuthnFolder
 from ams.authn.settings import AuthnSettings
 from ams.core.clock import Clock, SystemClock
-from ams.core.observing import metrics_of
+from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.supervisor import Supervisor, end_within
 from ams.http.server import Operations, answering_operations, listen, until_started, url_of
 from ams.http.tls import Certificate
@@ -27,6 +25,73 @@ STOP_SECONDS = 9.5
 """How long a stop may take; then the process is ended, whatever hangs."""
 
 logger = structlog.get_logger("ams.authn")
+
+
+@dataclass(slots=True)
+class AuthnFigures:
+    """What the operations port says (contract 15, A20); `parts` is None until the service is made."""
+
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    data: DataCheck | None = None
+    parts: Assembled | None = None
+    draining: bool = False
+
+    def why_not_ready(self) -> str | None:
+        """Return why requests cannot be answered; None while they can."""
+        if self.supervisor.failure:
+            return self.supervisor.failure
+        if self.draining:
+            return "stopping"
+        if self.parts is None:
+            return "starting"
+        return self.parts.store.away or (self.data.trouble if self.data else None)
+
+    def gauges(self) -> Iterator[Figure]:
+        """Yield what goes up and down."""
+        parts = self.parts
+        if parts is None:
+            return
+        yield figure("ams_authn_database_reachable", "1 while the database answers.", parts.store.away is None)
+        found = parts.checks.figures()
+        yield figure("ams_authn_authorities", "CAs that clients are checked by.", found.authorities)
+        lists = found.lists
+        if lists:
+            yield Figure(
+                "ams_authn_list_age_seconds",
+                "Age of each revocation list.",
+                [({"source": each.source}, each.age_seconds) for each in lists],
+            )
+        ends = [({"source": each.source}, each.ends_in_seconds) for each in lists if each.ends_in_seconds is not None]
+        if ends:
+            text = "Time until each revocation list is out of date; below 0 when it is."
+            yield Figure("ams_authn_list_ends_in_seconds", text, ends)
+
+    def counters(self) -> Iterator[Figure]:
+        """Yield what only grows while the service runs."""
+        parts = self.parts
+        if parts is None:
+            return
+        yield background_failures(self.supervisor.survived)
+        results = [({"result": name}, float(count)) for name, count in parts.login.figures.results.items()]
+        yield Figure("ams_authn_logins", "Logins by certificate.", results)
+        failures = sum(each.failures for each in parts.attempts)
+        yield figure("ams_authn_failed_logins", "Logins and keys that counted as failures.", failures)
+        asked = parts.services.figures
+        yield figure("ams_authn_service_requests", "Requests to services for a user's token.", asked.requests)
+        yield figure("ams_authn_service_failures", "Those without a usable answer.", asked.failures)
+        yield figure("ams_authn_service_seconds", "How long they all took.", asked.seconds)
+        found = parts.checks.figures()
+        yield figure("ams_authn_list_fetches", "Fetches of revocation lists and OCSP answers.", found.fetches)
+        yield figure("ams_authn_list_fetch_failures", "Those that failed.", found.failed_fetches)
+        refused = [({"reason": name}, float(count)) for name, count in found.refused.items()]
+        if refused:
+            yield Figure("ams_authn_certificates_refused", "Certificates that were not believed.", refused)
+        yield figure("ams_authn_handshakes_failed", "Handshakes that came to nothing.", parts.front.context.failures)
+        yield figure(
+            "ams_authn_connections_refused",
+            "Connections that did not come from a proxy.",
+            parts.front.refused_connections,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +122,7 @@ async def running(
             answering_operations(aside, Operations(figures.why_not_ready, metrics_of(figures)), supervisor)
         )
         made = await assembled(settings, folder, clock or SystemClock(), supervisor, stack)
-        figures.parts = made.parts
+        figures.parts = made
         await stack.enter_async_context(_served(made, api, supervisor))
         figures.data = DataCheck([settings.data], [folder.database] if settings.registry == "sqlite" else [])
         await stack.enter_async_context(figures.data.running(supervisor))
@@ -72,7 +137,7 @@ async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) 
     """Serve the API until the block ends."""
     main = made.front.server(made.app)
     task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
-    watch = supervisor.task("certificate", _follow(made.certificate, made.parts.checks, supervisor))
+    watch = supervisor.task("certificate", _follow(made.certificate, made.checks, supervisor))
     try:
         await until_started(main, task)
         yield

@@ -55,15 +55,15 @@ MOST_HOPS = 20
 def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) -> str:
     """Return the address of the client of an ASGI request; empty when nobody knows it."""
     peer = scope.get("client")
-    near = _address(peer[0]) if peer else ""
-    if not proxies or not _is_in(near, proxies):
+    near = usual_address(peer[0]) if peer else ""
+    if not proxies or not is_within(near, proxies):
         return near
     for hop in reversed(_hops(scope["headers"])):
-        address = _address(hop)
+        address = usual_address(hop)
         if not address:  # what no proxy of ours wrote
             return near
         near = address
-        if not _is_in(address, proxies):
+        if not is_within(address, proxies):
             return address
     return near
 
@@ -73,7 +73,7 @@ def _hops(headers: Iterable[Header]) -> list[str]:
     return [each.strip() for each in said.rsplit(",", MOST_HOPS)[-MOST_HOPS:]] if said else []
 
 
-def _address(text: str) -> str:
+def usual_address(text: str) -> str:
     """Return an address in the one way it is written here; empty for what is none."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
@@ -83,8 +83,9 @@ def _address(text: str) -> str:
     return str(mapped or address)
 
 
-def _is_in(address: str, proxies: Sequence[Network]) -> bool:
+def is_within(address: str, networks: Iterable[Network]) -> bool:
+    """Whether an address, as `usual_address` returns it, is in one of the networks."""
     if not address:
         return False
     parsed = ipaddress.ip_address(address)
-    return any(parsed in network for network in proxies)
+    return any(parsed in network for network in networks)

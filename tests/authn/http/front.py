@@ -14,10 +14,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ams.authn.http.peers import PEER
 from ams.authn.http.protocol import Front
 from ams.authn.http.tls import AskingContext
-from ams.authn.values import Peer
+from ams.authn.values import PEER, Peer
 from ams.http.asgi import JSON, Application, Receive, Send, answer
 from ams.http.errors import refusal
 from ams.http.server import listen, until_started

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ams.authn.http.relaying import Relaying
+from ams.authn.http.proxies import Relaying
 from ams.authn.values import Peer, Presented
 from ams.core.errors import AmsError
 from ams.http.errors import refusal

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ams.authn.service_types import Supported
+from ams.authn.management import Supported
 from ams.storage.database.database import sqlite_url
 from tests.support.authn import HOST, Service, error, open_service
 

@@ -20,6 +20,7 @@ from OpenSSL import crypto
 
 from ams.authn.certificates.reading import Facts, Refusal, quietly, read
 from ams.authn.certificates.trust import Trust
+from ams.authn.values import UNREADABLE
 from ams.core.clock import Milliseconds
 
 MOST_PRESENTED = 16
@@ -77,7 +78,7 @@ def verified_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust
     try:
         certificate = crypto.X509.from_cryptography(leaf.certificate)
     except crypto.Error as error:
-        raise Refusal("unreadable", "Your certificate cannot be read") from error
+        raise Refusal("unreadable", UNREADABLE) from error
     presented = _readable(others[:MOST_PRESENTED])
     try:
         found = _built(_store(trust, now), certificate, presented)

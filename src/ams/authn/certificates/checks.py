@@ -19,7 +19,7 @@ from ams.authn.certificates.ocsp import Responders
 from ams.authn.certificates.reading import KINDS, Facts, Refusal, read_leaf
 from ams.authn.certificates.revocation import REFUSE, Revocation
 from ams.authn.certificates.trust import Trust, TrustFolder
-from ams.authn.values import Presented
+from ams.authn.values import UNREADABLE, Presented
 from ams.core.cache import LruCache
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, CertificateRefused, Unavailable
@@ -124,7 +124,7 @@ class CertificateChecks:
         except Exception as error:  # a certificate that no reader was ready for
             logger.exception("certificate.check_failed")
             self._refused["unreadable"] += 1
-            raise Refusal("unreadable", "Your certificate cannot be read") from error
+            raise Refusal("unreadable", UNREADABLE) from error
 
     def reload(self) -> None:
         """Read the folder of authorities again, now."""

@@ -15,6 +15,7 @@ from typing import Literal, TypeVar, get_args
 
 from cryptography import x509
 
+from ams.authn.values import UNREADABLE
 from ams.core.clock import Milliseconds
 from ams.core.errors import CertificateRefused
 
@@ -77,7 +78,7 @@ def read(certificate: x509.Certificate) -> Facts:
                 certificate.extensions,
             )
         except Exception as error:  # a parser's: of many kinds, and what a client sends decides which
-            raise Refusal("unreadable", "Your certificate cannot be read") from error
+            raise Refusal("unreadable", UNREADABLE) from error
     return facts
 
 

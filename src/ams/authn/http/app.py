@@ -11,12 +11,8 @@ from typing import Any
 
 import structlog
 
-from ams.authn.auth_methods import AuthMethods
-from ams.authn.bindings import Bindings
-from ams.authn.http import cors
 from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
 from ams.authn.http.gate import Caller, Gate, Header, key_of
-from ams.authn.http.peers import PEER
 from ams.authn.http.routes import (
     AuditRecords,
     AuthMethodRoutes,
@@ -29,11 +25,9 @@ from ams.authn.http.routes import (
 )
 from ams.authn.http.routing import Asked, Made, Routes, Row
 from ams.authn.http.wire import encoded
-from ams.authn.keys import Keys
-from ams.authn.service_types import ServiceTypes
-from ams.authn.showing import shown
+from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.store import Store
-from ams.authn.values import Peer
+from ams.authn.values import PEER, Peer, without_secrets
 from ams.core.clock import Clock
 from ams.core.context import REQUEST
 from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
@@ -49,6 +43,15 @@ HEALTH_SECONDS = 2.0
 BUFFERED = 64 * 2**20
 """Bytes of all request bodies at once."""
 REQUEST_ID = b"x-request-id"
+ANY_ORIGIN: Header = (b"access-control-allow-origin", b"*")
+ALLOWED: tuple[Header, ...] = (
+    (b"access-control-allow-methods", b"OPTIONS, POST, GET, PUT, DELETE, HEAD"),
+    (b"access-control-allow-headers", b"X-Requested-With, Content-Type, Authorization, X-Api-Key"),
+)
+"""What a preflight is answered: pages of any origin may use the management routes with a key (contract 2; 15, A20).
+
+The reference names a header that no client sends.
+"""
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
 
 logger = structlog.get_logger("ams.authn")
@@ -125,18 +128,20 @@ class AuthnApp:
         except ClientLeft:
             return
         self.answered[code // 100] += 1
-        leaving = [*more, *cors.opened(headers), (REQUEST_ID, request_id)]
+        leaving = [*more, *_opened(headers), (REQUEST_ID, request_id)]
         if code == 204:  # without a body, and so without its length (15, A19)
             await send({"type": "http.response.start", "status": code, "headers": leaving})
             await send({"type": "http.response.body", "body": b""})
         else:
             await answer(send, code, body, [JSON, *leaving])
         spent = round((time.perf_counter() - began) * 1000, 1)
-        logger.debug("request", method=scope["method"], path=shown(scope["path"]), status=code, milliseconds=spent)
+        logger.debug(
+            "request", method=scope["method"], path=without_secrets(scope["path"]), status=code, milliseconds=spent
+        )
 
     async def _answer(self, scope: dict[str, Any], receive: Receive) -> tuple[int, bytes, Sequence[Header]]:
         if scope["method"] == "OPTIONS":
-            return 200, b"", cors.preflight(scope["headers"])
+            return 200, b"", _preflight(scope["headers"])
         try:
             row, names = self._routes.find(scope["method"], scope)
         except (MethodNotAllowed, NotFound) as error:
@@ -192,12 +197,12 @@ class AuthnApp:
                 at=self._clock.wall(),
                 service="authn",
                 action=request.row.action,
-                resource=shown(request.scope["path"].removeprefix("/v1") + made.name),
+                resource=without_secrets(request.scope["path"].removeprefix("/v1") + made.name),
                 actor=request.caller.name if request.caller else "",
                 address=request.peer.address,
                 code=made.code,
                 result=result_of(made.code),
-                reason=shown(reason),
+                reason=without_secrets(reason),
                 request=REQUEST.get().decode("latin-1"),
             )
         )
@@ -236,7 +241,7 @@ async def _told(error: Exception, request: _Request) -> Refusal:
         await logger.aerror(
             "request.failed",
             action=request.row.action,
-            path=shown(request.scope["path"]),
+            path=without_secrets(request.scope["path"]),
             error=type(error).__name__,
             reason=refused.message,
             exc_info=None if isinstance(error, AmsError) and error.retriable else error,
@@ -253,3 +258,13 @@ def _is_audited(request: _Request, code: int) -> bool:
     if request.caller is None:
         return code == 401 and bool(key_of(request.headers, request.scope["query_string"]))
     return request.row.changes or code == 403
+
+
+def _opened(headers: Sequence[Header]) -> tuple[Header, ...]:
+    """Return what lets a page of another origin read the answer to a request with these headers."""
+    return (ANY_ORIGIN,) if any(name == b"origin" for name, _ in headers) else ()
+
+
+def _preflight(headers: Sequence[Header]) -> tuple[Header, ...]:
+    """Return the headers of the answer to an OPTIONS request, those of `_opened` aside."""
+    return ALLOWED if _opened(headers) else ((b"allow", ALLOWED[0][1]),)

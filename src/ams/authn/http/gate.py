@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import hmac
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +12,7 @@ from ams.authn.store import Store
 from ams.authn.values import READ
 from ams.client import AsyncClient, errors, wire
 from ams.core.attempts import Attempts
+from ams.core.cache import ExpiringCache
 from ams.core.errors import NotAuthenticated, RateLimited, ServiceFailed, ServiceTimeout
 from ams.http.asgi import query_value
 
@@ -58,7 +58,9 @@ class AmsUsers:
     def __init__(self, endpoint: str, ca: str | None = None) -> None:
         self._endpoint = endpoint
         self._ca = ca
-        self._known: OrderedDict[bytes, tuple[float, tuple[str, bool] | None]] = OrderedDict()
+        self._known: ExpiringCache[bytes, tuple[tuple[str, bool] | None]] = ExpiringCache(
+            KEPT, KEPT_SECONDS, lambda: time.monotonic()
+        )
 
     async def named(self, token: str) -> tuple[str, bool] | None:
         """Return the user's name and whether it is a service administrator; None for nobody's token.
@@ -66,14 +68,11 @@ class AmsUsers:
         Raises `ServiceFailed` or `ServiceTimeout` when AMS does not say.
         """
         digest = hashlib.sha256(token.encode()).digest()
-        until, known = self._known.get(digest, (0.0, None))
-        if time.monotonic() < until:
-            return known
+        known = self._known.get(digest)
+        if known is not None:
+            return known[0]
         found = await self._ask(token)
-        self._known[digest] = (time.monotonic() + KEPT_SECONDS, found)
-        self._known.move_to_end(digest)
-        if len(self._known) > KEPT:
-            self._known.popitem(last=False)
+        self._known.put(digest, (found,))
         return found
 
     async def _ask(self, token: str) -> tuple[str, bool] | None:

@@ -9,15 +9,14 @@ from typing import Any, cast
 import structlog
 import uvicorn
 
-from ams.authn.http.peers import PEER
-from ams.authn.http.proxies import Network, is_within, usual
 from ams.authn.http.tls import AskingConnection, AskingContext
-from ams.authn.values import Peer
+from ams.authn.values import PEER, Peer
 from ams.core.errors import BadRequest
-from ams.http.asgi import Application
+from ams.http.asgi import Application, is_within, usual_address
 from ams.http.errors import Refusal
 from ams.http.protocol import GOODBYE_SECONDS, LimitedProtocol, limited
 from ams.http.server import Server, server
+from ams.outgoing.guard import Network
 
 logger = structlog.get_logger("ams.authn.connections")
 
@@ -98,7 +97,7 @@ class PeerProtocol(LimitedProtocol):
         preface = self._asked().preface
         if preface is None:
             return
-        if self.client is None or not is_within(self.client[0], self.front.proxies):
+        if self.client is None or not is_within(usual_address(self.client[0]), self.front.proxies):
             self.front.refused_connections += 1
             logger.debug("connection.refused", address=self.client and self.client[0], reason="not a proxy")
             transport.abort()
@@ -143,7 +142,7 @@ class PeerProtocol(LimitedProtocol):
     def _who(self) -> Peer:
         """Return who is at the other end; the certificate is read once."""
         if self._peer is None:
-            address = usual(self.client[0]) if self.client else ""
+            address = (usual_address(self.client[0]) or self.client[0]) if self.client else ""
             try:
                 self._peer = Peer(address, self._asked().presented())
             except ValueError as error:

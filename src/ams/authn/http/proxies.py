@@ -1,14 +1,31 @@
 """Clients behind a proxy: who they are when the connection is the proxy's (contract 15, A12).
 
-A proxy that passes TLS through tells the client's address before the handshake: the PROXY protocol of haproxy, in
-both its versions, which is this module. One that ends TLS itself is `ams.authn.http.relaying`. Never both.
+A proxy that passes TLS through says the client's address before the handshake, by the PROXY protocol of haproxy, in
+both its versions: `Preface`. One that ends TLS itself says in headers which certificate a client has shown to it:
+`Relaying`. Never both.
+
+Such a header is worth what the connection is worth that it comes by: it is believed only on one that was made with a
+certificate that passes all checks, and whose subject is listed. On such a connection the proxy's own certificate is
+that of no client, and without the header there is none.
 """
 
+import base64
+import binascii
 import ipaddress
+import re
 import struct
-from collections.abc import Iterable
+import urllib.parse
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from cryptography import x509
+
+from ams.authn.certificates.subjects import unrepresentable
+from ams.authn.values import PEER, UNREADABLE, Peer, Presented
+from ams.core.distinguished_names import normalised, of_certificate
+from ams.core.errors import AmsError, CertificateRefused
+from ams.http.asgi import JSON, Application, Receive, Send, answer, usual_address
+from ams.http.errors import Refusal
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 """What version 2 begins with."""
@@ -18,6 +35,17 @@ _BINARY_BYTES = 16 + 4096
 """Most of version 2: addresses, and what proxies add to them."""
 _ADDRESSES = {0x11: (4, 4), 0x21: (16, 16)}
 """Of TCP over IPv4 and IPv6: bytes of each address."""
+
+Check = Callable[[Presented, str], Awaitable[None]]
+"""Raises for a certificate that is not to be believed; given who showed it, and its address."""
+Refused = Callable[[Peer, dict[str, Any], AmsError, int], Awaitable[None]]
+"""Told of a request that was refused, and how."""
+
+NOT_A_PROXY = "A certificate in a header is taken from listed proxies only"
+FORWARDED = b"x-forwarded-for"
+CHAIN = b"-chain"
+"""What the name of the header with the rest of the chain ends with."""
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 
 
 class Malformed(Exception):
@@ -90,29 +118,91 @@ def _packed(block: bytes, source: int, destination: int) -> tuple[str, int]:
     return str(ipaddress.ip_address(block[:source])), port
 
 
-def usual(address: str) -> str:
-    """Return an IP address in its usual form: IPv4 in IPv6 as IPv4, without a zone; other text as it is."""
+class Relaying:
+    """An application that is told the client's certificate and address where a listed proxy tells them."""
+
+    def __init__(
+        self,
+        app: Application,
+        *,
+        header: str,
+        names: Sequence[str],
+        check: Check,
+        refused: Refused,
+        refusal: Callable[[Exception], Refusal],
+    ) -> None:
+        self._app = app
+        self._header = header.lower().encode()
+        self._names = frozenset(normalised(each) for each in names)
+        self._check = check
+        self._refused = refused
+        self._refusal = refusal
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Pass a request on, for whom it is; or refuse one that pretends."""
+        peer: Peer = scope[PEER]
+        try:
+            scope[PEER] = await self._client(peer, scope["headers"])
+        except AmsError as error:
+            found = self._refusal(error)
+            await self._refused(peer, scope, error, found.code)
+            await answer(send, found.code, found.body, [JSON])
+            return
+        await self._app(scope, receive, send)
+
+    async def _client(self, peer: Peer, headers: list[tuple[bytes, bytes]]) -> Peer:
+        shown = [value for name, value in headers if name == self._header]
+        if not self._is_listed(peer.presented):
+            if shown:
+                raise CertificateRefused(NOT_A_PROXY)
+            return peer
+        assert peer.presented is not None
+        await self._check(peer.presented, peer.address)
+        if len(shown) > 1:
+            raise CertificateRefused("More than one certificate in the header of a proxy")
+        address = _forwarded(headers, peer.address)
+        if not shown or not shown[0].strip():
+            return Peer(address)
+        chain = b"".join(value for name, value in headers if name == self._header + CHAIN)
+        try:
+            return Peer(address, _presented(shown[0], chain))
+        except ValueError as error:
+            return Peer(address, unreadable=str(error))
+
+    def _is_listed(self, presented: Presented | None) -> bool:
+        if presented is None:
+            return False
+        try:
+            subject = presented.leaf.subject
+            # A subject that only looks like a listed one in the normal form would pose as every site (15, A8).
+            return of_certificate(subject) in self._names and unrepresentable(subject) is None
+        except Exception:  # an encoding that cannot be read is on no list
+            return False
+
+
+def _forwarded(headers: list[tuple[bytes, bytes]], otherwise: str) -> str:
+    """Return the address that the proxy itself has added, which is the last one, if there is one and it is one."""
+    entries = [value for name, value in headers if name == FORWARDED]
+    told = entries[-1].decode("latin-1").rpartition(",")[2].strip() if entries else ""
+    return usual_address(told) or otherwise
+
+
+def _presented(value: bytes, chain: bytes) -> Presented:
+    [leaf, *rest] = certificates(value)
+    return Presented(leaf, (*rest, *(certificates(chain) if chain.strip() else ())))
+
+
+def certificates(value: bytes) -> list[x509.Certificate]:
+    """Read a header: base64 of DER (haproxy's `%[ssl_c_der,base64]`), or PEM with escapes (nginx), several in a row.
+
+    Raises `ValueError` for anything else.
+    """
+    text = urllib.parse.unquote(value.decode("latin-1")).strip()
+    blocks = _PEM.findall(text) or [text]
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)
-
-
-def is_address(text: str) -> bool:
-    """Whether a text is an IP address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def is_within(address: str, networks: Iterable[Network]) -> bool:
-    """Whether an address is in one of the networks."""
-    try:
-        found = ipaddress.ip_address(usual(address))
-    except ValueError:
-        return False
-    return any(found in each for each in networks)
+        found = [base64.b64decode("".join(each.split()), validate=True) for each in blocks]
+        return [x509.load_der_x509_certificate(each) for each in found]
+    except binascii.Error:
+        raise ValueError("The certificate in the header of the proxy cannot be read") from None
+    except Exception as error:  # of many classes: the encoding is somebody else's
+        raise ValueError(UNREADABLE) from error

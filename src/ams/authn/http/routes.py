@@ -6,13 +6,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import ams
-from ams.authn.auth_methods import AuthMethodFields, AuthMethods, require_kind
-from ams.authn.bindings import BindingFields, Bindings
 from ams.authn.http.gate import Gate
 from ams.authn.http.routing import Asked, Made, Row
 from ams.authn.http.wire import auth_method_body, binding_body, key_body, listed, service_type_body
-from ams.authn.keys import Keys
-from ams.authn.service_types import ServiceTypeFields, ServiceTypes
+from ams.authn.management import (
+    AuthMethodFields,
+    AuthMethods,
+    BindingFields,
+    Bindings,
+    Keys,
+    ServiceTypeFields,
+    ServiceTypes,
+    require_kind,
+)
 from ams.authn.values import Peer, ServiceType
 from ams.storage.audit.event import LOGIN
 

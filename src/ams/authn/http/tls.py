@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL, crypto
 
 from ams.authn.http.proxies import Malformed, Preface
-from ams.authn.values import Presented
+from ams.authn.values import UNREADABLE, Presented
 
 logger = structlog.get_logger("ams.authn.tls")
 
@@ -32,8 +32,6 @@ REMEMBERED = 2_000
 """Certificates of clients that were read lately."""
 REMEMBERED_BYTES = 8 * 1024
 """Of a certificate that is remembered: anybody may show some of 100 kB, and nobody needs them again."""
-UNREADABLE = "Your certificate cannot be read"
-"""What is said of one; what a parser says of it is for a log."""
 _CHUNK = 65536
 
 

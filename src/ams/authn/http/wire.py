@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ams.authn.auth_methods import masked
+from ams.authn.management import masked
 from ams.authn.store.paging import Page
 from ams.authn.values import AuthMethod, Binding, Key, ServiceType
 from ams.core.clock import Milliseconds, resource_date

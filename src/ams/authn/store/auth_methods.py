@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from ams.authn.rules import AUTH_METHOD_GONE, SERVICE_TYPE_GONE
 from ams.authn.store import service_types
 from ams.authn.store.forgetting import FORGET_METHODS, METHODS
 from ams.authn.store.paging import Page, PageRequest, read_page
 from ams.authn.store.tables import auth_methods
-from ams.authn.values import AuthMethod, ServiceType
+from ams.authn.values import AUTH_METHOD_GONE, SERVICE_TYPE_GONE, AuthMethod, ServiceType
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, NotFound
 from ams.storage.database.cache import Cache

@@ -12,13 +12,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, or_, select, update
 
-from ams.authn.rules import BINDING_GONE
 from ams.authn.store import service_types
 from ams.authn.store.auth_methods import Types
 from ams.authn.store.forgetting import BINDING
 from ams.authn.store.paging import Page, PageRequest, read_page
 from ams.authn.store.tables import bindings
-from ams.authn.values import Binding, BindingId
+from ams.authn.values import BINDING_GONE, Binding, BindingId
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, NotFound
 from ams.storage.database.cache import Cache

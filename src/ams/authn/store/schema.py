@@ -1,7 +1,7 @@
 """What the database needs to know of the certificate service's tables."""
 
-from ams.authn.rules import HOST_GONE
 from ams.authn.store.tables import METADATA, TAKEN, VERSION
+from ams.authn.values import HOST_GONE
 from ams.storage.database.schema import Schema, outcomes_table
 
 AUTHN = Schema(

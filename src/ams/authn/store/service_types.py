@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
-from ams.authn.rules import SERVICE_TYPE_GONE
 from ams.authn.store.forgetting import FORGET_TYPES, TYPES
 from ams.authn.store.paging import Page, PageRequest, read_page
 from ams.authn.store.tables import auth_methods, bindings, hosts, service_types
-from ams.authn.values import ServiceType, ServiceTypeId
+from ams.authn.values import SERVICE_TYPE_GONE, ServiceType, ServiceTypeId
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, NotFound
 from ams.storage.database.cache import Cache

@@ -1,0 +1,429 @@
+"""Management: what an administrator does with service types, auth methods, bindings and keys (contract 5 to 7).
+
+The secrets of auth methods are written, never read: answers show `MASK` in their place, and an update that sends it
+back keeps what is stored (15, A16). Named keys of the management interface are made, listed without their secrets, and
+revoked (15, A15).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ams.authn.store import Store
+from ams.authn.store.auth_methods import Types
+from ams.authn.store.paging import EVERYTHING, Page, PageRequest
+from ams.authn.values import (
+    API_KEY,
+    AUTH_METHOD_GONE,
+    BINDING_GONE,
+    HEADERS,
+    READ,
+    SERVICE_TYPE_GONE,
+    WRITE,
+    X509,
+    AuthMethod,
+    Binding,
+    BindingId,
+    Key,
+    ServiceType,
+    ServiceTypeId,
+    empty,
+    invalid,
+    known_service_type,
+    require_fields,
+    require_host,
+    require_host_of,
+    require_name,
+    require_supported,
+)  # fmt: skip
+from ams.core import distinguished_names
+from ams.core.errors import NotFound, Unavailable
+from ams.core.names import new_uuid
+from ams.storage.secrets import new_token
+
+SERVICE_TYPE = "service-type"
+AUTH_METHOD = "auth method"
+MASK = "***"
+"""What is shown in the place of a secret."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")
+BINDING = "binding"
+
+_SHA256 = re.compile(r"([0-9a-f]{64})?")
+KEY = "key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceTypeFields:
+    """What a request says of a service type; None says nothing."""
+
+    name: str | None = None
+    hosts: tuple[str, ...] | None = None
+    auth_types: tuple[str, ...] | None = None
+    auth_method: str | None = None
+    type: str | None = None
+    verify_client_host: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """What the settings let service types have (contract 11)."""
+
+    auth_types: tuple[str, ...]
+    auth_methods: tuple[str, ...]
+    types: tuple[str, ...]
+
+
+class ServiceTypes:
+    """Service types by name."""
+
+    def __init__(self, store: Store, supported: Supported) -> None:
+        self._store = store
+        self._supported = supported
+
+    async def get(self, name: str) -> ServiceType:
+        """Return a service type; raise `NotFound`."""
+        return known_service_type(await self._store.service_types.find(name))
+
+    async def page(self, page: PageRequest = EVERYTHING) -> Page[ServiceType]:
+        """Return service types, oldest first."""
+        return await self._store.service_types.page(page)
+
+    async def create(self, fields: ServiceTypeFields) -> ServiceType:
+        """Make a service type. Raises `Unprocessable`, then `AlreadyExists`."""
+        self._check(fields)
+        require_name(SERVICE_TYPE, fields.name or "")
+        hosts = _without_repetition(fields.hosts or ())
+        _check_hosts(hosts)
+        made = ServiceType(
+            uuid=ServiceTypeId(new_uuid()),
+            name=fields.name or "",
+            hosts=hosts,
+            auth_types=_without_repetition(fields.auth_types or ()),
+            auth_method=fields.auth_method or "",
+            type=fields.type or "",
+            verify_client_host=bool(fields.verify_client_host),
+            created_on=self._store.clock.wall(),
+        )
+        await self._store.service_types.create(made)
+        return made
+
+    async def update(self, found: ServiceType, fields: ServiceTypeFields) -> ServiceType:
+        """Change what `fields` say, `type` aside, which stays (contract 5).
+
+        Raises `NotFound`, `Unprocessable`, `AlreadyExists`, and `Conflict` for what is in use (15, A6).
+        """
+        return await self._store.service_types.change(
+            found.uuid, self._store.clock.wall(), lambda present: self._merged(present, fields)
+        )
+
+    async def delete(self, name: str) -> None:
+        """Remove a service type with all auth methods and bindings it has (15, A3); raise `NotFound`."""
+        found = await self.get(name)
+        if not await self._store.service_types.delete(found.uuid):
+            raise NotFound(SERVICE_TYPE_GONE)
+
+    def _merged(self, present: ServiceType, fields: ServiceTypeFields) -> ServiceType:
+        name = present.name if fields.name is None else fields.name
+        hosts = present.hosts if fields.hosts is None else _without_repetition(fields.hosts)
+        auth_types = present.auth_types if fields.auth_types is None else _without_repetition(fields.auth_types)
+        auth_method = present.auth_method if fields.auth_method is None else fields.auth_method
+        verify = present.verify_client_host if fields.verify_client_host is None else fields.verify_client_host
+        self._check(
+            ServiceTypeFields(name=name, hosts=hosts, auth_types=auth_types, auth_method=auth_method, type=present.type)
+        )
+        if name != present.name:
+            require_name(SERVICE_TYPE, name)
+        _check_hosts(tuple(host for host in hosts if host not in present.hosts))
+        return replace(
+            present,
+            name=name,
+            hosts=hosts,
+            auth_types=auth_types,
+            auth_method=auth_method,
+            verify_client_host=verify,
+        )
+
+    def _check(self, fields: ServiceTypeFields) -> None:
+        names = ("name", "hosts", "auth_types", "auth_method", "type")
+        require_fields(SERVICE_TYPE, [(name, getattr(fields, name)) for name in names])
+        if not fields.hosts:
+            raise empty(SERVICE_TYPE, "hosts")
+        require_supported("auth_method", fields.auth_method or "", self._supported.auth_methods)
+        for each in fields.auth_types or ("empty",):
+            require_supported("auth_types", each, self._supported.auth_types)
+        require_supported("type", fields.type or "", self._supported.types)
+
+
+def _check_hosts(hosts: tuple[str, ...]) -> None:
+    for host in hosts:
+        require_host(SERVICE_TYPE, "hosts", host)
+
+
+def _without_repetition(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthMethodFields:
+    """What a request says of an auth method; None says nothing. What the kind does not have is passed over."""
+
+    host: str | None = None
+    port: int | None = None
+    access_key: str | None = None
+    headers: Mapping[str, str] | None = None
+    service_uuid: str | None = None
+    """Only heard in an update."""
+
+
+class AuthMethods:
+    """Auth methods by service type and host."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, service_type: ServiceType, host: str) -> AuthMethod:
+        """Return the auth method of a host, with its secrets; raise `NotFound` for the host, then for it."""
+        require_host_of(service_type, host)
+        found = await self._store.auth_methods.find(service_type.uuid, host)
+        if found is None:
+            raise NotFound(AUTH_METHOD_GONE)
+        return found
+
+    async def page(self, page: PageRequest = EVERYTHING) -> Page[AuthMethod]:
+        """Return auth methods, oldest first, with their secrets."""
+        return await self._store.auth_methods.page(page)
+
+    async def create(self, service_type: ServiceType, fields: AuthMethodFields) -> AuthMethod:
+        """Make an auth method of the service type's kind. Raises `Unprocessable`, `NotFound`, `AlreadyExists`."""
+        require_fields(AUTH_METHOD, [("port", fields.port), ("host", fields.host)])
+        require_host_of(service_type, fields.host or "")
+        made = AuthMethod(
+            uuid=new_uuid(),
+            service_uuid=service_type.uuid,
+            host=fields.host or "",
+            port=fields.port or 0,
+            type=service_type.auth_method,
+            access_key=fields.access_key or "",
+            headers=dict(fields.headers or {}),
+            created_on=self._store.clock.wall(),
+        )
+        made = _of_its_kind(made)
+        _check_secrets(made)
+        _check_port(made.port)
+        await self._store.auth_methods.create(made)
+        return made
+
+    async def update(self, found: AuthMethod, fields: AuthMethodFields) -> AuthMethod:
+        """Change what `fields` say; headers are replaced as a whole (15, A2).
+
+        Raises `Unprocessable`, `NotFound` for the service type or host it shall belong to, `AlreadyExists`, and
+        `Conflict` for a service type of another kind.
+        """
+        return await self._store.auth_methods.change(
+            found.uuid, self._store.clock.wall(), lambda present, types: _changed_method(present, fields, types)
+        )
+
+    async def delete(self, found: AuthMethod) -> None:
+        """Remove an auth method; raise `NotFound`."""
+        if not await self._store.auth_methods.delete(found.uuid):
+            raise NotFound(AUTH_METHOD_GONE)
+
+
+def require_kind(service_type: ServiceType) -> None:
+    """Raise `Unavailable` for a kind that the settings allow and nobody has written (contract 6)."""
+    if service_type.auth_method not in (API_KEY, HEADERS):
+        raise Unavailable("Type is supported but not found")
+
+
+def masked(method: AuthMethod) -> AuthMethod:
+    """Return an auth method as it may be shown."""
+    return replace(method, access_key=MASK if method.access_key else "", headers=dict.fromkeys(method.headers, MASK))
+
+
+def _changed_method(present: AuthMethod, fields: AuthMethodFields, types: Types) -> AuthMethod:
+    changed = replace(
+        present,
+        service_uuid=ServiceTypeId(present.service_uuid if fields.service_uuid is None else fields.service_uuid),
+        host=present.host if fields.host is None else fields.host,
+        port=present.port if fields.port is None else fields.port,
+        access_key=_kept(fields.access_key, present.access_key),
+        headers=present.headers if fields.headers is None else _kept_headers(fields.headers, present.headers),
+    )
+    require_fields(AUTH_METHOD, [(name, getattr(changed, name)) for name in ("service_uuid", "port", "host")])
+    require_host_of(known_service_type(types(changed.service_uuid)), changed.host)
+    changed = _of_its_kind(changed)
+    _check_secrets(changed)
+    _check_port(changed.port)
+    return changed
+
+
+def _kept(given: str | None, stored: str) -> str:
+    return stored if given is None or given == MASK else given
+
+
+def _kept_headers(given: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers as given, with stored values where the mask came back."""
+    known = {name.lower(): value for name, value in stored.items()}
+    return {name: _kept(value, known.get(name.lower(), MASK)) for name, value in given.items()}
+
+
+def _of_its_kind(method: AuthMethod) -> AuthMethod:
+    return replace(method, headers={}) if method.type == API_KEY else replace(method, access_key="")
+
+
+def _check_secrets(method: AuthMethod) -> None:
+    if method.type == API_KEY:
+        if not method.access_key:
+            raise empty(AUTH_METHOD, "access_key")
+        if method.access_key == MASK:
+            raise invalid(AUTH_METHOD, "access_key", f"{MASK} stands for a secret that is stored, and none is")
+        return
+    if not method.headers:
+        raise empty(AUTH_METHOD, "headers")
+    for name, value in method.headers.items():
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise invalid(AUTH_METHOD, "headers", "Allowed: names and values as HTTP has them")
+        if value == MASK:
+            raise invalid(AUTH_METHOD, "headers", f"{MASK} stands for a secret that is stored, and none is")
+
+
+def _check_port(port: int) -> None:
+    if not 1 <= port <= 65535:
+        raise invalid(AUTH_METHOD, "port", "Allowed: 1 to 65535")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingFields:
+    """What a request says of a binding; None says nothing."""
+
+    name: str | None = None
+    """Only heard in an update: a new binding has the name of its path."""
+    service_uuid: str | None = None
+    host: str | None = None
+    auth_identifier: str | None = None
+    unique_key: str | None = None
+    auth_type: str | None = None
+    issuer: str | None = None
+    subject_sha256: str | None = None
+
+
+class Bindings:
+    """Bindings by name."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, name: str) -> Binding:
+        """Return a binding; raise `NotFound`."""
+        found = await self._store.bindings.find(name)
+        if found is None:
+            raise NotFound(BINDING_GONE)
+        return found
+
+    async def page(self, page: PageRequest = EVERYTHING) -> Page[Binding]:
+        """Return all bindings, oldest first."""
+        return await self._store.bindings.page(page)
+
+    async def of_host(self, service_type: ServiceType, host: str, page: PageRequest = EVERYTHING) -> Page[Binding]:
+        """Return the bindings of one host, oldest first; raise `NotFound` for the host."""
+        require_host_of(service_type, host)
+        return await self._store.bindings.page(page, service_type.uuid, host)
+
+    async def of_identifier(self, service_type: ServiceType, host: str, identifier: str) -> Binding:
+        """Return the binding of a certificate's subject on one host; raise `NotFound` for the host, then for it."""
+        require_host_of(service_type, host)
+        found = await self._store.bindings.for_login(identifier, service_type.uuid, host, X509)
+        return await self.get(found.name if found else "")
+
+    async def create(self, name: str, fields: BindingFields) -> Binding:
+        """Make a binding. Raises `Unprocessable`, `NotFound`, `AlreadyExists`, in the order of contract 7."""
+        made = Binding(
+            uuid=BindingId(new_uuid()),
+            name=name,
+            service_uuid=ServiceTypeId(fields.service_uuid or ""),
+            host=fields.host or "",
+            auth_identifier=fields.auth_identifier or "",
+            unique_key=fields.unique_key or "",
+            auth_type=fields.auth_type or "",
+            issuer=fields.issuer or "",
+            subject_sha256=fields.subject_sha256 or "",
+            created_on=self._store.clock.wall(),
+        )
+        _require_fields(made)
+        service_type = await self._store.service_types.find_by_uuid(made.service_uuid)
+        made = _checked(made, service_type)
+        require_name(BINDING, name)
+        await self._store.bindings.create(made)
+        return made
+
+    async def update(self, found: Binding, fields: BindingFields) -> Binding:
+        """Change what `fields` say, `unique_key` too (15, A1). Raises as `create`."""
+        return await self._store.bindings.change(
+            found.name, self._store.clock.wall(), lambda present, types: _changed_binding(present, fields, types)
+        )
+
+    async def delete(self, name: str) -> None:
+        """Remove a binding; raise `NotFound`."""
+        if not await self._store.bindings.delete(name):
+            raise NotFound(BINDING_GONE)
+
+
+def _changed_binding(present: Binding, fields: BindingFields, types: Types) -> Binding:
+    given = {name: getattr(fields, name) for name in BindingFields.__slots__}
+    changed = replace(present, **{name: value for name, value in given.items() if value is not None})
+    if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
+        changed = replace(changed, subject_sha256="")  # that was another's; scripts of the reference know of none
+    _require_fields(changed)
+    changed = _checked(changed, types(changed.service_uuid))
+    if changed.name != present.name:
+        require_name(BINDING, changed.name)
+    return changed
+
+
+def _require_fields(binding: Binding) -> None:
+    names = ("name", "service_uuid", "host", "auth_identifier", "unique_key", "auth_type")
+    require_fields(BINDING, [(name, getattr(binding, name)) for name in names])
+
+
+def _checked(binding: Binding, service_type: ServiceType | None) -> Binding:
+    """Return a binding that belongs where it says, its issuer in normal form."""
+    service_type = known_service_type(service_type)
+    require_host_of(service_type, binding.host)
+    require_supported("Auth type", binding.auth_type, service_type.auth_types)
+    if not _SHA256.fullmatch(binding.subject_sha256):
+        raise invalid(BINDING, "subject_sha256", "Allowed: 64 hex digits in small letters, or nothing")
+    return replace(binding, issuer=_normal(binding.issuer)) if binding.issuer else binding
+
+
+def _normal(issuer: str) -> str:
+    try:
+        return distinguished_names.normalised(issuer)
+    except ValueError:
+        raise invalid(BINDING, "issuer", "Allowed: a distinguished name, or nothing") from None
+
+
+class Keys:
+    """Keys by name."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def all(self) -> Sequence[Key]:
+        """Return all keys, oldest first."""
+        return await self._store.keys.all()
+
+    async def create(self, name: str, scope: str | None) -> tuple[Key, str]:
+        """Make a key; return it and its secret, which is shown this once. Raises `Unprocessable`, `AlreadyExists`."""
+        require_fields(KEY, [("name", name), ("scope", scope)])
+        require_supported("scope", scope or "", (READ, WRITE))
+        require_name(KEY, name)
+        made, secret = Key(name=name, scope=scope or "", created_on=self._store.clock.wall()), new_token()
+        await self._store.keys.create(made, secret)
+        return made, secret
+
+    async def delete(self, name: str) -> None:
+        """Revoke a key at once; raise `NotFound`."""
+        if not await self._store.keys.delete(name):
+            raise NotFound("Key was not found")

@@ -40,7 +40,7 @@ from ams.provisioning.feed import _trust as feed_trust
 from ams.push.rpc.channel import Place
 from ams.push.rpc.client import AWAY, GrpcPushServer
 from ams.service.metrics import Usage
-from ams.storage.cursors.postgresql.time import DatabaseTime
+from ams.storage.cursors.postgresql_rows import DatabaseTime
 from ams.storage.log.kafka.options import _trusting
 from tests.app.push_server.keepers import Table
 from tests.app.push_server.test_service import _Told

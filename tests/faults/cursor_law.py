@@ -10,7 +10,7 @@ may still be undone. The answer of a move settles it and everything before it.
 
 An acknowledgement may be taken only of what was handed out since the last seek. A pull that was not answered may have
 handed out anything. A service that starts again has forgotten what it handed out; unless the cursor was sought shortly
-before, it takes acknowledgements of everything for a while (`ams.storage.cursors.state.Grace`).
+before, it takes acknowledgements of everything for a while (`ams.storage.cursors.base.Grace`).
 
 The standings multiply with the requests in flight at once, so a history should have a handful of clients a
 subscription, not hundreds.

@@ -28,7 +28,7 @@ from ams.service.service_doctor import (
     inconsistencies,
     shared,
 )
-from ams.storage.cursors.base import Place
+from ams.storage.cursors.base import TopicOffset
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from tests.support.house import SUB, TOPIC, House, open_house
@@ -39,7 +39,8 @@ NOBODY: frozenset[SubscriptionId] = frozenset()
 NOTHING: frozenset[TopicId] = frozenset()
 BOUNDS = {T1: Bounds(Offset(2), Offset(5)), T2: Bounds(Offset(0), Offset(0))}
 WELL = Held(
-    frozenset({T1, T2}), frozenset({S1, S2}), {S1: Place(T1, Offset(5)), S2: Place(T3, Offset(9))}, frozenset({T1, T2}),
+    frozenset({T1, T2}), frozenset({S1, S2}), {S1: TopicOffset(T1, Offset(5)), S2: TopicOffset(T3, Offset(9))},
+    frozenset({T1, T2}),
     BOUNDS,
 )  # fmt: skip
 NONE = Inconsistencies(NOTHING, NOTHING, NOBODY, NOBODY, NOBODY)
@@ -53,7 +54,7 @@ def test_each_side_is_missed_by_the_other() -> None:
     held = WELL._replace(
         topics=frozenset({T1, T3}),
         subscriptions=frozenset({S1, S3}),
-        cursors={S1: Place(T1, Offset(6)), S2: Place(T1, Offset(6))},
+        cursors={S1: TopicOffset(T1, Offset(6)), S2: TopicOffset(T1, Offset(6))},
     )
 
     assert inconsistencies(held) == Inconsistencies(
@@ -63,7 +64,7 @@ def test_each_side_is_missed_by_the_other() -> None:
 
 def test_what_could_not_be_asked_fits() -> None:
     for engine in ({"topics": None, "subscriptions": None}, {"logs": None, "bounds": None}, {"cursors": None}):
-        held = Held(frozenset({T1}), frozenset({S1}), {S1: Place(T1, Offset(0))}, frozenset({T1}), BOUNDS)
+        held = Held(frozenset({T1}), frozenset({S1}), {S1: TopicOffset(T1, Offset(0))}, frozenset({T1}), BOUNDS)
 
         assert inconsistencies(held._replace(**engine)) == NONE
 

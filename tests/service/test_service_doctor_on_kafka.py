@@ -8,7 +8,7 @@ import pytest
 from ams.core.names import TopicId, TopicName, new_topic_id
 from ams.service.retention import LossTotal
 from ams.service.service_doctor import ServiceDoctor, shared
-from ams.storage.log.kafka.place import place_in
+from ams.storage.log.kafka.partition import partition_in
 from tests.storage.log.engines import Kafka
 from tests.storage.log.kafka.stored import change_topic
 from tests.support.house import TOPIC, House, open_house
@@ -38,7 +38,7 @@ async def test_what_was_done_behind_the_back_is_told_with_the_command_that_helps
         await log.create(weak, label="P.t")
         await log.create(orphan, label="P.old")
         name = await log.name_of(orphan)
-        where = place_in(engine.prefix, await log.name_of(weak))
+        where = partition_in(engine.prefix, await log.name_of(weak))
         assert where
         await change_topic(engine.servers, where, cleanup_policy="compact")
         doctor = ServiceDoctor(

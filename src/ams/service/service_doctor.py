@@ -21,7 +21,7 @@ from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_pat
 from ams.service.doctor import Finding
 from ams.service.issuers import Issuers, Listed
 from ams.service.retention import LossTotal
-from ams.storage.cursors.base import Cursors, Place
+from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.registry import Registry
 
@@ -33,7 +33,7 @@ class Held(NamedTuple):
 
     topics: frozenset[TopicId] | None
     subscriptions: frozenset[SubscriptionId] | None
-    cursors: Mapping[SubscriptionId, Place] | None
+    cursors: Mapping[SubscriptionId, TopicOffset] | None
     logs: frozenset[TopicId] | None
     bounds: Mapping[TopicId, Bounds] | None
     """Asked for after the cursors: an end never goes back, so a cursor beyond it here is really beyond it."""
@@ -79,7 +79,7 @@ def _without(here: frozenset[T] | None, there: frozenset[T] | None) -> frozenset
 
 
 def _past_the_end(
-    cursors: Mapping[SubscriptionId, Place], bounds: Mapping[TopicId, Bounds]
+    cursors: Mapping[SubscriptionId, TopicOffset], bounds: Mapping[TopicId, Bounds]
 ) -> frozenset[SubscriptionId]:
     ends = ((subscription, place.offset, bounds.get(place.topic)) for subscription, place in cursors.items())
     return frozenset(subscription for subscription, offset, found in ends if found and offset > found.end)

@@ -1,7 +1,7 @@
 """Time for cursor stores under test."""
 
 from ams.core.clock import ManualClock, Milliseconds
-from ams.storage.cursors.postgresql import DatabaseTime
+from ams.storage.cursors.postgresql_rows import DatabaseTime
 
 
 class StandingTime(DatabaseTime):

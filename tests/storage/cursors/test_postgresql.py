@@ -12,8 +12,10 @@ from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import CursorsUnavailable, InvalidInput, TopicGone, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage import postgresql
-from ams.storage.cursors.postgresql import DatabaseTime, PostgresCursors, rows
-from ams.storage.cursors.postgresql.line import Line
+from ams.storage.cursors import postgresql_rows as rows
+from ams.storage.cursors.postgresql import PostgresCursors
+from ams.storage.cursors.postgresql_connection import ReconnectingConnection
+from ams.storage.cursors.postgresql_rows import DatabaseTime
 from tests.faults.attempts import Outcome
 from tests.storage.cursors.law import Trial
 
@@ -261,7 +263,7 @@ async def test_a_defect_while_connecting_is_not_remembered(postgres_url: str, mo
         raise KeyError("planted")
 
     with monkeypatch.context() as planted:
-        planted.setattr(Line, "_attempt", breaks)
+        planted.setattr(ReconnectingConnection, "_attempt", breaks)
         with pytest.raises(KeyError):
             await store.create(SUB, TOPIC, Offset(3))
 

@@ -1,4 +1,4 @@
-"""Whatever is asked of two nodes one after the other is what the pure rules (`ams.storage.cursors.state`) say of one
+"""Whatever is asked of two nodes one after the other is what the pure rules (`ams.storage.cursors.base`) say of one
 cursor.
 """
 
@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import AmsError
 from ams.core.names import Offset, SubscriptionId, TopicId, new_uuid
-from ams.storage.cursors import state
-from ams.storage.cursors.base import Cursors, Handed, Position
+from ams.storage.cursors import base
+from ams.storage.cursors.base import Cursor, Cursors, Handed, Position
 from ams.storage.cursors.postgresql import PostgresCursors
-from ams.storage.cursors.state import Cursor
 from tests.storage.cursors.clocks import StandingTime
 
 DEADLINE = Milliseconds(1_000)
@@ -38,7 +37,7 @@ class Deed(NamedTuple):
 
 def position(topic: TopicId) -> Deed:
     def expect(cursor: Cursor, _: Milliseconds) -> tuple[Cursor, object]:
-        met = state.meet(cursor, topic)
+        met = base.meet(cursor, topic)
         return met, Position(met.offset, met.generation, met.lost)
 
     return Deed(f"position on {topic[:1]!r}", lambda store, sub: store.position(sub, topic), expect)
@@ -47,14 +46,14 @@ def position(topic: TopicId) -> Deed:
 def hand_out(generation: int, end: Offset) -> Deed:
     def expect(cursor: Cursor, now: Milliseconds) -> tuple[Cursor, object]:
         right = cursor.generation == generation
-        return (state.hand_out(cursor, end, now) if right else cursor), right
+        return (base.hand_out(cursor, end, now) if right else cursor), right
 
     return Deed(f"hand out to {end}", lambda store, sub: store.hand_out(sub, generation, end), expect)
 
 
 def acknowledge(last: Offset) -> Deed:
     def expect(cursor: Cursor, now: Milliseconds) -> tuple[Cursor, object]:
-        return state.acknowledge(cursor, last, DEADLINE, now), None
+        return base.acknowledge(cursor, last, DEADLINE, now), None
 
     return Deed(f"acknowledge {last}", lambda store, sub: store.acknowledge(sub, last, DEADLINE), expect)
 
@@ -62,14 +61,14 @@ def acknowledge(last: Offset) -> Deed:
 def seek(topic: TopicId, offset: Offset) -> Deed:
     def expect(cursor: Cursor, _: Milliseconds) -> tuple[Cursor, object]:
         right = cursor.topic == topic
-        return (state.seek(cursor, offset) if right else cursor), right
+        return (base.seek(cursor, offset) if right else cursor), right
 
     return Deed(f"seek {offset}", lambda store, sub: store.seek(sub, topic, offset), expect)
 
 
 def retain(generation: int, oldest: Offset) -> Deed:
     def expect(cursor: Cursor, _: Milliseconds) -> tuple[Cursor, object]:
-        moved = state.retain(cursor, oldest) if cursor.generation == generation else cursor
+        moved = base.retain(cursor, oldest) if cursor.generation == generation else cursor
         return moved, Position(moved.offset, moved.generation, moved.lost)
 
     return Deed(f"retain from {oldest}", lambda store, sub: store.retain(sub, generation, oldest), expect)

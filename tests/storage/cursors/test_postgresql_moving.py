@@ -6,10 +6,10 @@ from typing import Any
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
 from ams.core.names import Offset, TopicId
-from ams.storage.cursors import state
-from ams.storage.cursors.postgresql.moving import Call, Step, fold
-from ams.storage.cursors.postgresql.rows import RUN, Row
-from ams.storage.cursors.state import Cursor, HandOut
+from ams.storage.cursors import base
+from ams.storage.cursors.base import Cursor, HandOut
+from ams.storage.cursors.postgresql_connection import Call, Step, fold
+from ams.storage.cursors.postgresql_rows import RUN, Row
 
 TOPIC = TopicId(b"t" * 16)
 NOW = Milliseconds(1_000)
@@ -21,11 +21,11 @@ def call(step: Step, **words: Any) -> Call:
 
 
 def acknowledge(last: int) -> Step:
-    return lambda cursor: (state.acknowledge(cursor, Offset(last), NOW, NOW), None)
+    return lambda cursor: (base.acknowledge(cursor, Offset(last), NOW, NOW), None)
 
 
 def seek(offset: int) -> Step:
-    return lambda cursor: (state.seek(cursor, Offset(offset)), True)
+    return lambda cursor: (base.seek(cursor, Offset(offset)), True)
 
 
 async def test_calls_for_one_cursor_follow_one_another_on_one_row() -> None:

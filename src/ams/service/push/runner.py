@@ -25,7 +25,7 @@ from ams.push.workers import Workers
 from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment
 from ams.service.push.dead_letters import DeadLetters, NotNext
-from ams.storage.cursors.base import Cursors, Place
+from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
@@ -163,7 +163,7 @@ class Moves:
     def __init__(self, cursors: Cursors, deliverer: Deliverer) -> None:
         self._cursors = cursors
         self._deliverer = deliverer
-        self._known: Mapping[SubscriptionId, Place] = {}
+        self._known: Mapping[SubscriptionId, TopicOffset] = {}
 
     async def keep_looking(self, survive: Callable[[str], None]) -> None:
         """Look every few seconds, until it is cancelled."""

@@ -1,27 +1,41 @@
-"""The promise of a cursor store, kept by every engine and checked by `tests/storage/cursors/test_contract.py`.
+"""The promise of a cursor store, and the rules of a cursor that every engine goes by.
+
+The promise is checked by `tests/storage/cursors/test_contract.py`:
 
 1. A cursor that moved is durable before the call that moved it returns; if it could not be stored the call raises
    `CursorsUnavailable` and the cursor stands where it stood, also after a restart. With the text `OUTCOME_UNKNOWN` it
    may have moved, as the call would have had it: where the store is another machine, whose answer was lost, it has or
    has not by now; where it is a file whose syncs fail, a restart shows it.
-2. Each call is one atomic step of `ams.storage.cursors.state`, however many run at once.
+2. Each call is one atomic step of a cursor's rules, however many run at once.
 3. A hand-out is recorded only if the generation is the one its reader saw.
 4. A seek moves the cursor only on the topic its offset is of.
 
 An unknown subscription is `SubscriptionGone`.
+
+The rules are a pure value: cursor, event, now -> cursor or error. Source: HTTP contract sections 10 and 11 in the
+wanted form of 17.1 and 17.2 (M12, A1 to A4, A9). No I/O and no clock: time is given as monotonic milliseconds of the
+engine, so all engines share the rules and Hypothesis can walk them (`tests/storage/cursors/test_base.py`).
+
+    offset      the next message to deliver; everything below is acknowledged
+    handed      hand-outs still acknowledgeable: pairs (end, time); newer pairs have smaller ends, as a newer and
+                larger one makes an older and smaller one needless
+    generation  raised by whatever moves the cursor other than an acknowledgement, so that a hand-out read before a
+                seek is not recorded after it
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from ams.core.clock import Milliseconds
+from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import Offset, SubscriptionId, TopicId
 
 NO_DEADLINE = Milliseconds(2**62)
 """For acknowledgements of who has a subscription to itself, by a lease."""
-
 Oldest = Mapping[TopicId, Offset]
 """The oldest kept offsets of topics from which retention took something."""
+MAX_HANDED = 8
+"""More hand-outs than this are merged, oldest first, in favour of the client: larger end, later time."""
 
 
 class Position(NamedTuple):
@@ -41,7 +55,7 @@ class Handed(NamedTuple):
     """How long ago it was."""
 
 
-class Place(NamedTuple):
+class TopicOffset(NamedTuple):
     """Where a cursor stands, and on which topic."""
 
     topic: TopicId
@@ -63,19 +77,19 @@ class Cursors(Protocol):
         """Return every subscription that has a cursor."""
         ...
 
-    async def places(self) -> Mapping[SubscriptionId, Place]:
+    async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
         """Return where every cursor stands, as it is stored: nothing moves, whatever became of the topic."""
         ...
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
-        """Return where the cursor stands; another topic identity than before restarts it at 0 (state.meet).
+        """Return where the cursor stands; another topic identity than before restarts it at 0 (`meet`).
 
         Where several nodes use the store, raises `TopicGone` instead of restarting on a topic that is deleted by now.
         """
         ...
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
-        """Return how many messages retention took before they were acknowledged, ever (state.lost); moves nothing."""
+        """Return how many messages retention took before they were acknowledged, ever (`lost`); moves nothing."""
         ...
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
@@ -87,18 +101,18 @@ class Cursors(Protocol):
         ...
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
-        """Move up to `oldest` if retention has passed the cursor, counting what was lost (state.retain).
+        """Move up to `oldest` if retention has passed the cursor, counting what was lost (`retain`).
 
         Nothing moves when the generation has moved on: whoever saw the loss saw an older position.
         """
         ...
 
     async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
-        """Record a hand-out (state.hand_out); False, and nothing recorded, when the generation has moved on."""
+        """Record a hand-out (`hand_out`); False, and nothing recorded, when the generation has moved on."""
         ...
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
-        """Acknowledge up to `last` (state.acknowledge, whose errors it raises); durable when it returns."""
+        """Acknowledge up to `last` (`acknowledge`, whose errors it raises); durable when it returns."""
         ...
 
     async def handed(self, subscription: SubscriptionId) -> Handed | None:
@@ -106,7 +120,7 @@ class Cursors(Protocol):
         ...
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
-        """Move to `offset` of `topic` (state.seek); durable when it returns.
+        """Move to `offset` of `topic` (`seek`); durable when it returns.
 
         False, and nothing moves, when the cursor is on another topic: who worked the offset out must do so again there.
         """
@@ -115,3 +129,126 @@ class Cursors(Protocol):
     async def close(self) -> None:
         """Finish what was accepted and let go."""
         ...
+
+
+class HandOut(NamedTuple):
+    """Messages below `end` were handed out at `time`."""
+
+    end: Offset
+    time: Milliseconds
+
+
+class Grace(NamedTuple):
+    """After a restart: all that was stored at the start counts as handed out then, for one deadline.
+
+    Hand-outs are not stored, so a correct client that pulled before the restart would get a wrong error without it.
+    """
+
+    end: Offset
+    time: Milliseconds
+    quiet: Milliseconds
+    """How long before the restart the cursor was last created or sought. Within a deadline of that no grace is given:
+    a batch pulled before a seek must not undo it."""
+
+
+class Cursor(NamedTuple):
+    """Where one subscription stands on one topic."""
+
+    topic: TopicId
+    offset: Offset
+    generation: int = 0
+    handed: tuple[HandOut, ...] = ()
+    lost: int = 0
+    """Messages that retention took before they were acknowledged."""
+    grace: Grace | None = None
+
+
+def hand_out(cursor: Cursor, end: Offset, now: Milliseconds) -> Cursor:
+    """Record that messages below `end` were given to a consumer. An empty hand-out changes nothing."""
+    if end <= cursor.offset:
+        return cursor
+    larger = tuple(pair for pair in cursor.handed if pair.end > end)
+    handed = (*larger, HandOut(end, now))
+    if len(handed) > MAX_HANDED:
+        oldest, second = handed[:2]
+        handed = (HandOut(max(oldest.end, second.end), max(oldest.time, second.time)), *handed[2:])
+    return cursor._replace(handed=handed)
+
+
+def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milliseconds) -> Cursor:
+    """Acknowledge everything up to and including `last`.
+
+    Raises `InvalidInput` "no ack pending" or "wrong ack", `AckTimeout` when the hand-out is older than `deadline`;
+    an id below the offset was acknowledged before: the cursor is returned unchanged (A1).
+    """
+    if last < cursor.offset:
+        return cursor
+    grace = _live_grace(cursor, deadline, now)
+    deciding = _newest_above(cursor, grace, last)
+    if deciding is None:
+        raise InvalidInput("wrong ack" if cursor.handed or grace else "no ack pending")
+    if now - deciding.time > deadline:
+        raise AckTimeout
+    end = Offset(last + 1)
+    return cursor._replace(
+        offset=end,
+        handed=tuple([pair for pair in cursor.handed if pair.end > end]),
+        grace=cursor.grace if grace and grace.end > end else None,
+    )
+
+
+def seek(cursor: Cursor, offset: Offset) -> Cursor:
+    """Move to `offset`; whatever was handed out before can no longer be acknowledged (contract 11.5)."""
+    return cursor._replace(offset=offset, generation=cursor.generation + 1, handed=(), grace=None)
+
+
+def retain(cursor: Cursor, oldest: Offset) -> Cursor:
+    """Move up to the oldest kept message when retention has passed the cursor; what it took is counted."""
+    if cursor.offset >= oldest:
+        return cursor
+    return seek(cursor, oldest)._replace(lost=cursor.lost + oldest - cursor.offset)
+
+
+def lost(cursor: Cursor, oldest: Mapping[TopicId, Offset]) -> int:
+    """Return what retention took before it was acknowledged, also what it took since the cursor was last moved up."""
+    return cursor.lost + max(oldest.get(cursor.topic, 0) - cursor.offset, 0)
+
+
+def meet(cursor: Cursor, topic: TopicId) -> Cursor:
+    """Follow the topic: another identity under the same name means a new log, delivered from its beginning (A9)."""
+    if cursor.topic == topic:
+        return cursor
+    return seek(cursor, Offset(0))._replace(topic=topic)
+
+
+def undo(before: Cursor, moved: Cursor) -> Cursor:
+    """Stand again where `before` stood: what moved the cursor could not be stored.
+
+    Hand-outs of the same generation stay acknowledgeable; those made after a failed seek never were in their place, and
+    whoever read a position after it must read again.
+    """
+    if moved.generation != before.generation:
+        return before._replace(generation=moved.generation + 1)
+    handed: list[HandOut] = []
+    for pair in sorted({*before.handed, *moved.handed}, key=lambda pair: (pair.time, -pair.end)):
+        handed = [older for older in handed if older.end > pair.end] + [pair]
+    return before._replace(handed=tuple(handed[-MAX_HANDED:]))
+
+
+def _live_grace(cursor: Cursor, deadline: Milliseconds, now: Milliseconds) -> HandOut | None:
+    grace = cursor.grace
+    if grace is None or grace.quiet <= deadline or now - grace.time > deadline:
+        return None
+    return HandOut(grace.end, grace.time)
+
+
+def _newest_above(cursor: Cursor, grace: HandOut | None, last: Offset) -> HandOut | None:
+    for pair in reversed(cursor.handed):
+        if pair.end > last:
+            return pair
+    return grace if grace and grace.end > last else None
+
+
+def position_of(cursor: Cursor) -> Position:
+    """Return what a pull needs to know of a cursor."""
+    return Position(cursor.offset, cursor.generation, cursor.lost)

@@ -22,9 +22,8 @@ from ams.core.clock import Clock, Milliseconds, SystemClock
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGone, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
-from ams.storage.cursors import state
-from ams.storage.cursors.base import Handed, Oldest, Place, Position
-from ams.storage.cursors.state import Cursor, Grace
+from ams.storage.cursors import base
+from ams.storage.cursors.base import Cursor, Grace, Handed, Oldest, Position, TopicOffset
 from ams.storage.files import make_private
 from ams.storage.sqlite import OVERWRITE, Commits, keep_files
 
@@ -89,7 +88,7 @@ class _Entry:
 
     def fall_back(self, row: _Row) -> None:
         """Stand again where the disk says."""
-        self.cursor = self.settled = state.undo(self.settled, self.cursor)
+        self.cursor = self.settled = base.undo(self.settled, self.cursor)
         self.sought = row.sought
         # Known to no one but this process: the generation of the disk need not follow.
         self.durable = self.row()
@@ -192,24 +191,24 @@ class SqliteCursors:
         """Return all that have a cursor."""
         return frozenset(self._entries)
 
-    async def places(self) -> Mapping[SubscriptionId, Place]:
+    async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
         """Return where every cursor stands."""
-        return {key: Place(entry.cursor.topic, entry.cursor.offset) for key, entry in self._entries.items()}
+        return {key: TopicOffset(entry.cursor.topic, entry.cursor.offset) for key, entry in self._entries.items()}
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands on `topic`."""
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
-            await self._move(subscription, entry, state.meet(entry.cursor, topic))
-        return _position(entry.cursor)
+            await self._move(subscription, entry, base.meet(entry.cursor, topic))
+        return base.position_of(entry.cursor)
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         """Return what retention took before it was acknowledged."""
-        return state.lost(self._entry(subscription).cursor, oldest)
+        return base.lost(self._entry(subscription).cursor, oldest)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
         """Return the sum over all subscriptions, those that are gone included; at least `least`."""
-        found = self._gone + sum([state.lost(entry.cursor, oldest) for entry in self._entries.values()])
+        found = self._gone + sum([base.lost(entry.cursor, oldest) for entry in self._entries.values()])
         if found < least:
             await self._keep_lost(least - found)
         return max(found, least)
@@ -218,21 +217,21 @@ class SqliteCursors:
         """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
         entry = self._entry(subscription)
         if entry.cursor.generation == generation:
-            await self._move(subscription, entry, state.retain(entry.cursor, oldest))
-        return _position(entry.cursor)
+            await self._move(subscription, entry, base.retain(entry.cursor, oldest))
+        return base.position_of(entry.cursor)
 
     async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
         """Record a hand-out in memory."""
         entry = self._entry(subscription)
         if entry.cursor.generation != generation:
             return False
-        entry.cursor = state.hand_out(entry.cursor, end, self._clock.monotonic())
+        entry.cursor = base.hand_out(entry.cursor, end, self._clock.monotonic())
         return True
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
         """Acknowledge up to `last`; an id acknowledged by a group still being written waits for it too."""
         entry, now = self._entry(subscription), self._clock.monotonic()
-        await self._move(subscription, entry, state.acknowledge(entry.cursor, last, deadline, now))
+        await self._move(subscription, entry, base.acknowledge(entry.cursor, last, deadline, now))
 
     async def handed(self, subscription: SubscriptionId) -> Handed | None:
         """Return the newest hand-out that is not acknowledged."""
@@ -246,7 +245,7 @@ class SqliteCursors:
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
             return False
-        entry.move(state.seek(entry.cursor, offset))
+        entry.move(base.seek(entry.cursor, offset))
         entry.sought = self._clock.wall()
         await self._join(subscription, entry)
         return True
@@ -407,10 +406,6 @@ class SqliteCursors:
         self._gone = self._connection.execute("SELECT coalesce(sum(lost), 0) FROM gone").fetchone()[0]
         if moved:
             _store(self._connection, moved)
-
-
-def _position(cursor: Cursor) -> Position:
-    return Position(cursor.offset, cursor.generation, cursor.lost)
 
 
 def _connect(path: str) -> sqlite3.Connection:

@@ -9,10 +9,10 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from ams.core.names import Offset, new_topic_id
-from ams.storage.log.kafka.brokers.connection import Connection
+from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.options import KafkaOptions
-from ams.storage.log.kafka.place import FIRST, Place, place_of
-from ams.storage.log.kafka.reading.reader import Reader
+from ams.storage.log.kafka.partition import FIRST, Partition, partition_of
+from ams.storage.log.kafka.reader import Reader
 from tests.support.parts import kafka_servers
 
 BIG = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(17 * 2**20)}
@@ -22,33 +22,33 @@ def options(*, servers: str = "", **changes: Any) -> KafkaOptions:
     return KafkaOptions(servers=servers or kafka_servers(), **({"replication": 1, "min_isr": 1} | changes))
 
 
-async def make(*, first: Offset = FIRST, servers: str = "", config: Mapping[str, str] = {}) -> Place:
+async def make(*, first: Offset = FIRST, servers: str = "", config: Mapping[str, str] = {}) -> Partition:
     """Make a topic as ours are and return where it is."""
-    place = place_of(f"raw-{uuid.uuid4().hex[:8]}", new_topic_id(), "project.topic", first)
+    partition = partition_of(f"raw-{uuid.uuid4().hex[:8]}", new_topic_id(), "project.topic", first)
     admin = AIOKafkaAdminClient(bootstrap_servers=servers or kafka_servers())
     await admin.start()
     try:
-        await admin.create_topics([NewTopic(place.name, 1, 1, topic_configs=BIG | dict(config))])
+        await admin.create_topics([NewTopic(partition.name, 1, 1, topic_configs=BIG | dict(config))])
     finally:
         await admin.close()
-    return place
+    return partition
 
 
-async def delete(place: Place) -> None:
+async def delete(partition: Partition) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka_servers())
     await admin.start()
     try:
-        await admin.delete_topics([place.name])
+        await admin.delete_topics([partition.name])
     finally:
         await admin.close()
 
 
-async def delete_before(place: Place, offset: int) -> None:
+async def delete_before(partition: Partition, offset: int) -> None:
     """Take messages away as retention does, by the broker's offsets."""
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka_servers())
     await admin.start()
     try:
-        await admin.delete_records({TopicPartition(place.name, 0): RecordsToDelete(before_offset=offset)})
+        await admin.delete_records({TopicPartition(partition.name, 0): RecordsToDelete(before_offset=offset)})
     finally:
         await admin.close()
 
@@ -63,12 +63,12 @@ async def producer(**settings: object) -> AsyncIterator[AIOKafkaProducer]:
         await made.stop()
 
 
-async def produce(place: Place, values: Sequence[bytes | None], **settings: object) -> None:
+async def produce(partition: Partition, values: Sequence[bytes | None], **settings: object) -> None:
     """Store values, in their order; the last is there when this returns."""
     async with producer(**settings) as made:
         for value in values[:-1]:
-            await made.send(place.name, value)
-        await made.send_and_wait(place.name, values[-1])
+            await made.send(partition.name, value)
+        await made.send_and_wait(partition.name, values[-1])
 
 
 @contextlib.asynccontextmanager

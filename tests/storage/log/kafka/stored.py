@@ -6,29 +6,29 @@ from collections.abc import AsyncIterator
 
 from ams.core.names import Offset
 from ams.storage.log.base import Bounds
-from ams.storage.log.kafka.brokers.connection import Connection
+from ams.storage.log.kafka.administration import NewTopic, alter, create_topics, describe
+from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.fetch import SCAN, fetch_part
 from ams.storage.log.kafka.options import KafkaOptions
-from ams.storage.log.kafka.place import Place
+from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches
-from ams.storage.log.kafka.topics.administration import NewTopic, alter, create_topics, describe
-from ams.storage.log.kafka.writing.search import fetch_at
 
 
 def bare_options(servers: str, prefix: str = "none") -> KafkaOptions:
     return KafkaOptions(servers=servers, prefix=prefix, replication=1, min_isr=1)
 
 
-async def raw_batches(servers: str, place: Place, bounds: Bounds) -> list[tuple[int, list[bytes]]]:
+async def raw_batches(servers: str, partition: Partition, bounds: Bounds) -> list[tuple[int, list[bytes]]]:
     """Return offset and values of each batch within bounds."""
     found = []
     async with connected(servers) as connection:
         at = bounds.oldest
         while at < bounds.end:
             until = asyncio.get_running_loop().time() + 8
-            part = await fetch_at(connection, place, at, until)
+            part = await fetch_part(connection, partition, at, 2**20, SCAN, until=until)
             for batch in batches(part.data):
                 found.append((batch.base_offset, [record.value for record in batch]))
-                at = Offset(batch.next_offset + place.first)
+                at = Offset(batch.next_offset + partition.first)
     return found
 
 
@@ -49,21 +49,21 @@ async def make_topic(servers: str, name: str, **configs: str) -> None:
         assert await create_topics(connection, [NewTopic(name, 1, given)], until) == [None]
 
 
-async def change_topic(servers: str, place: Place, **configs: str | None) -> None:
+async def change_topic(servers: str, partition: Partition, **configs: str | None) -> None:
     """Change settings of a topic behind the log's back; the broker goes by them when this returns."""
     changes = {name.replace("_", "."): value for name, value in configs.items()}
     async with connected(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
-        await alter(connection, place, changes, until)
+        await alter(connection, partition, changes, until)
         while True:
-            found = (await describe(connection, [place.name], changes, until))[place.name]
+            found = (await describe(connection, [partition.name], changes, until))[partition.name]
             if all(value in (None, found[name]) for name, value in changes.items()):
                 return
             await asyncio.sleep(0.02)
 
 
-async def settings(servers: str, place: Place, *names: str) -> dict[str, str]:
+async def settings(servers: str, partition: Partition, *names: str) -> dict[str, str]:
     """Return settings of a topic as the brokers have them."""
     async with connected(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
-        return dict((await describe(connection, [place.name], names, until))[place.name])
+        return dict((await describe(connection, [partition.name], names, until))[partition.name])

@@ -137,5 +137,5 @@ async def test_that_kafka_went_and_came_back_is_said_once_each(broker: Brokers, 
             while not any(line["event"] == "kafka.back" for line in lines):
                 await asyncio.sleep(0.05)
 
-    said = [line["event"] for line in lines if line["event"] in ("kafka.away", "kafka.back")]
-    assert said == ["kafka.away", "kafka.back"]
+    error_text = [line["event"] for line in lines if line["event"] in ("kafka.away", "kafka.back")]
+    assert error_text == ["kafka.away", "kafka.back"]

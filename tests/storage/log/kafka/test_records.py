@@ -6,14 +6,15 @@ from aiokafka.record._crc32c import crc as crc32c
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from ams.core.errors import Damaged
 from ams.core.messages import message, parse
 from ams.core.names import Offset, new_topic_id
-from ams.storage.log.kafka.place import Place
-from ams.storage.log.kafka.records import Decoder, batches, encode, fragment_of
+from ams.storage.log.kafka.partition import Partition
+from ams.storage.log.kafka.records import batches, encode, fragment_of, pieces
 
-PLACE = Place(new_topic_id(), "ams.x")
+PARTITION = Partition(new_topic_id(), "ams.x")
 
 names = st.text(max_size=12) | st.sampled_from(["ams:", "ams::", "ams:text", "ams:key", "ams:::x", "ams", ""])
 attributes = st.dictionaries(names, st.text(max_size=12), max_size=5)
@@ -35,10 +36,9 @@ def signed(batch):
     return bytes(batch)
 
 
-def decoded(data, start=0, place=PLACE, decoder=None):
-    decoder = decoder or Decoder()
-    pieces = [decoder.pieces(place, batch, Offset(start), 3) for batch in batches(bytes(data))]
-    return [each for batch in pieces for piece in batch for each in piece]
+def decoded(data, start=0, partition=PARTITION):
+    found = [pieces(partition, batch, Offset(start), 3) for batch in batches(bytes(data))]
+    return [each for batch in found for piece in batch for each in piece]
 
 
 @given(data, attributes)
@@ -83,7 +83,7 @@ def test_our_own_headers_are_no_attributes():
 
 def test_a_batch_that_begins_before_the_start_is_cut():
     batch = batch_of([(None, b"%d" % number, []) for number in range(10)])
-    assert [each.offset for each in decoded(batch, start=107, place=PLACE._replace(first=Offset(100)))] == [
+    assert [each.offset for each in decoded(batch, start=107, partition=PARTITION._replace(first=Offset(100)))] == [
         107,
         108,
         109,
@@ -109,16 +109,16 @@ def test_damaged_bytes_are_never_served():
         decoded(batch)
 
 
-def test_a_batch_nobody_can_read_is_skipped_and_counted():
+def test_a_batch_that_cannot_be_read_is_skipped_and_logged():
     unreadable = batch_of([(None, b"1", [("abcdef", b"")])])
     unreadable[unreadable.index(b"abcdef")] = 0xFF
     unpackable = batch_of([(None, b"1", [])])
     unpackable[22] |= 7  # a compression that there is not
-    decoder = Decoder()
     good = batch_of([(None, b"2", [])])
-    found = decoded(signed(unreadable) + signed(unpackable) + bytes(good), decoder=decoder)
+    with capture_logs() as logged:
+        found = decoded(signed(unreadable) + signed(unpackable) + bytes(good))
     assert [each.fragment for each in found] == [b'"data":"Mg=="']
-    assert decoder.skipped == 2
+    assert [each["event"] for each in logged] == ["log.skipped", "log.skipped"]
 
 
 @pytest.mark.parametrize("kind", [0, 1])

@@ -10,7 +10,7 @@ import pytest
 from ams.core.messages import message
 from ams.core.names import TopicId
 from ams.storage.log.kafka.log import KafkaLog
-from ams.storage.log.kafka.place import place_in
+from ams.storage.log.kafka.partition import partition_in
 from tests.storage.log.engines import Kafka, new_topic
 from tests.storage.log.kafka.stored import raw_batches
 
@@ -28,7 +28,7 @@ class Answered(NamedTuple):
 
 
 def values(request: str, size: int) -> list[bytes]:
-    return [f"{request}/{place}/{size}".encode() for place in range(size)]
+    return [f"{request}/{partition}/{size}".encode() for partition in range(size)]
 
 
 async def publish(log: KafkaLog, topic: TopicId, caller: str, turn: int) -> list[Answered]:
@@ -64,16 +64,18 @@ async def test_requests_of_several_nodes_are_each_whole_in_one_batch_where_they_
         told = await asyncio.gather(*(asyncio.to_thread(node, engine.prefix, topic, name) for name in "abc"))
         answered = sorted(itertools.chain(*told), key=lambda each: each.first)
         bounds = await log.bounds(topic)
-        place = place_in(engine.prefix, await log.name_of(topic))
-        assert place
-        stored = await raw_batches(engine.servers, place, bounds)
+        partition = partition_in(engine.prefix, await log.name_of(topic))
+        assert partition
+        stored = await raw_batches(engine.servers, partition, bounds)
 
     assert {each.count for each in answered} == set(SIZES)
     assert [each.first for each in answered] == list(
         itertools.accumulate((each.count for each in answered[:-1]), initial=0)
     )
     assert bounds.end == answered[-1].first + answered[-1].count
-    batch_of = {base + place: number for number, (base, held) in enumerate(stored) for place in range(len(held))}
+    batch_of = {
+        base + partition: number for number, (base, held) in enumerate(stored) for partition in range(len(held))
+    }
     assert all(batch_of[each.first] == batch_of[each.first + each.count - 1] for each in answered)
     sent = [value for each in answered for value in values(each.request, each.count)]
     assert [value for _, held in stored for value in held] == sent

@@ -14,28 +14,50 @@ from ams.core.messages import Fragment, Message, Stored, data_bytes
 from ams.core.names import Offset, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals, check_key
-from ams.storage.log.kafka.brokers.connection import Connection
-from ams.storage.log.kafka.idempotency_store import IdempotencyStore
+from ams.storage.log.kafka.administration import delete_records
+from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.fetch import bounds_of_all
+from ams.storage.log.kafka.idempotency_store import IdempotencyStore, PublishedBytes
+from ams.storage.log.kafka.keys import KEY, Keys
+from ams.storage.log.kafka.loading import Loader
 from ams.storage.log.kafka.options import KafkaOptions
-from ams.storage.log.kafka.place import Place
-from ams.storage.log.kafka.reading.reader import Reader
-from ams.storage.log.kafka.reading.together import bounds_together
+from ams.storage.log.kafka.partition import Partition
+from ams.storage.log.kafka.reader import Reader
 from ams.storage.log.kafka.records import encode
-from ams.storage.log.kafka.sizes import Sizes
-from ams.storage.log.kafka.topics.administration import delete_records
-from ams.storage.log.kafka.topics.topics import Topics
+from ams.storage.log.kafka.sender import Sender
+from ams.storage.log.kafka.topics import Topics
 from ams.storage.log.kafka.upkeep import Upkeep
-from ams.storage.log.kafka.writing.batches import Record
-from ams.storage.log.kafka.writing.holds import Holds
-from ams.storage.log.kafka.writing.keys import Keys
-from ams.storage.log.kafka.writing.loading import Loader
-from ams.storage.log.kafka.writing.search import KEY, find_append
-from ams.storage.log.kafka.writing.sender import Sender
 
 logger = structlog.get_logger("ams.log")
-
 _BREATH = 500
 """Messages encoded in one turn of the event loop."""
+
+
+class HeldTopics:
+    """Which topics are held."""
+
+    def __init__(self) -> None:
+        self._held: dict[TopicId, asyncio.Future[None]] = {}
+
+    def is_held(self, topic: TopicId) -> bool:
+        """Whether somebody holds a topic."""
+        return topic in self._held
+
+    async def released(self, topic: TopicId) -> None:
+        """Wait while somebody holds a topic."""
+        while (held := self._held.get(topic)) is not None:
+            await asyncio.wait((held,))
+
+    @contextlib.asynccontextmanager
+    async def hold(self, topic: TopicId) -> AsyncIterator[None]:
+        """Hold a topic until the block ends; it begins when nobody else does."""
+        await self.released(topic)
+        held = self._held[topic] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._held[topic]
+            held.set_result(None)
 
 
 class KafkaLog:
@@ -56,15 +78,14 @@ class KafkaLog:
         self._connection = connection
         self._options = options
         self._reader = Reader(connection, options, supervisor)
-        self._sizes = Sizes(store)
+        self._sizes = PublishedBytes(store)
         self._topics = Topics(connection, options, self._gone)
         self._sender = Sender(connection, options, self._stored, supervisor)
-        self._keys = Keys(store, self)
+        self._keys = Keys(store, connection, options, self._topics, self._reader, self._append)
         self._loader = Loader(connection, options, self._reader, self._sender)
-        self._holds = Holds()
+        self._held_topics = HeldTopics()
         self._upkeep = Upkeep(connection, options, store, self._topics, self._sender, self._sizes, supervisor)
         self._clock = SystemClock()
-        self._loop = asyncio.get_running_loop()
         self._closed = False
 
     @classmethod
@@ -96,9 +117,9 @@ class KafkaLog:
 
     async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
         """Store messages with the offsets and times they had (`Log.load`)."""
-        place = await self._place(topic)
-        with self._noticing(place):
-            await self._loader.load(place, batches)
+        partition = await self._partition(topic)
+        with self._noticing(partition):
+            await self._loader.load(partition, batches)
         self._topics.standards.forget(topic)  # they were others meanwhile
 
     async def drop(self, topic: TopicId) -> None:
@@ -115,7 +136,7 @@ class KafkaLog:
         what they append until then goes with the topic.
         """
         self._check_open()
-        async with self._holds.hold(topic):
+        async with self._held_topics.hold(topic):
             await self._sender.quiet(topic)
             await self._sizes.flush()
             yield
@@ -126,17 +147,17 @@ class KafkaLog:
         The brokers delete in segments, when all of one is too old; messages that a shorter age makes too old go at
         once.
         """
-        place = await self._place(topic)
-        before = await self._topics.kept(place)
-        await self._topics.set_age(place, retention)
+        partition = await self._partition(topic)
+        before = await self._topics.settings(partition)
+        await self._topics.set_age(partition, retention)
         age = retention or self._options.retention
         if age < before.age:
-            with self._noticing(place):
-                await self._cut(place, age)
+            with self._noticing(partition):
+                await self._cut(partition, age)
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
         """Return a topic's own age limit (`Log.retention`)."""
-        return (await self._topics.kept(await self._place(topic))).own_age
+        return (await self._topics.settings(await self._partition(topic))).own_age
 
     async def topics(self) -> frozenset[TopicId]:
         """Return every topic of ours the brokers have (`Log.topics`)."""
@@ -149,18 +170,18 @@ class KafkaLog:
             raise ValueError("an append has at least one message")
         check_key(key)
         self._check_size(messages)
-        until = self._until()
-        place = self._topics.known(topic)
-        if place is None or self._closed:
-            place = await self._place(topic)
+        until = self._connection.deadline()
+        partition = self._topics.known(topic)
+        if partition is None or self._closed:
+            partition = await self._partition(topic)
         if key is not None:
-            await self._check_standards(place)
-            return await self._keys.append(place, messages, key, until)
-        return await self._append(place, messages, until)
+            await self._check_standards(partition)
+            return await self._keys.append(partition, messages, key, until)
+        return await self._append(partition, messages, until)
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
-        return await self._keys.answered(await self._place(topic), messages, key, self._until())
+        return await self._keys.answered(await self._partition(topic), messages, key, self._connection.deadline())
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
         """Return messages from `start` on (`Log.read`), with all that any node had answered for when it began.
@@ -168,28 +189,30 @@ class KafkaLog:
         What others wrote into our topics is shown as it can be (`ams.storage.log.kafka.records`), and holes are
         skipped.
         """
-        place = await self._place(topic)
-        with self._noticing(place):
-            return await self._reader.read(place, start, max_messages=max_messages, max_bytes=max_bytes)
+        partition = await self._partition(topic)
+        with self._noticing(partition):
+            return await self._reader.read(partition, start, max_messages=max_messages, max_bytes=max_bytes)
 
     async def bounds(self, topic: TopicId) -> Bounds:
         """Return the oldest kept offset and the end (`Log.bounds`)."""
-        place = await self._place(topic)
-        with self._noticing(place):
-            return await self._reader.bounds(place)
+        partition = await self._partition(topic)
+        with self._noticing(partition):
+            return await self._reader.bounds(partition)
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
         """Return the bounds of every topic (`Log.all_bounds`)."""
         self._check_open()
-        places = [each.place for each in (await self._topics.all()).values()]
-        until = asyncio.get_running_loop().time() + self._options.patience
-        found = await bounds_together(self._connection, places, until)
-        for place, bounds in found.items():
-            self._reader.drop_before(place, bounds.oldest)
-        for place in [each for each in places if each not in found]:  # its leader is just changing, or it is gone
-            if (alone := await self._bounds(place)) is not None:
-                found[place] = alone
-        return {place.topic: bounds for place, bounds in found.items()}
+        partitions = [each.partition for each in (await self._topics.all()).values()]
+        until = self._connection.deadline()
+        found = await bounds_of_all(self._connection, partitions, until)
+        for partition, bounds in found.items():
+            self._reader.drop_before(partition, bounds.oldest)
+        for partition in [
+            each for each in partitions if each not in found
+        ]:  # its leader is just changing, or it is gone
+            if (alone := await self._bounds(partition)) is not None:
+                found[partition] = alone
+        return {partition.topic: bounds for partition, bounds in found.items()}
 
     async def totals(self, topic: TopicId) -> Totals:
         """Return what was ever published to the topic (`Log.totals`).
@@ -197,23 +220,23 @@ class KafkaLog:
         Messages are exact; the bytes of a node that was killed lack what it published in its last second. The time is
         None when the brokers have deleted all messages.
         """
-        place = await self._place(topic)
+        partition = await self._partition(topic)
         size = await self._sizes.of(topic)
-        with self._noticing(place):
-            end = await self._reader.end(place)
-            return Totals(end, size, await self._reader.last_time(place) if end else None)
+        with self._noticing(partition):
+            end = await self._reader.end(partition)
+            return Totals(end, size, await self._reader.last_time(partition) if end else None)
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
-        place = await self._place(topic)
-        with self._noticing(place):
-            return await self._reader.offset_at(place, time)
+        partition = await self._partition(topic)
+        with self._noticing(partition):
+            return await self._reader.offset_at(partition, time)
 
     async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
         """Return True as soon as the end is above `after`, False after `timeout` seconds (`Log.wait`)."""
-        place = await self._place(topic)
-        with self._noticing(place):
-            return await self._reader.wait(place, after, timeout)
+        partition = await self._partition(topic)
+        with self._noticing(partition):
+            return await self._reader.wait(partition, after, timeout)
 
     @property
     def refusal(self) -> str | None:
@@ -234,7 +257,7 @@ class KafkaLog:
 
     async def name_of(self, topic: TopicId) -> str:
         """Return the name of a topic on the brokers (`Log.name_of`)."""
-        return (await self._place(topic)).name
+        return (await self._partition(topic)).name
 
     async def close(self) -> None:
         """Finish what was accepted, wake all waiters, and let go (`Log.close`)."""
@@ -248,26 +271,8 @@ class KafkaLog:
         await self._reader.close()
         await self._connection.close()
 
-    async def window(self, place: Place) -> Milliseconds:
-        """Return how long idempotency keys of a topic are remembered."""
-        return self._options.idempotency_window or (await self._topics.kept(place)).age
-
-    async def end_of(self, place: Place) -> Offset:
-        """Return a topic's end."""
-        return await self._reader.end(place)
-
-    async def append_once(self, place: Place, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
-        """Append messages whose first carries a key."""
-        return await self._append(place, messages, until, hashed)
-
-    async def search(self, place: Place, hashed: bytes, since: Offset, count: int) -> Appended | None:
-        """Return where the append with a key is, from `since` on; None when it is nowhere, nor can come to be."""
-        bounds = await self._reader.settled(place)
-        sought = Bounds(max(since, bounds.oldest), bounds.end)
-        return await find_append(self._connection, place, hashed, sought, count, self._options.patience)
-
     async def _append(
-        self, place: Place, messages: Sequence[Message], until: float, hashed: bytes | None = None
+        self, partition: Partition, messages: Sequence[Message], until: float, hashed: bytes | None = None
     ) -> Appended:
         records = [encode(each) for each in messages[:_BREATH]]
         for start in range(_BREATH, len(messages), _BREATH):
@@ -276,78 +281,71 @@ class KafkaLog:
         if hashed is not None:
             value, headers = records[0]
             records[0] = (value, [*headers, (KEY, hashed)])
-        await self._check_standards(place)
-        if self._holds.is_held(place.topic):  # the last that is waited for: nothing may come into a block that began
-            await self._holds.released(place.topic)
-        return await self._sent(place, records, messages, until)
-
-    async def _sent(self, place: Place, records: list[Record], messages: Sequence[Message], until: float) -> Appended:
-        if self._topics.known(place.topic) is None:  # it went while something was waited for
+        await self._check_standards(partition)
+        if self._held_topics.is_held(partition.topic):  # the last wait: nothing may come into a block that began
+            await self._held_topics.released(partition.topic)
+        if self._topics.known(partition.topic) is None:  # it went while something was waited for
             raise TopicGone
         fragments = [each.fragment for each in messages]
-        with self._noticing(place):
-            return await self._sender.submit(place, records, fragments, data_bytes(messages), until=until)
+        with self._noticing(partition):
+            return await self._sender.submit(partition, records, fragments, data_bytes(messages), until=until)
 
     def _check_size(self, messages: Sequence[Message]) -> None:
         """Refuse what is too large before any work is done for it: base64 takes four bytes for three."""
         if data_bytes(messages) * 3 // 4 > self._options.max_batch_bytes:
             raise TooLarge
 
-    async def _check_standards(self, place: Place) -> None:
-        if self._topics.standards.known(place.topic) is None:
-            await self._topics.kept(place)
-        self._topics.standards.check(place.topic)
+    async def _check_standards(self, partition: Partition) -> None:
+        if self._topics.standards.known(partition.topic) is None:
+            await self._topics.settings(partition)
+        self._topics.standards.check(partition.topic)
 
-    async def _place(self, topic: TopicId) -> Place:
+    async def _partition(self, topic: TopicId) -> Partition:
         self._check_open()
         return self._topics.known(topic) or await self._topics.find(topic)
 
     @contextlib.contextmanager
-    def _noticing(self, place: Place) -> Iterator[None]:
+    def _noticing(self, partition: Partition) -> Iterator[None]:
         """Let all who wait for a topic know when it turns out that another node, or somebody else, deleted it.
 
-        What else the brokers say is nobody's business but the operator's.
+        What else the brokers say is for operators only.
         """
         try:
             yield
         except TopicGone:
-            self._topics.forget(place)
+            self._topics.forget(partition)
             raise
         except KafkaError as error:
-            logger.error("kafka.refused", name=place.name, why=repr(error))
+            logger.error("kafka.refused", name=partition.name, why=repr(error))
             raise LogUnavailable from error
-
-    def _until(self) -> float:
-        """Return the loop time until which somebody who asks now waits."""
-        return self._loop.time() + self._options.patience
 
     def _check_open(self) -> None:
         if self._closed:
             raise LogUnavailable
 
-    async def _bounds(self, place: Place) -> Bounds | None:
-        with contextlib.suppress(TopicGone), self._noticing(place):
-            return await self._reader.bounds(place)
+    async def _bounds(self, partition: Partition) -> Bounds | None:
+        with contextlib.suppress(TopicGone), self._noticing(partition):
+            return await self._reader.bounds(partition)
         return None
 
-    async def _cut(self, place: Place, age: Milliseconds) -> None:
+    async def _cut(self, partition: Partition, age: Milliseconds) -> None:
         """Delete messages older than `age`, by the clock of this node."""
-        oldest, end = await self._reader.bounds(place)
-        kept = await self._reader.offset_at(place, Milliseconds(self._clock.wall() - age))
+        oldest, end = await self._reader.bounds(partition)
+        kept = await self._reader.offset_at(partition, Milliseconds(self._clock.wall() - age))
         before = end if kept is None else kept
         if before > oldest:
-            await delete_records(self._connection, place, before, self._until())
-            self._reader.drop_before(place, before)
+            await delete_records(self._connection, partition, before, self._connection.deadline())
+            self._reader.drop_before(partition, before)
 
-    def _stored(self, place: Place, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
+    def _stored(self, partition: Partition, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
         if appended.time < 0:  # loaded: counted when the topic was made, and read by nobody yet
             return
-        self._sizes.add(place.topic, size)
-        self._reader.appended(place, appended, fragments)
+        self._sizes.add(partition.topic, size)
+        self._reader.appended(partition, appended, fragments)
 
-    def _gone(self, place: Place) -> None:
+    def _gone(self, partition: Partition) -> None:
         """Tell all who wait for a topic that it is no more."""
-        self._sender.forget(place.topic)
-        self._connection.moved(place)
-        self._reader.forget(place)
-        self._sizes.forget(place.topic)
+        self._sender.forget(partition.topic)
+        self._connection.moved(partition)
+        self._reader.forget(partition)
+        self._sizes.forget(partition.topic)

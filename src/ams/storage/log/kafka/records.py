@@ -10,7 +10,7 @@ colon after that. The fragment of a message read is byte for byte the one publis
 Records of others are shown as they can be. A value is shown in base64, none as empty data; a key is not shown. Headers
 are attributes: none as an empty text, bytes that are no UTF-8 with replacement characters, of several with one name
 the last. Markers of transactions are no messages; a batch that cannot be read at all (a compression without its
-library here, header names that are no UTF-8) is skipped, counted and logged.
+library here, header names that are no UTF-8) is skipped and logged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged
 from ams.core.messages import Fragment, Message, Stored, message
 from ams.core.names import Offset
-from ams.storage.log.kafka.place import Place
+from ams.storage.log.kafka.partition import Partition
 
 logger = structlog.get_logger("ams.log")
 
@@ -104,29 +104,21 @@ def batches(data: bytes) -> Iterator[Any]:
         yield batch
 
 
-class Decoder:
-    """Makes messages of batches, and counts those that it cannot read."""
+def pieces(partition: Partition, batch: Any, start: Offset, most: int) -> Iterator[list[Stored]]:
+    """Return the messages of a batch from `start` on, `most` at a time; some of the lists may be empty.
 
-    def __init__(self) -> None:
-        self.skipped = 0
-        """Batches that could not be read."""
-
-    def pieces(self, place: Place, batch: Any, start: Offset, most: int) -> Iterator[list[Stored]]:
-        """Return the messages of a batch from `start` on, `most` at a time; some of the lists may be empty.
-
-        Raises `Damaged` when the batch's checksum is wrong.
-        """
-        if batch.is_control_batch:
-            return
-        if not batch.validate_crc():
-            raise Damaged(f"Kafka topic {place.name}: wrong checksum at offset {batch.base_offset}")
-        try:
-            records = iter(iter(batch).__next__, None)  # a batch may be begun once, and a slice begins what it is given
-            while piece := list(islice(records, most)):
-                yield _messages(piece, place.first, start)
-        except UNREADABLE as error:
-            self.skipped += 1
-            logger.warning("log.skipped", topic=place.name, offset=batch.base_offset, reason=type(error).__name__)
+    Raises `Damaged` when the batch's checksum is wrong.
+    """
+    if batch.is_control_batch:
+        return
+    if not batch.validate_crc():
+        raise Damaged(f"Kafka topic {partition.name}: wrong checksum at offset {batch.base_offset}")
+    try:
+        records = iter(iter(batch).__next__, None)  # a batch may be begun once, and a slice begins what it is given
+        while piece := list(islice(records, most)):
+            yield _messages(piece, partition.first, start)
+    except UNREADABLE as error:
+        logger.warning("log.skipped", topic=partition.name, offset=batch.base_offset, reason=type(error).__name__)
 
 
 def _messages(records: list[Any], first: Offset, start: Offset) -> list[Stored]:

@@ -9,12 +9,11 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import AmsError, RegistryUnavailable, Unavailable
 from ams.core.names import TopicId
 from ams.core.supervisor import Supervisor
-from ams.storage.log.kafka.brokers.connection import Connection
-from ams.storage.log.kafka.idempotency_store import IdempotencyStore
+from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.idempotency_store import IdempotencyStore, PublishedBytes
 from ams.storage.log.kafka.options import KafkaOptions
-from ams.storage.log.kafka.sizes import Sizes
-from ams.storage.log.kafka.topics.topics import Topics
-from ams.storage.log.kafka.writing.sender import Sender
+from ams.storage.log.kafka.sender import Sender
+from ams.storage.log.kafka.topics import Topics
 
 logger = structlog.get_logger("ams.log")
 
@@ -40,7 +39,7 @@ class Upkeep:
         store: IdempotencyStore,
         topics: Topics,
         sender: Sender,
-        sizes: Sizes,
+        sizes: PublishedBytes,
         supervisor: Supervisor,
     ) -> None:
         self._connection = connection
@@ -76,7 +75,7 @@ class Upkeep:
             number += 1
             await asyncio.sleep(TURN)
             try:
-                self._tell()
+                self._log_changes()
                 await self._round(number)
             except Unavailable:  # what is away is said elsewhere
                 continue
@@ -102,7 +101,7 @@ class Upkeep:
         window = self._options.idempotency_window
         return {topic: window or age for topic, age in self._topics.standards.ages().items()}
 
-    def _tell(self) -> None:
+    def _log_changes(self) -> None:
         """Say when Kafka went and when it came back, once each."""
         is_away = not self._connection.reachable
         if is_away and not self._was_away:

@@ -1,0 +1,129 @@
+"""One question for many callers, so that thousands of callers cost a broker or a database a few requests.
+
+`SharedRequest` asks the same question once for all who have it; `BatchedRequest` asks about many things at a time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from ams.core.errors import LogUnavailable
+
+Key = TypeVar("Key")
+Answer = TypeVar("Answer")
+PATIENCE = 0.2
+"""Seconds a question waits for the one before it; then it is asked beside it."""
+Item = TypeVar("Item")
+AT_ONCE = 200
+"""Things in one question."""
+
+
+class SharedRequest(Generic[Key, Answer]):
+    """Asks a question at most twice at a time: once for who came before it was sent, once for all who came since.
+
+    With `join` also who came since takes the answer to the one that is out.
+    """
+
+    def __init__(self, ask: Callable[[Key], Awaitable[Answer]], *, join: bool = False) -> None:
+        self._ask = ask
+        self._join = join
+        self._sent: dict[Key, asyncio.Task[Answer]] = {}
+        self._next: dict[Key, asyncio.Task[Answer]] = {}
+
+    async def __call__(self, key: Key) -> Answer:
+        """Return the answer to a question that is asked from now on (or is out), or raise what it raised."""
+        task = self._next.get(key) or (self._sent.get(key) if self._join else None)
+        if task is None:
+            task = self._next[key] = asyncio.create_task(self._run(key, self._sent.get(key)))
+            task.add_done_callback(mark_seen)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise LogUnavailable from None
+            raise
+
+    async def close(self) -> None:
+        """Ask no more; who waits for an answer gets `LogUnavailable`."""
+        tasks = [*self._sent.values(), *self._next.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, key: Key, before: "asyncio.Task[Answer] | None") -> Answer:
+        if before is not None:
+            await asyncio.wait([before], timeout=PATIENCE)
+        task = self._sent[key] = self._next.pop(key)
+        try:
+            return await self._ask(key)
+        finally:
+            if self._sent.get(key) is task:
+                del self._sent[key]
+
+
+def mark_seen(task: "asyncio.Task[Any]") -> None:
+    """Note that a task's error was seen, also when all who waited for it have gone."""
+    if not task.cancelled():
+        task.exception()
+
+
+class BatchedRequest(Generic[Item, Answer]):
+    """Asks about many things at a time, one question after the other; an answer is a result, or an error to raise."""
+
+    def __init__(
+        self, ask: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | Exception]]], at_once: int = AT_ONCE
+    ) -> None:
+        self._ask = ask
+        self._at_once = at_once
+        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, item: Item) -> Answer:
+        """Return the answer for one thing, or raise its error, or the one of the question as a whole."""
+        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return await done
+
+    async def finish(self) -> None:
+        """Wait until all that was asked for is answered."""
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+
+    async def close(self) -> None:
+        """Ask no more; callers that wait for an answer get `LogUnavailable`."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._give_up([])  # a task that is cancelled before its first turn gives nothing up
+
+    async def _run(self) -> None:
+        part: list[tuple[Item, asyncio.Future[Answer]]] = []
+        try:
+            while self._waiting:
+                part, self._waiting = self._waiting[: self._at_once], self._waiting[self._at_once :]
+                _deliver(part, await self._answers([item for item, _ in part]))
+        finally:
+            self._task = None
+            self._give_up(part)
+
+    def _give_up(self, part: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        left, self._waiting = part + self._waiting, []
+        _deliver(left, [LogUnavailable()] * len(left))
+
+    async def _answers(self, items: Sequence[Item]) -> Sequence[Answer | Exception]:
+        try:
+            return await self._ask(items)
+        except Exception as error:
+            return [error] * len(items)
+
+
+def _deliver(asked: Sequence[tuple[Item, "asyncio.Future[Answer]"]], answers: Sequence[Answer | Exception]) -> None:
+    for (_, done), answer in zip(asked, answers, strict=True):
+        if done.done():  # told already, or its caller left
+            continue
+        if isinstance(answer, Exception):
+            done.set_exception(answer)
+        else:
+            done.set_result(answer)

@@ -1,0 +1,240 @@
+"""The cursor store of the cluster shape: it keeps nothing that another node needs.
+
+Two connections: one reads, one moves, so that a look at a cursor does not wait for somebody's commit. Hand-outs are in
+the row like all else, so one node may pull and another acknowledge, and a restart forgets nothing. A cursor beyond the
+end of its topic, as after a log was put back from an older copy, stays where it is: pulls are empty until the topic has
+grown up to it or somebody seeks, and `ams doctor` names it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import structlog
+
+from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.errors import AmsError, CursorsUnavailable, SubscriptionGone, TopicGone, Unusable
+from ams.core.names import Offset, SubscriptionId, TopicId
+from ams.storage import postgresql
+from ams.storage.coalescing import BatchedRequest
+from ams.storage.cursors import base
+from ams.storage.cursors import postgresql_rows as rows
+from ams.storage.cursors.base import Cursor, Handed, Oldest, Position, TopicOffset
+from ams.storage.cursors.postgresql_connection import MAX_SEEN, Interrupted, Mover, ReconnectingConnection
+from ams.storage.cursors.postgresql_rows import DatabaseTime, Row, prepare
+
+if TYPE_CHECKING:
+    from ams.storage.postgresql import Connection
+
+T = TypeVar("T")
+Exists = Callable[[TopicId], Awaitable[bool]]
+
+log = structlog.get_logger("ams.cursors")
+
+
+class PostgresCursors:
+    """Keeps `ams.storage.cursors.base.Cursors` in a PostgreSQL database that several nodes use at once."""
+
+    def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists) -> None:
+        self._time = time
+        self._exists = exists
+        self._reading = ReconnectingConnection(conninfo, self._ask_time)
+        self._moving = ReconnectingConnection(conninfo, self._begin_moving)
+        self._rows: BatchedRequest[SubscriptionId, Row] = BatchedRequest(self._read_rows, MAX_SEEN)
+        self._mover = Mover(self._moving, time)
+        self._asking: set[asyncio.Task[Any]] = set()
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        password: str = "",
+        clock: Clock | None = None,
+        time: DatabaseTime | None = None,
+        exists: Exists | None = None,
+    ) -> Self:
+        """Open or make the tables in the database at a `postgresql://` URL, which may name several servers.
+
+        `time` is what tells the database's time, by default one that goes on by `clock`; `exists` is asked whether a
+        topic is there now, before a cursor goes over to it. Raises `CursorsUnavailable`
+        when the database cannot be reached now, `Unusable` when it cannot be used at all.
+        """
+        try:
+            conninfo = postgresql.conninfo(url, password)
+        except ValueError as error:
+            raise Unusable(str(error)) from error
+        cursors = cls(conninfo, time or DatabaseTime(clock or SystemClock()), exists or _surely)
+        try:
+            await cursors._ask(cursors._reading.insist(lambda connection, _: prepare(connection)))
+        except AmsError:
+            await cursors.close()
+            raise
+        return cursors
+
+    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0) -> None:
+        """Make a cursor."""
+        row = Row(Cursor(topic, offset, lost=lost), rows.new_run())
+
+        unsure = False
+
+        async def attempt(connection: "Connection", seconds: float) -> None:
+            nonlocal unsure
+            if unsure and await self._is_made(connection, subscription, row):
+                return
+            unsure = True
+            if not await rows.create(connection, self._time, subscription, row, seconds):
+                raise Interrupted
+
+        await self._ask(self._moving.insist(attempt, changes=True))
+        self._mover.forget(subscription)
+
+    async def drop(self, subscription: SubscriptionId) -> None:
+        """Forget a cursor; what it had lost is kept, in the same step."""
+        await self._ask(self._moving.insist(lambda connection, _: rows.drop(connection, subscription), changes=True))
+        self._mover.forget(subscription)
+
+    async def subscriptions(self) -> frozenset[SubscriptionId]:
+        """Return all that have a cursor."""
+        return await self._ask(self._reading.insist(lambda connection, _: rows.subscriptions(connection)))
+
+    async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
+        """Return where every cursor stands now."""
+        return await self._ask(self._reading.insist(lambda connection, _: rows.places(connection)))
+
+    async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
+        """Return where the cursor stands now, also if another node moved it a moment ago.
+
+        Raises `TopicGone` for a topic that was deleted, rather than go back to it: this node may not have heard of its
+        successor yet, where another one has acknowledged already.
+        """
+        while (cursor := await self._read(subscription)).topic != topic:
+            if not await self._exists(topic):
+                raise TopicGone
+            await self._move(subscription, _over_to(topic, cursor.topic))
+        return base.position_of(cursor)
+
+    async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
+        """Return what retention took before it was acknowledged."""
+        return base.lost(await self._read(subscription), oldest)
+
+    async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
+        """Return the sum over all subscriptions, which the database works out; at least `least`."""
+
+        async def attempt(connection: "Connection", _: float) -> int:
+            found = await rows.lost_in_all(connection, self._time, oldest, least)
+            if found is None:  # somebody else counted meanwhile
+                raise Interrupted
+            return found
+
+        return await self._ask(self._reading.insist(attempt))
+
+    async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
+        """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
+
+        def step(cursor: Cursor) -> tuple[Cursor, Position]:
+            return _told(base.retain(cursor, oldest) if cursor.generation == generation else cursor)
+
+        return await self._move(subscription, step)
+
+    async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
+        """Record a hand-out, where any node finds it."""
+
+        def step(cursor: Cursor) -> tuple[Cursor, bool]:
+            if cursor.generation != generation:
+                return cursor, False
+            return base.hand_out(cursor, end, self._time.now()), True
+
+        return await self._move(subscription, step)
+
+    async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
+        """Acknowledge up to `last`. It came now: what it waits for, a new primary perhaps, makes it no later.
+
+        When that was is asked of the clock that the hand-out was timed by, a new primary's too, heard of meanwhile.
+        """
+        came = self._time.moment()
+
+        def step(cursor: Cursor) -> tuple[Cursor, None]:
+            return base.acknowledge(cursor, last, deadline, self._time.at(came)), None
+
+        await self._move(subscription, step)
+
+    async def handed(self, subscription: SubscriptionId) -> Handed | None:
+        """Return the newest hand-out that is not acknowledged, whichever node made it."""
+        handed = (await self._read(subscription)).handed
+        if not handed:
+            return None
+        return Handed(handed[-1].end, Milliseconds(self._time.now() - handed[-1].time))
+
+    async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
+        """Move anywhere on the topic the cursor is on."""
+
+        def step(cursor: Cursor) -> tuple[Cursor, bool]:
+            return (base.seek(cursor, offset), True) if cursor.topic == topic else (cursor, False)
+
+        return await self._move(subscription, step, run=rows.new_run())
+
+    async def close(self) -> None:
+        """Finish what was accepted and let the connections go."""
+        await self._mover.close()
+        await self._rows.finish()
+        if self._asking:
+            await asyncio.wait(self._asking)
+        await self._moving.close()
+        await self._reading.close()
+
+    async def _read(self, subscription: SubscriptionId) -> Cursor:
+        row = await self._rows(subscription)
+        self._mover.saw(subscription, row)
+        return row.cursor
+
+    async def _read_rows(self, subscriptions: Sequence[SubscriptionId]) -> list[Row | AmsError]:
+        """Return cursors as they are in the database now; all that were asked for in one turn of the event loop."""
+        wanted = set(subscriptions)
+        try:
+            known = await self._reading.insist(lambda connection, _: rows.read(connection, self._time, wanted))
+        except CursorsUnavailable:
+            raise
+        except Exception as error:  # a defect
+            log.exception("cursors.failed")
+            raise CursorsUnavailable from error
+        return [known.get(each) or SubscriptionGone() for each in subscriptions]
+
+    async def _move(
+        self, subscription: SubscriptionId, step: Callable[[Cursor], tuple[Cursor, T]], *, run: int | None = None
+    ) -> T:
+        answer: T = await self._mover.move(subscription, step, run=run)
+        return answer
+
+    async def _is_made(self, connection: "Connection", subscription: SubscriptionId, row: Row) -> bool:
+        await rows.ask_time(connection, self._time)
+        known = await rows.read(connection, self._time, [subscription])
+        return subscription in known and known[subscription].stems_from(row.version)
+
+    async def _ask(self, question: Coroutine[Any, Any, T]) -> T:
+        """Ask to the end even if the caller leaves: a statement is never cancelled
+        (`ams.storage.postgresql.limited`).
+        """
+        asking = asyncio.create_task(question)
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        return await asyncio.shield(asking)
+
+    async def _ask_time(self, connection: "Connection") -> None:
+        await rows.ask_time(connection, self._time)
+
+    async def _begin_moving(self, connection: "Connection") -> None:
+        await connection.execute(rows.ORDERLY)
+        await rows.ask_time(connection, self._time)
+
+
+async def _surely(_: TopicId) -> bool:
+    return True
+
+
+def _over_to(topic: TopicId, before: TopicId) -> Callable[[Cursor], tuple[Cursor, None]]:
+    return lambda cursor: (base.meet(cursor, topic) if cursor.topic == before else cursor, None)
+
+
+def _told(cursor: Cursor) -> tuple[Cursor, Position]:
+    return cursor, base.position_of(cursor)

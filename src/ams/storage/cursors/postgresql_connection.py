@@ -1,0 +1,347 @@
+"""Reading and moving cursors over connections to the database that come back by themselves.
+
+All cursors that are asked for in one turn of the event loop are read by one statement, sent after it; and all calls of
+one turn that move cursors go as one statement, whichever cursors they move.
+
+A call that moves is a function of a cursor (`ams.storage.cursors.base`). It is computed on the row last seen here,
+several calls for one cursor one after the other, and what comes of it is true if the row is still the same when it is
+written. A call that finds it changed reads it again and computes again. What would be answered without a write, an
+error too, is answered only from a row that was read after the call came.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import psycopg
+import structlog
+
+from ams.core.backoff import Backoff, Pauses
+from ams.core.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone
+from ams.core.names import SubscriptionId
+from ams.storage import postgresql
+from ams.storage.cursors import postgresql_rows as rows
+from ams.storage.cursors.base import Cursor
+from ams.storage.cursors.postgresql_rows import DatabaseTime, Row, Rows
+
+if TYPE_CHECKING:
+    from ams.storage.postgresql import Connection
+
+T = TypeVar("T")
+BACKOFF = Backoff(0.1, 1.0)
+"""Seconds between two tries to connect."""
+LEAST_SECONDS = 0.5
+"""Less time than this is not worth a statement: it would be cut off and take the connection with it."""
+log = structlog.get_logger("ams.cursors")
+Step = Callable[[Cursor], tuple[Cursor, Any]]
+"""Moves a cursor and gives the answer, or raises an `AmsError`."""
+MAX_SEEN = 20_000
+"""Rows remembered: a shortcut, so when there are more all are forgotten."""
+
+
+class Interrupted(Exception):
+    """What was asked may have been done or not: the connection was lost, or the database wants it asked again."""
+
+
+class ReconnectingConnection:
+    """Runs statements one after the other; while the connection is lost, one task tries to get another.
+
+    Calls wait for it until they give up; once it has been away for `CALL_SECONDS` they fail at once.
+    """
+
+    def __init__(self, conninfo: str, greet: Callable[["Connection"], Awaitable[None]]) -> None:
+        self._conninfo = conninfo
+        self._greet = greet
+        """What is done first on each new connection."""
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._lost_since = self._loop.time()
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._cause: BaseException | None = None
+        """Why there is no connection."""
+
+    async def run(self, work: Callable[["Connection", float], Awaitable[T]], give_up: float) -> T:
+        """Do some work on the connection, which is told how many seconds it may take at most.
+
+        `give_up` is in the time of the event loop. Raises `Interrupted` when the work must be asked again,
+        `CursorsUnavailable` when the time is over or the database refuses for good.
+        """
+        async with self._turn:
+            connection = await self._connected(give_up)
+            began = self._loop.time()
+            seconds = min(postgresql.STATEMENT_SECONDS, give_up - began)
+            if seconds < LEAST_SECONDS:
+                raise CursorsUnavailable from self._cause
+            try:
+                with postgresql.limited(connection, seconds):
+                    return await work(connection, seconds)
+            except psycopg.Error as error:
+                if not postgresql.is_passing(error):
+                    log.error("cursors.refused", reason=postgresql.reason(error))
+                    raise CursorsUnavailable from error
+                self._cause = error
+                if not postgresql.keeps_connection(error):
+                    await self._lose(began, error)
+                raise Interrupted from error
+
+    async def insist(self, work: Callable[["Connection", float], Awaitable[T]], *, changes: bool = False) -> T:
+        """Do some work that may be done twice, again until there is an answer; for `CALL_SECONDS` in all.
+
+        Raises `CursorsUnavailable`, which says so when work that `changes` something may have been done.
+        """
+        give_up = self._loop.time() + postgresql.CALL_SECONDS
+        unsure = False
+        while True:
+            try:
+                return await self.run(work, give_up)
+            except Interrupted:
+                unsure = changes
+            except CursorsUnavailable as error:
+                if not unsure:
+                    raise
+                raise CursorsUnavailable(OUTCOME_UNKNOWN) from error
+
+    async def close(self) -> None:
+        """Let the connection go."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                self._connection = await self._connecting
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _connected(self, give_up: float) -> "Connection":
+        if self._connection is not None:
+            return self._connection
+        if self._connecting is None:  # nobody asked before
+            self._lost_since = self._loop.time()
+            self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
+        seconds = min(give_up, self._lost_since + postgresql.CALL_SECONDS) - self._loop.time()
+        await asyncio.wait((self._connecting,), timeout=max(seconds, 0))
+        if not self._connecting.done():
+            raise CursorsUnavailable from self._cause
+        connecting, self._connecting = self._connecting, None  # whatever came of it: the next call tries again
+        self._connection = connecting.result()
+        return self._connection
+
+    async def _lose(self, began: float, error: psycopg.Error) -> None:
+        lost, self._connection = self._connection, None
+        self._lost_since = began
+        log.warning("cursors.connection_lost", reason=postgresql.reason(error))
+        if lost is not None:
+            await lost.close()
+        self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
+
+    async def _connect(self) -> "Connection":
+        pauses, said = Pauses(BACKOFF), False
+        while True:
+            try:
+                return await self._attempt(said)
+            except psycopg.Error as error:
+                self._cause = error
+                if not said:
+                    log.warning("cursors.not_connected", reason=postgresql.reason(error))
+                    said = True
+                await asyncio.sleep(pauses.next())
+
+    async def _attempt(self, was_away: bool) -> "Connection":
+        connection = await postgresql.connect(self._conninfo)
+        try:
+            with postgresql.limited(connection, postgresql.CONNECT_SECONDS):
+                await self._greet(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        if was_away:
+            log.info("cursors.connected")
+        return connection
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call that waits for its answer."""
+
+    step: Step
+    give_up: float
+    """In the time of the event loop."""
+    answer: asyncio.Future[Any]
+    run: int | None = None
+    """What the versions begin at if this call moves the cursor: when it is unsure, the row tells by it."""
+    unsure: bool = False
+    """Whether it was sent and no answer came. Something is then written even if there is nothing to change any more:
+    what is read after a crash may not be on the standby yet, what is written is."""
+
+    def finish(self, outcome: Any) -> None:
+        """Answer, unless whoever asked has left."""
+        if self.answer.done():
+            return
+        if isinstance(outcome, AmsError):
+            self.answer.set_exception(outcome)
+        else:
+            self.answer.set_result(outcome)
+
+
+Calls = Mapping[SubscriptionId, Sequence[Call]]
+
+
+class Fold(NamedTuple):
+    """What comes of a cursor's calls, one after the other, and what each is answered if the row is still the same."""
+
+    before: Row
+    after: Row
+    calls: Sequence[Call]
+    outcomes: Sequence[Any]
+
+    @property
+    def moves(self) -> bool:
+        """Whether there is something to write."""
+        return self.after is not self.before
+
+    def finish(self) -> None:
+        """Answer all calls."""
+        for call, outcome in zip(self.calls, self.outcomes, strict=True):
+            call.finish(outcome)
+
+
+def fold(row: Row, calls: Sequence[Call]) -> Fold:
+    """Compute calls on a row, one after the other."""
+    after, outcomes = row, []
+    for call in calls:
+        after, outcome = _apply(after, call)
+        outcomes.append(outcome)
+    return Fold(row, after, calls, outcomes)
+
+
+def _apply(row: Row, call: Call) -> tuple[Row, Any]:
+    if call.unsure and call.run is not None and row.stems_from(call.run):
+        cursor, outcome = row.cursor, True
+    else:
+        try:
+            cursor, outcome = call.step(row.cursor)
+        except AmsError as error:
+            return row, error
+    if cursor is not row.cursor and call.run is not None:
+        return Row(cursor, call.run), outcome
+    if cursor is not row.cursor or call.unsure:
+        return Row(cursor, row.version + 1), outcome
+    return row, outcome
+
+
+class Mover:
+    """Gathers calls while the last group is on its way, and sends the next."""
+
+    def __init__(self, line: ReconnectingConnection, time: DatabaseTime) -> None:
+        self._line = line
+        self._time = time
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[SubscriptionId, list[Call]] = {}
+        self._seen: dict[SubscriptionId, Row] = {}
+        self._running: asyncio.Task[None] | None = None
+
+    async def move(self, subscription: SubscriptionId, step: Step, *, run: int | None = None) -> Any:
+        """Do one atomic step; its answer is given when what it moved is stored."""
+        call = Call(step, self._loop.time() + postgresql.CALL_SECONDS, self._loop.create_future(), run)
+        self._waiting.setdefault(subscription, []).append(call)
+        if self._running is None:
+            self._running = asyncio.create_task(self._run(), name="ams-cursors-move")
+        return await call.answer
+
+    def saw(self, subscription: SubscriptionId, row: Row) -> None:
+        """Remember a row that was read, unless a later one is known."""
+        known = self._seen.get(subscription)
+        if known is not None and known.stems_from(row.version):
+            return
+        if len(self._seen) >= MAX_SEEN:
+            self._seen.clear()
+        self._seen[subscription] = row
+
+    def forget(self, subscription: SubscriptionId) -> None:
+        """Remember a cursor no more."""
+        self._seen.pop(subscription, None)
+
+    async def close(self) -> None:
+        """Finish what was accepted."""
+        if self._running is not None:
+            await asyncio.wait((self._running,))
+
+    async def _run(self) -> None:
+        while self._waiting:
+            calls, self._waiting = self._waiting, {}
+            try:
+                await self._try_to_send(calls)
+            except CursorsUnavailable as error:
+                for call in chain.from_iterable(calls.values()):
+                    call.finish(CursorsUnavailable(OUTCOME_UNKNOWN) if call.unsure else error)
+            except Exception:  # a defect: those who wait must be told
+                log.exception("cursors.failed")
+                _finish(chain.from_iterable(calls.values()), CursorsUnavailable())
+        self._running = None
+
+    async def _try_to_send(self, calls: Calls) -> None:
+        try:
+            await self._send(calls)
+        except Interrupted:
+            self._again(calls)
+
+    async def _send(self, calls: Calls) -> None:
+        give_up = min(call.give_up for each in calls.values() for call in each)
+        moving = {each: made for each, made in _folded(calls, self._seen).items() if made.moves}
+        doubtful = {each: waiting for each, waiting in calls.items() if each not in moving}
+        if doubtful:
+            known = await self._line.run(lambda connection, _: rows.read(connection, self._time, doubtful), give_up)
+            moving |= self._answer_unmoved(doubtful, known)
+        if moving:
+            await self._write(moving, give_up)
+
+    def _answer_unmoved(self, calls: Calls, known: Rows) -> dict[SubscriptionId, Fold]:
+        """Answer what rows that were just read answer by themselves; return what is to be written."""
+        moving: dict[SubscriptionId, Fold] = {}
+        for subscription in calls.keys() - known.keys():
+            self.forget(subscription)
+            _finish(calls[subscription], SubscriptionGone())
+        for subscription, made in _folded(calls, known).items():
+            self.saw(subscription, made.before)
+            if made.moves:
+                moving[subscription] = made
+            else:
+                made.finish()
+        return moving
+
+    async def _write(self, moving: Mapping[SubscriptionId, Fold], give_up: float) -> None:
+        moves = {each: (made.before, made.after) for each, made in moving.items()}
+        try:
+            written = await self._line.run(
+                lambda connection, seconds: rows.write(connection, self._time, moves, seconds), give_up
+            )
+        except Interrupted:
+            for made in moving.values():
+                for call in made.calls:
+                    call.unsure = True
+            raise
+        for subscription, made in moving.items():
+            if subscription in written:
+                self.saw(subscription, made.after)
+                made.finish()
+            else:
+                self._again({subscription: made.calls})
+
+    def _again(self, calls: Calls) -> None:
+        """Compute calls again, on rows read anew, before those that came meanwhile."""
+        for subscription, each in calls.items():
+            self.forget(subscription)
+            left = [call for call in each if not call.answer.done()]
+            if left:
+                self._waiting[subscription] = left + self._waiting.get(subscription, [])
+
+
+def _folded(calls: Calls, known: Rows) -> dict[SubscriptionId, Fold]:
+    return {each: fold(known[each], waiting) for each, waiting in calls.items() if each in known}
+
+
+def _finish(calls: Iterable[Call], outcome: object) -> None:
+    for call in calls:
+        call.finish(outcome)

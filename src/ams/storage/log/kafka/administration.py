@@ -1,0 +1,256 @@
+"""What is done to topics on the brokers, one question each: list, make, delete, describe, change, cut.
+
+Every broker passes on what is the controller's. Times are of the event loop: `until` is when to give up, with
+`LogUnavailable`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from io import BytesIO
+from typing import Any, NamedTuple, TypeVar
+
+import structlog
+from aiokafka.errors import (
+    KafkaError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from aiokafka.protocol.admin import (
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+)
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.metadata import MetadataRequest, MetadataRequest_v5, MetadataResponse_v5
+from aiokafka.protocol.types import Array, Boolean, Int8, Int16, Int32, Schema, String
+
+from ams.core.errors import LogUnavailable
+from ams.core.names import Offset, TopicId
+from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.links import META, NodeId, check, error_of
+from ams.storage.log.kafka.partition import Listed, Partition, listed
+
+TOPIC = 2
+"""What a resource is, in the requests about settings."""
+SET, DELETE = 0, 1
+"""What is done to a setting."""
+logger = structlog.get_logger("ams.log")
+Answer = TypeVar("Answer")
+Configs = Mapping[str, str]
+"""Settings of a topic on the brokers, by their names there."""
+_PAUSE = 0.02
+_TIMEOUT_MS = 3000
+"""How long a broker may wait for the controller."""
+
+
+class ListResponse(Response):
+    """An answer about all topics, as bytes."""
+
+    API_KEY = MetadataResponse_v5.API_KEY
+    API_VERSION = MetadataResponse_v5.API_VERSION
+    SCHEMA = MetadataResponse_v5.SCHEMA
+
+    def __init__(self, data: bytes) -> None:
+        """Take the answer."""
+        self.data = data
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> "ListResponse":
+        """Leave the answer as it is."""
+        return cls(data.read())
+
+
+class ListStruct(RequestStruct):
+    """The question of `ListTopics`."""
+
+    API_KEY = MetadataRequest_v5.API_KEY
+    API_VERSION = MetadataRequest_v5.API_VERSION
+    SCHEMA = MetadataRequest_v5.SCHEMA
+    RESPONSE_TYPE = ListResponse
+
+
+class ListTopics(Request[ListStruct]):
+    """Ask for all topics."""
+
+    API_KEY = MetadataRequest_v5.API_KEY
+
+    def build(self, request_struct_class: type[ListStruct]) -> ListStruct:
+        """Make the request: no list of names means all, and none is to be made by asking."""
+        return request_struct_class(None, False)
+
+
+class AlterResponse(Response):
+    """The answer to `AlterRequest`."""
+
+    API_KEY = 44
+    API_VERSION = 0
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "resources",
+            Array(
+                ("error_code", Int16),
+                ("error_message", String("utf-8")),
+                ("resource_type", Int8),
+                ("resource_name", String("utf-8")),
+            ),
+        ),
+    )
+
+
+class AlterStruct(RequestStruct):
+    """IncrementalAlterConfigs, which aiokafka lacks; what it has replaces all settings of a topic by those given."""
+
+    API_KEY = 44
+    API_VERSION = 0
+    RESPONSE_TYPE = AlterResponse
+    SCHEMA = Schema(
+        (
+            "resources",
+            Array(
+                ("resource_type", Int8),
+                ("resource_name", String("utf-8")),
+                (
+                    "configs",
+                    Array(
+                        ("config_name", String("utf-8")),
+                        ("operation", Int8),
+                        ("config_value", String("utf-8")),
+                    ),
+                ),
+            ),
+        ),
+        ("validate_only", Boolean),
+    )
+
+
+class AlterRequest(Request[AlterStruct]):
+    """Change some settings of a topic; None takes one back to the broker's default."""
+
+    API_KEY = 44
+
+    def __init__(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Take a topic's name and its changes."""
+        self._name = name
+        self._changes = changes
+
+    def build(self, request_struct_class: type[AlterStruct]) -> AlterStruct:
+        """Make the request."""
+        changes = [
+            (name, DELETE if value is None else SET, "" if value is None else value)
+            for name, value in self._changes.items()
+        ]
+        return request_struct_class([(TOPIC, self._name, changes)], False)
+
+
+async def list_topics(connection: Connection, prefix: str, until: float) -> dict[TopicId, Listed]:
+    """Return the topics of ours that a broker knows."""
+    return await connection.ask_any(ListTopics(), lambda answer: listed(prefix, answer.data), until=until)
+
+
+class NewTopic(NamedTuple):
+    """A topic to be made."""
+
+    name: str
+    replication: int
+    configs: Configs
+
+
+async def create_topics(connection: Connection, topics: Sequence[NewTopic], until: float) -> list[KafkaError | None]:
+    """Make topics of one partition; return what was refused of each. One that is there already is no error."""
+    asked: Any = [(each.name, 1, each.replication, [], list(each.configs.items())) for each in topics]
+
+    def answer(response: Any) -> list[KafkaError | None]:
+        said = {
+            name: _error_but(code, message, TopicAlreadyExistsError) for name, code, message in response.topic_errors
+        }
+        return _again_if_it_passes([said.get(each.name, KafkaError("no answer")) for each in topics])
+
+    return await connection.ask_any(CreateTopicsRequest(asked, _TIMEOUT_MS, False), answer, until=until)
+
+
+async def led_according_to(connection: Connection, node: NodeId, names: Iterable[str]) -> None:
+    """Wait until a broker names a leader of each topic; not for one that does not answer."""
+    missing = set(names)
+    while missing:
+        try:
+            question = MetadataRequest(list(missing), allow_auto_topic_creation=False)
+            response = await connection.send(node, question, META)
+        except KafkaError:
+            return
+        missing -= {name for _, name, _, parts in response.topics if any(leader >= 0 for _, _, leader, *_ in parts)}
+        if missing:
+            await asyncio.sleep(_PAUSE)
+
+
+async def delete_topics(connection: Connection, names: Sequence[str], until: float) -> list[KafkaError | None]:
+    """Delete topics; return what was refused of each. One that is not there is no error."""
+
+    def answer(response: Any) -> list[KafkaError | None]:
+        said = {name: _error_but(code, None, UnknownTopicOrPartitionError) for name, code in response.topic_error_codes}
+        return _again_if_it_passes([said.get(name, KafkaError("no answer")) for name in names])
+
+    return await connection.ask_any(DeleteTopicsRequest(list(names), _TIMEOUT_MS), answer, until=until)
+
+
+async def describe(
+    connection: Connection, names: Iterable[str], wanted: Iterable[str], until: float
+) -> dict[str, Configs]:
+    """Return settings of topics by name; a topic that is not there is left out."""
+    resources: Any = [(TOPIC, name, list(wanted)) for name in names]
+
+    def answer(response: Any) -> dict[str, Configs]:
+        found: dict[str, Configs] = {}
+        for code, message, _, name, entries in response.resources:
+            if for_code(code) is not UnknownTopicOrPartitionError:
+                check(code, message)
+                found[name] = {entry[0]: entry[1] for entry in entries}
+        return found
+
+    return await connection.ask_any(DescribeConfigsRequest(resources), answer, until=until)
+
+
+async def alter(connection: Connection, partition: Partition, changes: Mapping[str, str | None], until: float) -> None:
+    """Change settings of a topic; raises `TopicGone` when it is not there."""
+
+    def answer(response: Any) -> None:
+        for code, message, *_ in response.resources:
+            check(code, message)
+
+    await connection.ask_any(AlterRequest(partition.name, changes), answer, until=until)
+
+
+async def delete_records(connection: Connection, partition: Partition, before: Offset, until: float) -> None:
+    """Delete the messages below an offset, given as ours, at once."""
+    cut = [(partition.name, [(0, before - partition.first)])]
+
+    def answer(response: Any) -> None:
+        for _, partitions, *_ in response.topics:
+            for _, _, code, *_ in partitions:
+                check(code)
+
+    await connection.ask(partition, DeleteRecordsRequest(cut, _TIMEOUT_MS, {}), answer, until=until)
+
+
+def _error_but(code: int, message: str | None, passed_over: type[KafkaError]) -> KafkaError | None:
+    error = error_of(code, message)
+    return None if isinstance(error, passed_over) else error
+
+
+def _again_if_it_passes(errors: list[KafkaError | None]) -> list[KafkaError | None]:
+    """Raise an error that passes, so that all is asked again: what was done before is no error then."""
+    for error in errors:
+        if error is not None and error.retriable:
+            raise error
+    return errors
+
+
+async def refusable(work: Awaitable[Answer]) -> Answer:
+    """Await what the brokers may refuse; what they say is for the log, not for clients."""
+    try:
+        return await work
+    except KafkaError as error:
+        logger.error("kafka.refused", why=str(error))
+        raise LogUnavailable from error

@@ -1,0 +1,240 @@
+"""Batches: what is sent to a topic at once, whole requests only.
+
+The broker stores a batch wholly or not at all, with consecutive offsets; so a request that is whole in one batch is
+stored as one by construction, whatever else is sent meanwhile. A batch carries the identity of its producer and a
+sequence number: sent again, unchanged, it is stored once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, NamedTuple
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import LogUnavailable
+from ams.core.messages import Fragment
+from ams.core.names import Offset
+from ams.storage.log.base import Appended
+from ams.storage.log.kafka.partition import Partition
+from ams.storage.log.kafka.records import Header
+
+GATHER_BYTES = 512 * 1024
+"""Requests are gathered no further than this beyond the first, so that reads of a few messages stay cheap."""
+LAST_EPOCH = 2**15 - 1
+LAST_SEQUENCE = 2**31 - 1
+_MOST_RECORDS = 2**21
+"""More than fit into a batch."""
+_RECORD_BYTES = 40
+"""More than a record takes beside value, names and values of headers."""
+_HEADER_BYTES = 10
+_BREATH = 500
+"""Records made in one turn of the event loop."""
+Record = tuple[bytes, list[Header]]
+"""Value and headers."""
+
+
+class Unsent(LogUnavailable):
+    """An append was given up before it was sent: it is not stored, and never will be."""
+
+
+class Producer(NamedTuple):
+    """Who sends, in the words of the brokers. A higher epoch shuts out what was sent with a lower one."""
+
+    id: int
+    epoch: int
+
+
+class Request:
+    """One append: stored wholly in one batch, or not at all."""
+
+    __slots__ = ("data_bytes", "done", "fragments", "records", "size", "times", "until")
+
+    def __init__(
+        self,
+        records: list[Record],
+        fragments: Sequence[Fragment],
+        data_bytes: int,
+        until: float,
+        times: Sequence[Milliseconds] | None = None,
+    ) -> None:
+        """`until` is the loop time after which its caller does not wait any longer; `times` are only for loading."""
+        self.records = records
+        self.times = times
+        self.fragments = fragments
+        self.data_bytes = data_bytes
+        self.until = until
+        self.size = upper_size(records)
+        self.done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+
+    def fail(self, error: Exception) -> None:
+        """Tell the caller, if it is still there."""
+        if not self.done.done():
+            self.done.set_exception(error)
+
+    def expire(self, now: float, error: type[Exception]) -> None:
+        """Tell the caller, if it does not wait any longer."""
+        if self.until <= now:
+            self.fail(error())
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Requests that go together, and what became of them so far."""
+
+    requests: list[Request]
+    size: int
+    attempts: int = 0
+    """How often it was sent; from the first time on nobody knows whether it is stored until the broker says so."""
+    data: bytes = b""
+    """As it is sent, again and again; empty until it is made."""
+    time: Milliseconds = Milliseconds(-1)
+    """When it was made; -1: its messages have the times they were given."""
+
+    @property
+    def count(self) -> int:
+        """Messages in it."""
+        return sum(len(each.records) for each in self.requests)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody still waits for it."""
+        return any(not each.done.done() for each in self.requests)
+
+    def expire(self, now: float) -> None:
+        """Tell those who do not wait any longer."""
+        for each in self.requests:
+            each.expire(now, LogUnavailable if self.attempts else Unsent)
+
+    def stored(self, first: Offset, time: Milliseconds) -> None:
+        """Tell each caller where its messages are."""
+        for each in self.requests:
+            count = len(each.records)
+            if not each.done.done():
+                each.done.set_result(Appended(first, count, time))
+            first = Offset(first + count)
+
+
+class TopicQueue:
+    """The requests of one topic, of which one batch is on its way at a time."""
+
+    __slots__ = ("batch", "partition", "producer", "queued", "quiet", "sequence", "waiting", "worn")
+
+    def __init__(self, partition: Partition) -> None:
+        """Begin with nothing, and without a producer."""
+        self.partition = partition
+        self.waiting: deque[Request] = deque()
+        self.batch: Batch | None = None
+        self.queued = False
+        """Whether it is about to be sent, or is being sent."""
+        self.quiet: asyncio.Future[None] | None = None
+        """Completes when nothing is queued any longer."""
+        self.producer: Producer | None = None
+        """None: it needs one."""
+        self.worn = -1
+        """The producer whose epochs it used up."""
+        self.sequence = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to send."""
+        return self.batch is not None or bool(self.waiting)
+
+    def fail(self, error: Exception) -> None:
+        """Tell all who wait; an engine that is away has surely not stored what was not sent to it."""
+        unsent = Unsent() if isinstance(error, LogUnavailable) else error
+        batch, self.batch = self.batch, None
+        for each in batch.requests if batch else ():
+            each.fail(error if batch and batch.attempts else unsent)
+        if batch and batch.attempts:
+            self.renew()
+        while self.waiting:
+            self.waiting.popleft().fail(unsent)
+
+    def expire(self, now: float) -> None:
+        """Tell those who do not wait any longer."""
+        for each in self.waiting:
+            each.expire(now, Unsent)
+        self.waiting = deque(each for each in self.waiting if not each.done.done())
+        if self.batch is not None:
+            self.batch.expire(now)
+
+    def next_batch(self, limit: int, now: float) -> Batch | None:
+        """Return the batch to be sent: the one that was sent before in vain, else the next requests, whole.
+
+        Those that nobody waits for any longer at loop time `now` are given up. No request is above `limit`, and neither
+        are several together: a batch takes no more bytes than that.
+        """
+        if self.batch is not None:
+            self.batch.expire(now)
+            if self.batch.is_awaited:
+                return self.batch
+        self.give_up()
+        requests: list[Request] = []
+        size = most = 0
+        while self.waiting and (not requests or size + self.waiting[0].size <= most):
+            request = self.waiting.popleft()
+            request.expire(now, Unsent)
+            if not request.done.done():  # its caller is still there
+                requests.append(request)
+                size += request.size
+                most = most or min(request.size + GATHER_BYTES, limit)
+        self.batch = Batch(requests, size) if requests else None
+        return self.batch
+
+    def settle(self) -> None:
+        """Go on after a batch that was stored."""
+        assert self.batch is not None
+        self.sequence += self.batch.count
+        self.batch = None
+        if self.sequence > LAST_SEQUENCE - _MOST_RECORDS:
+            self.renew()
+
+    def give_up(self) -> None:
+        """Go on after a batch of which nobody knows whether it is stored: what comes next shuts it out."""
+        if self.batch is not None and self.batch.attempts:
+            self.renew()
+        self.batch = None
+
+    def renew(self) -> None:
+        """Begin a new sequence, in the next epoch; with a new producer when epochs are used up."""
+        self.sequence = 0
+        if self.producer is None:
+            return
+        if self.producer.epoch < LAST_EPOCH:
+            self.producer = Producer(self.producer.id, self.producer.epoch + 1)
+        else:
+            self.worn, self.producer = self.producer.id, None
+
+
+async def make(line: TopicQueue, batch: Batch, limit: int, time: Milliseconds) -> None:
+    """Write a batch as it is sent, with the next sequence number of its line."""
+    assert line.producer is not None
+    producer_id, epoch = line.producer
+    builder: Any = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=0, producer_id=producer_id, producer_epoch=epoch,
+        base_sequence=line.sequence, batch_size=limit,
+    )  # fmt: skip
+    number = 0
+    for request in batch.requests:
+        times = request.times or repeat(time)
+        for (value, headers), at in zip(request.records, times, strict=False):
+            if builder.append(number, at, None, value, headers) is None:  # what was reckoned for it was wrong
+                raise ValueError("a batch has no room for its messages")
+            number += 1
+            if not number % _BREATH:
+                await asyncio.sleep(0)
+    batch.data = builder.build()
+    batch.time = Milliseconds(-1) if any(each.times for each in batch.requests) else time
+
+
+def upper_size(records: Sequence[Record]) -> int:
+    """Return bytes that records do not exceed in a batch."""
+    size = _RECORD_BYTES * len(records) + sum([len(value) for value, _ in records])
+    for _, headers in records:
+        for name, value in headers:
+            size += 3 * len(name) + len(value or b"") + _HEADER_BYTES
+    return size

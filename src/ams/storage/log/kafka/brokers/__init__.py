@@ -1,1 +1,0 @@
-"""The way to the brokers: connections, leaders, and questions that many share."""

@@ -1,0 +1,254 @@
+"""Questions to the leaders of topics: messages from an offset on, ends, starts and times, and fetch sessions.
+
+Nothing is subscribed to and nothing is kept at the broker, so any read can be at any place at no cost but its own.
+Only what all in-sync replicas have is seen (the high watermark). Offsets are ours, not the broker's.
+
+A fetch session is a long question about many topics of which only what changed goes over the wire (KIP-227). The broker
+remembers what was asked about; a request says what is new in it, has moved or is no longer asked about, and the answer
+holds topics that have something new. A broker that has no room for a session is asked about all each time, and one that
+has forgotten a session is sent all again.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiokafka.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, KafkaError
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import AmsError
+from ams.core.messages import Stored
+from ams.core.names import Offset
+from ams.storage.log.base import Bounds
+from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.links import Lane, NodeId, check, error_of
+from ams.storage.log.kafka.message_cache import PendingRead
+from ams.storage.log.kafka.partition import Partition
+from ams.storage.log.kafka.records import batches, pieces
+
+SCAN = Lane("scan")
+"""The lane of large fetches, so that small ones do not wait for their bytes."""
+READ = Lane("read")
+"""The lane of the others: they bring a whole batch at least, which may be large; no pull at a tail waits for that."""
+BREATH = 100
+"""Messages made at once, before others get their turn; some 0.2 ms."""
+UNCOMMITTED, CONSUMER = 0, -1
+FOLLOWER = 0
+"""Asks as brokers that follow do: of what the leader has, whether enough brokers have it yet or not. Any id that is no
+consumer's is answered so."""
+LATEST, EARLIEST = -1, -2
+AT_ONCE = 1000
+"""Topics in one question."""
+NOT_KNOWN = -1
+"""Stands for the leader's epoch and the start of the log, which only replicas tell."""
+NONE, FULL = 0, 0
+"""Session id of who has none yet, and the epoch that asks for one."""
+LAST_EPOCH = 2**31 - 1
+
+
+class Fetched(NamedTuple):
+    """What a fetch found: all messages from where it began to before `next`."""
+
+    messages: list[Stored]
+    next: Offset
+    end: Offset
+    """End of the topic as the leader knew it then; it may lag for a moment after the leader moved."""
+
+
+class Part(NamedTuple):
+    """The answer to a fetch of one topic, not yet decoded."""
+
+    high: int
+    """The broker's offset after the last message that may be seen."""
+    data: bytes
+
+
+class Fetcher:
+    """Asks, and makes messages of the answers."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def fetch(
+        self, partition: Partition, start: Offset, size: int, *, until: float, enough: PendingRead | None = None
+    ) -> Fetched:
+        """Return messages from `start` on: those of the first batch at least, and about `size` bytes in all.
+
+        No more than what `enough` still takes are made, if it is given. Raises `OffsetOutOfRangeError` for a start
+        that is not between the oldest message and the end, beside what `Connection.ask` raises.
+        """
+        part = await fetch_part(self._connection, partition, start, size, READ if enough else SCAN, until=until)
+        messages, next_ = await self.decode(partition, part, start, enough)
+        return Fetched(messages, next_, Offset(part.high + partition.first))
+
+    async def decode(
+        self, partition: Partition, part: Part, start: Offset, enough: PendingRead | None = None
+    ) -> tuple[list[Stored], Offset]:
+        """Return the messages in an answer, and where to go on."""
+        found: list[Stored] = []
+        count = enough.messages_left if enough else len(part.data)
+        room = enough.bytes if enough else len(part.data) * 2
+        next_ = start
+        for batch in batches(part.data):
+            for made in pieces(partition, batch, start, BREATH):
+                found += made
+                room -= sum([len(each.fragment) for each in made])
+                if len(found) >= count or room < 0:
+                    return found, Offset(found[-1].offset + 1)
+                await asyncio.sleep(0)
+            next_ = Offset(max(next_, batch.next_offset + partition.first))
+        return found, next_
+
+    async def end(self, partition: Partition, until: float) -> Offset:
+        """Return the offset the next message will get."""
+        return Offset((await self._offset(partition, LATEST, until))[0] + partition.first)
+
+    async def written(self, partition: Partition, until: float) -> Offset:
+        """Return where the leader's log ends: also of what nobody sees, as too few brokers have it yet."""
+        return Offset((await self._offset(partition, LATEST, until, FOLLOWER))[0] + partition.first)
+
+    async def oldest(self, partition: Partition, until: float) -> Offset:
+        """Return the oldest offset kept."""
+        return Offset((await self._offset(partition, EARLIEST, until))[0] + partition.first)
+
+    async def at(self, partition: Partition, time: Milliseconds, until: float) -> Offset | None:
+        """Return the first offset whose publish time is `time` or later; None when there is none."""
+        offset, _ = await self._offset(partition, max(time, 0), until)
+        return None if offset < 0 else Offset(offset + partition.first)
+
+    async def _offset(self, partition: Partition, time: int, until: float, who: int = CONSUMER) -> tuple[int, int]:
+        request = OffsetRequest(who, UNCOMMITTED, [(partition.name, [(0, time)])])
+        return await self._connection.ask(partition, request, _only_offset, until=until)
+
+
+async def fetch_part(
+    connection: Connection, partition: Partition, start: Offset, size: int, lane: Lane, *, until: float
+) -> Part:
+    """Return whole batches as the broker keeps them, the first of which holds `start`."""
+    request = FetchRequest(0, 1, size, UNCOMMITTED, [(partition.name, [(0, max(start - partition.first, 0), size)])])
+    return await connection.ask(partition, request, _only_part, until=until, lane=lane)
+
+
+def _only_part(response: Any) -> Part:
+    (_, parts), *_ = response.topics
+    return part_of(parts[0])
+
+
+def part_of(answer: Any) -> Part:
+    """Return what the answer to a fetch says of one partition; raises the `KafkaError` it holds."""
+    check(answer[1])
+    return Part(answer[2], answer[-1] or b"")
+
+
+def _only_offset(response: Any) -> tuple[int, int]:
+    (_, parts), *_ = response.topics
+    _, code, time, offset = parts[0]
+    check(code)
+    return offset, time
+
+
+async def bounds_of_all(
+    connection: Connection, partitions: Sequence[Partition], until: float
+) -> dict[Partition, Bounds]:
+    """Return the bounds of topics by loop time `until`; those a broker did not answer for are left out."""
+    found: dict[Partition, Bounds] = {}
+    for start in range(0, len(partitions), AT_ONCE):
+        led = await _by_leader(connection, partitions[start : start + AT_ONCE], until)
+        for part in await asyncio.gather(*(_bounds(connection, node, own) for node, own in led.items())):
+            found |= part
+    return found
+
+
+async def _by_leader(
+    connection: Connection, partitions: Sequence[Partition], until: float
+) -> Mapping[NodeId, Sequence[Partition]]:
+    leaders = await asyncio.gather(
+        *(connection.leader(partition, until=until) for partition in partitions), return_exceptions=True
+    )
+    led: defaultdict[NodeId, list[Partition]] = defaultdict(list)
+    for partition, leader in zip(partitions, leaders, strict=True):
+        if not isinstance(leader, BaseException):
+            led[leader].append(partition)
+        elif not isinstance(leader, AmsError | KafkaError):
+            raise leader
+    return led
+
+
+async def _bounds(connection: Connection, node: NodeId, partitions: Sequence[Partition]) -> dict[Partition, Bounds]:
+    try:
+        oldest = await _offsets(connection, node, partitions, EARLIEST)
+        ends = await _offsets(connection, node, partitions, LATEST)  # after: an end is never below what was oldest then
+    except KafkaError:
+        return {}
+    both = [partition for partition in partitions if partition.name in oldest and partition.name in ends]
+    return {
+        partition: Bounds(
+            Offset(oldest[partition.name] + partition.first), Offset(ends[partition.name] + partition.first)
+        )
+        for partition in both
+    }
+
+
+async def _offsets(connection: Connection, node: NodeId, partitions: Sequence[Partition], which: int) -> dict[str, int]:
+    asked: Any = [(partition.name, [(0, which)]) for partition in partitions]
+    return dict(_told(await connection.send(node, OffsetRequest(CONSUMER, UNCOMMITTED, asked))))
+
+
+def _told(response: Any) -> Iterator[tuple[str, int]]:
+    for name, [(_, code, _, offset)] in response.topics:
+        if not code:
+            yield name, offset
+
+
+class FetchSession:
+    """What one broker was asked about on one connection."""
+
+    def __init__(self) -> None:
+        self._id = NONE
+        self._epoch = FULL
+        self._sent: dict[str, int] = {}
+
+    def request(self, wanted: Mapping[str, int], *, wait_ms: int, topic_bytes: int, max_bytes: int) -> Any:
+        """Return a request about topics by name, each from the broker's offset given on."""
+        if self._epoch == FULL:
+            self._sent = {}
+        new = {name: offset for name, offset in wanted.items() if self._sent.get(name) != offset}
+        gone = [name for name in self._sent if name not in wanted]
+        self._sent = dict(wanted)
+        return _Request(self._id, self._epoch, new, gone, wait_ms, topic_bytes, max_bytes)
+
+    def answered(self, response: Any) -> bool:
+        """Note an answer; return whether it is one, and not that the session is to begin again."""
+        error = error_of(response.error_code)
+        if isinstance(error, FetchSessionIdNotFound | InvalidFetchSessionEpoch):
+            self.reset()
+            return False
+        if error is not None:
+            raise error
+        self._id = response.session_id
+        self._epoch = FULL if self._id == NONE or self._epoch == LAST_EPOCH else self._epoch + 1
+        return True
+
+    def reset(self) -> None:
+        """Begin again: what the broker knows is not known."""
+        self._id, self._epoch = NONE, FULL
+
+
+class _Request(FetchRequest):  # type: ignore[misc]  # aiokafka has no types
+    """aiokafka's request, which has no sessions, with what it says of one."""
+
+    def __init__(
+        self, id_: int, epoch: int, new: Mapping[str, int], gone: list[str], wait: int, topic_bytes: int, most: int
+    ) -> None:
+        super().__init__(wait, 1, most, UNCOMMITTED, [])
+        self._session = (id_, epoch)
+        self._new = [(name, [(0, NOT_KNOWN, offset, NOT_KNOWN, topic_bytes)]) for name, offset in new.items()]
+        self._gone = [(name, [0]) for name in gone]
+
+    def build(self, request_struct_class: Any) -> Any:
+        """Return the request as it goes over the wire; of version 11, which brokers have since Kafka 2.3."""
+        head = (CONSUMER, self._max_wait_ms, self._min_bytes, self._max_bytes, self._isolation_level)
+        return request_struct_class(*head, *self._session, self._new, self._gone, "")

@@ -1,0 +1,227 @@
+"""Appends with an idempotency key, each stored once however often it is asked for, on whatever node.
+
+A key is claimed in the idempotency store before its append, durably, with the end of the topic at that moment; after
+the append the claim is settled: where the messages are. So whoever asks again is told, by any node. The first message
+carries the key as well. A claim that nobody settled is one of
+
+- an append that is under way, or whose node has just died: for half a minute nobody knows, and who asks is told to try
+  again;
+- one whose node died: what it sent is in the topic by now or nowhere, once all that the leader has is seen by everyone
+  (while too few brokers are in sync it is not, and nobody knows). The messages from the end at the claim on are
+  searched for the key; when they are there the claim is settled, else it is taken over, by one of those who ask. Who
+  asks with other messages takes it over as well: of a key whose messages are nowhere none is taken for them.
+
+What stays possible: an append is stored twice when its node stood still for half a minute after the claim, or was cut
+off with its request under way, another node took the claim over meanwhile, and the first request still reached a
+broker. Nodes give up what they have not sent after 10 seconds, so this takes a process or a broker that stops and goes
+on. And when the claims of a topic are older than keys are remembered, its keys are new again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import structlog
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooLarge
+from ams.core.messages import Message
+from ams.core.names import Offset, new_uuid
+from ams.storage.coalescing import mark_seen
+from ams.storage.log.base import Appended, Bounds, content_hash, is_content, key_hash
+from ams.storage.log.kafka.batches import Unsent
+from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.fetch import SCAN, fetch_part
+from ams.storage.log.kafka.idempotency_store import Claim, IdempotencyStore
+from ams.storage.log.kafka.options import KafkaOptions
+from ams.storage.log.kafka.partition import Partition
+from ams.storage.log.kafka.reader import Reader
+from ams.storage.log.kafka.records import OURS, UNREADABLE, batches
+from ams.storage.log.kafka.topics import Topics
+
+logger = structlog.get_logger("ams.log")
+YOUNG = Milliseconds(30_000)
+"""A claim not settled is left alone for so long: twice what an append can take, with all its retries."""
+_GRACE = 0.5
+"""Seconds beyond its time in which an append says what became of it."""
+KEY = OURS + "key"
+"""Header of the first message of an append with an idempotency key: 16 bytes that stand for it."""
+_FETCH_BYTES = 2**20
+
+
+class Keys:
+    """Makes appends with keys; those with the same key, one after the other.
+
+    `append` appends messages, the first of which carries the key, unless they are not sent by a loop time.
+    """
+
+    def __init__(
+        self,
+        store: IdempotencyStore,
+        connection: Connection,
+        options: KafkaOptions,
+        topics: Topics,
+        reader: Reader,
+        append: Callable[[Partition, Sequence[Message], float, bytes], Awaitable[Appended]],
+    ) -> None:
+        self._store = store
+        self._connection = connection
+        self._options = options
+        self._topics = topics
+        self._reader = reader
+        self._append_once = append
+        self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
+
+    async def append(self, partition: Partition, messages: Sequence[Message], key: str, until: float) -> Appended:
+        """Append messages unless they were with this key; return where they are.
+
+        Raises `KeyReused` when the key came with other messages, `LogUnavailable` while nobody knows what became of
+        an earlier append with it, also when it takes until loop time `until`. One that has begun goes on when its
+        caller leaves.
+        """
+        hashed = key_hash(partition.topic, key.encode())
+        async with _in_time(until):
+            await self._until_decided(hashed)
+            task = asyncio.create_task(self._append(partition, messages, hashed, until))
+            self._under_way[hashed] = task
+            task.add_done_callback(lambda done: self._decided(hashed, done))
+            return await asyncio.shield(task)
+
+    async def answered(
+        self, partition: Partition, messages: Sequence[Message], key: str, until: float
+    ) -> Appended | None:
+        """Return where the messages of an earlier append with this key are; None when there was none.
+
+        Raises what `append` raises.
+        """
+        hashed = key_hash(partition.topic, key.encode())
+        async with _in_time(until):
+            await self._until_decided(hashed)
+            claim = await self._store.known(partition.topic, hashed)
+            if claim is None or claim.age > await self._window(partition):
+                return None
+            return await self._answer(partition, hashed, claim, messages, until)
+
+    async def close(self) -> None:
+        """Wait for the appends under way."""
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    async def _until_decided(self, hashed: bytes) -> None:
+        while (task := self._under_way.get(hashed)) is not None:
+            await asyncio.wait((task,))
+
+    def _decided(self, hashed: bytes, task: "asyncio.Task[Appended]") -> None:
+        del self._under_way[hashed]
+        mark_seen(task)  # perhaps nothing waits for it any longer
+
+    async def _append(self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
+        mark = new_uuid()
+        claim = await self._claim(partition, hashed, content_hash(messages), mark)
+        if claim is None:
+            return await self._make(partition, messages, hashed, until, mark)
+        answer = await self._answer(partition, hashed, claim, messages, until)
+        if answer is not None:
+            return answer
+        if not await self._store.take_over(partition.topic, hashed, claim, content_hash(messages), mark):
+            raise LogUnavailable
+        logger.info("key.taken_over", topic=partition.name)
+        return await self._make(partition, messages, hashed, until, mark)
+
+    async def _claim(self, partition: Partition, hashed: bytes, content: bytes, mark: str) -> Claim | None:
+        """Claim a key; return the claim that is there already, unless it is older than keys are remembered."""
+        end = await self._reader.end(partition)
+        claim = await self._store.claim(partition.topic, hashed, content, end, mark)
+        if claim is None or claim.age <= (window := await self._window(partition)):
+            return claim
+        await self._store.forget_old({partition.topic: window})
+        return await self._store.claim(partition.topic, hashed, content, end, mark)
+
+    async def _answer(
+        self, partition: Partition, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
+    ) -> Appended | None:
+        """Return where the messages of a claim are; None when they are not stored.
+
+        Raises `KeyReused` when those that are stored are others.
+        """
+        same = is_content(claim.content, messages)
+        if claim.appended is None and claim.age < YOUNG:
+            raise LogUnavailable
+        found = claim.appended or await self._search(partition, hashed, claim.end, len(messages))
+        if found is not None and not same:
+            raise KeyReused
+        if found is not None and claim.appended is None:
+            await self._settle(partition, hashed, found, until)
+        return found
+
+    async def _window(self, partition: Partition) -> Milliseconds:
+        """Return how long keys of a topic are remembered."""
+        return self._options.idempotency_window or (await self._topics.settings(partition)).age
+
+    async def _search(self, partition: Partition, hashed: bytes, since: Offset, count: int) -> Appended | None:
+        """Return where the append with a key is, from `since` on; None when it is nowhere, nor can come to be."""
+        bounds = await self._reader.settled(partition)
+        return await find_append(
+            self._connection, partition, hashed, Bounds(max(since, bounds.oldest), bounds.end), count
+        )
+
+    async def _make(
+        self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float, mark: str
+    ) -> Appended:
+        try:
+            appended = await self._append_once(partition, messages, until, hashed)
+        except (Unsent, TooLarge):  # not when the topic is gone: it takes its claims along, or turns up again after all
+            await self._release(partition, hashed, mark)
+            raise
+        await self._settle(partition, hashed, appended, until)
+        return appended
+
+    async def _settle(self, partition: Partition, hashed: bytes, appended: Appended, until: float) -> None:
+        try:
+            async with asyncio.timeout_at(until):
+                await self._store.settle(partition.topic, hashed, appended)
+        except (RegistryUnavailable, TimeoutError):  # who asks again searches for the messages
+            logger.warning("key.unsettled", topic=partition.name)
+
+    async def _release(self, partition: Partition, hashed: bytes, mark: str) -> None:
+        try:
+            await self._store.release(partition.topic, hashed, mark)
+        except RegistryUnavailable:  # who asks again finds that they are nowhere
+            logger.warning("key.unreleased", topic=partition.name)
+
+
+@contextlib.asynccontextmanager
+async def _in_time(until: float) -> AsyncIterator[None]:
+    """Keep nobody waiting beyond loop time `until`, and a moment."""
+    try:
+        async with asyncio.timeout_at(until + _GRACE):
+            yield
+    except TimeoutError:
+        raise LogUnavailable from None
+
+
+async def find_append(
+    connection: Connection, partition: Partition, hashed: bytes, bounds: Bounds, count: int
+) -> Appended | None:
+    """Return where the append with a key is within bounds; None when it is not there."""
+    at = bounds.oldest
+    while at < bounds.end:
+        part = await fetch_part(connection, partition, at, _FETCH_BYTES, SCAN, until=connection.deadline())
+        before = at
+        for batch in batches(part.data):
+            found = None if batch.is_control_batch else _first_with(batch, hashed)
+            if found is not None:
+                return Appended(Offset(found.offset + partition.first), count, Milliseconds(found.timestamp))
+            at = Offset(max(at, batch.next_offset + partition.first))
+            await asyncio.sleep(0)
+        if at == before:  # nothing is there, though it was said to be: the end of what may be seen
+            return None
+    return None
+
+
+def _first_with(batch: Any, hashed: bytes) -> Any:
+    """Return the first record of a batch with this key; none is in a batch that cannot be read, so it is not ours."""
+    try:
+        return next((record for record in batch if (KEY, hashed) in record.headers), None)
+    except UNREADABLE:
+        return None

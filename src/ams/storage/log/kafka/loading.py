@@ -1,0 +1,124 @@
+"""Loading: messages that have their offsets and publish times from another log, into a topic nobody uses yet.
+
+The brokers take the times they are given while a topic's times are those of its messages (CreateTime), which is less
+than promised: until the load is done, or done again after it was broken off, the topic takes no other messages.
+Offsets that are left out are filled by records that readers skip.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from typing import NamedTuple
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput, LogUnavailable
+from ams.core.messages import Stored, parse
+from ams.core.names import Offset
+from ams.storage.log.base import check_load
+from ams.storage.log.kafka.administration import alter, delete_records, describe
+from ams.storage.log.kafka.batches import Record, upper_size
+from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.options import KafkaOptions
+from ams.storage.log.kafka.partition import Partition
+from ams.storage.log.kafka.reader import Reader
+from ams.storage.log.kafka.records import HOLE, encode
+from ams.storage.log.kafka.sender import Sender
+from ams.storage.log.kafka.standards import BROKER, GIVEN, TIMES
+
+_PAUSE = 0.05
+_SETTLES = 0.2
+"""Seconds after which a broker that knows of a change goes by it."""
+_BYTES, _RECORDS = 2**20, 2000
+"""A request is no larger than this, but for one message."""
+_FILLER: Record = (b"", [(HOLE, b"")])
+
+
+class _Part(NamedTuple):
+    """What goes into one request."""
+
+    first: Offset
+    records: list[Record]
+    times: list[Milliseconds]
+
+
+class Loader:
+    """Loads topics, one call each."""
+
+    def __init__(self, connection: Connection, options: KafkaOptions, reader: Reader, sender: Sender) -> None:
+        self._connection = connection
+        self._options = options
+        self._reader = reader
+        self._sender = sender
+
+    async def load(self, partition: Partition, batches: AsyncIterable[Sequence[Stored]]) -> None:
+        """Store messages as they were (`Log.load`)."""
+        oldest, end = await self._reader.bounds(partition)
+        time = await self._reader.last_time(partition) or Milliseconds(0)
+        is_empty = oldest == end
+        async with self._given_times(partition):
+            async for batch in batches:
+                check_load(batch, end, time)
+                for part in _parts(batch, end, time):
+                    await self._send(partition, part)
+                if not batch:
+                    continue
+                if is_empty and batch[0].offset > end:  # what is left out before the first message is not kept
+                    await delete_records(self._connection, partition, batch[0].offset, self._connection.deadline())
+                end, time, is_empty = Offset(batch[-1].offset + 1), batch[-1].time, False
+
+    @contextlib.asynccontextmanager
+    async def _given_times(self, partition: Partition) -> AsyncIterator[None]:
+        """Let messages have the times they are given until the block ends, however it ends."""
+        await self._set(partition, GIVEN)
+        try:
+            yield
+        finally:
+            await self._set(partition, BROKER)
+
+    async def _set(self, partition: Partition, times: str) -> None:
+        """Say whose times a topic's are, and return when its leader goes by it."""
+        until = self._connection.deadline()
+        if await self._times(partition, until) == times:
+            return
+        await alter(self._connection, partition, {TIMES: times}, until)
+        for _ in range(int(self._options.patience / _PAUSE)):
+            if await self._times(partition, until) == times:
+                break
+            await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_SETTLES)
+
+    async def _times(self, partition: Partition, until: float) -> str | None:
+        configs = await describe(self._connection, [partition.name], [TIMES], until)
+        return configs.get(partition.name, {}).get(TIMES)
+
+    async def _send(self, partition: Partition, part: _Part) -> None:
+        until = self._connection.deadline()
+        appended = await self._sender.submit(partition, part.records, (), 0, part.times, until=until)
+        if appended.first != part.first:
+            raise InvalidInput(f"somebody else publishes to {partition.name}: offset {part.first} is taken")
+        if appended.time >= 0:
+            raise LogUnavailable(f"a broker gave messages of {partition.name} other times: drop it, and load it again")
+
+
+def _parts(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> Iterator[_Part]:
+    """Cut a batch into requests; what is left out has the time of the message before it."""
+    part = _Part(end, [], [])
+    size = 0
+    for offset, record, at in _records(batch, end, time):
+        bytes_ = upper_size([record])
+        if len(part.records) >= _RECORDS or (size and size + bytes_ > _BYTES):
+            yield part
+            part, size = _Part(offset, [], []), 0
+        part.records.append(record)
+        part.times.append(at)
+        size += bytes_
+    if part.records:
+        yield part
+
+
+def _records(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> Iterator[tuple[Offset, Record, Milliseconds]]:
+    for each in batch:
+        for hole in range(end, each.offset):
+            yield Offset(hole), _FILLER, time
+        yield each.offset, encode(parse(each.fragment)), each.time
+        end, time = Offset(each.offset + 1), each.time

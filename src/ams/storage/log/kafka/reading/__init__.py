@@ -1,1 +1,0 @@
-"""Reading: messages from any offset, the newest from memory, and waiting for more."""

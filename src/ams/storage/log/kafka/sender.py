@@ -1,0 +1,380 @@
+"""The sender: takes requests of all topics to their leaders, each stored once, whole, in the order of its topic.
+
+aiokafka's producer has one request on its way to each broker, for all topics together, and ends as a whole after a
+sequence error. This one lets every topic go its own way:
+
+- One batch of a topic is on its way at a time; what comes meanwhile is gathered into the next one.
+- Batches whose leader is the same share a request when they are ready together. A broker answers the requests of a
+  connection one after the other, so a few connections to each broker keep a slow one from holding up the rest.
+- A batch whose fate is not known is sent again as it is, with its sequence number, which stores it once. When nobody
+  waits for it any longer it is given up, and the next batch goes in a new epoch: once that is stored, the broker
+  refuses the given-up one, should it still be on its way.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import structlog
+from aiokafka.errors import (
+    InvalidProducerEpoch,
+    KafkaError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    OutOfOrderSequenceNumber,
+    UnknownProducerId,
+)
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import InitProducerIdRequest
+
+from ams.core.clock import Milliseconds, SystemClock
+from ams.core.errors import AmsError, LogUnavailable, TooLarge, TopicGone
+from ams.core.messages import Fragment
+from ams.core.names import Offset, TopicId
+from ams.core.supervisor import Supervisor
+from ams.storage.log.base import Appended
+from ams.storage.log.kafka.administration import refusable
+from ams.storage.log.kafka.batches import GATHER_BYTES, Batch, Producer, Record, Request, TopicQueue, Unsent, make
+from ams.storage.log.kafka.connection import PASSING, Connection
+from ams.storage.log.kafka.links import Lane, NodeId, check, error_of
+from ams.storage.log.kafka.options import KafkaOptions
+from ams.storage.log.kafka.partition import Partition
+
+logger = structlog.get_logger("ams.log")
+PART = "writing of the log"
+LANES = tuple(Lane(f"publish {number}") for number in range(4))
+FLYING_BYTES = 64 * 2**20
+"""Bytes on their way at once, to all brokers."""
+ROOM = 1024
+"""Bytes of a batch beside its records, and more."""
+_ALL = -1
+"""Acknowledged by all brokers in sync."""
+_PAUSE = 0.05
+"""Seconds before a batch is sent again."""
+_LOOK_EVERY = 0.25
+"""Seconds between looks at what waited too long."""
+_TOO_FEW = (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)
+_TOO_FEW_SECONDS = 15.0
+"""How long it is believed that too few brokers are in sync when nobody publishes."""
+_LOST_SEQUENCE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
+Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]
+"""Told of each batch that is stored: where, its fragments and data bytes."""
+
+
+@dataclass(slots=True)
+class _Broker:
+    """Lines that wait for a broker, and connections to it that are free."""
+
+    ready: deque[TopicQueue] = field(default_factory=deque)
+    free: list[Lane] = field(default_factory=lambda: list(LANES))
+    called: bool = False
+
+
+class Sender:
+    """Sends requests; made by `KafkaLog`. Used from one event loop."""
+
+    def __init__(
+        self, connection: Connection, options: KafkaOptions, stored: Stored, supervisor: Supervisor | None = None
+    ) -> None:
+        """`stored` is called before those who wait are."""
+        self._supervisor = supervisor or Supervisor()
+        self._connection = connection
+        self._options = options
+        self._stored = stored
+        self._clock = SystemClock()
+        self._loop = asyncio.get_running_loop()
+        self._lines: dict[TopicId, TopicQueue] = {}
+        self._brokers: dict[NodeId, _Broker] = {}
+        self._busy: set[TopicQueue] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._producer: Producer | None = None
+        self._identifying: asyncio.Task[Producer] | None = None
+        self._looking: asyncio.TimerHandle | None = None
+        self._flying = 0
+        self._too_few_until = 0.0
+        self._closing = False
+
+    def submit(
+        self,
+        partition: Partition,
+        records: list[Record],
+        fragments: Sequence[Fragment],
+        data_bytes: int,
+        times: Sequence[Milliseconds] | None = None,
+        *,
+        until: float,
+    ) -> "asyncio.Future[Appended]":
+        """Queue a request behind those of its topic; raises `TooLarge` before anything is stored.
+
+        Its caller waits until loop time `until`. `times` are those of messages that are loaded; the answer's time is
+        -1 then, unless the broker gave its own.
+
+        Its future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when nobody knows whether
+        it is stored, `TopicGone`.
+        """
+        if self._closing or not self._connection.reachable or until <= self._loop.time():
+            raise Unsent
+        request = Request(records, fragments, data_bytes, until, times)
+        if request.size + ROOM > self._options.max_batch_bytes:
+            raise TooLarge
+        line = self._lines.get(partition.topic)
+        if line is None:
+            line = self._lines[partition.topic] = TopicQueue(partition)
+        line.waiting.append(request)
+        if not line.queued:
+            self._go_on(line)
+        return request.done
+
+    async def identify(self) -> Producer:
+        """Return the identity batches are sent with; ask for one when there is none yet. Raises `LogUnavailable`."""
+        if self._producer is not None:
+            return self._producer
+        if self._identifying is None or self._identifying.done():
+            self._identifying = asyncio.create_task(self._ask_identity())
+        self._producer = await asyncio.shield(self._identifying)
+        return self._producer
+
+    @property
+    def refusal(self) -> str | None:
+        """Why brokers refuse what is sent to them, so that it waits in vain; None while they do not."""
+        return "too few brokers are in sync" if self._loop.time() < self._too_few_until else None
+
+    def forget(self, topic: TopicId) -> None:
+        """Tell all who wait for a topic that it is gone.
+
+        Should it be there all the same, as when a broker had not heard of it yet, it goes on with another producer:
+        sequence numbers that begin again would be taken for repeats.
+        """
+        line = self._lines.pop(topic, None)
+        if line is not None:
+            line.fail(TopicGone())
+            self._producer = None
+
+    async def quiet(self, topic: TopicId) -> None:
+        """Wait until nothing of a topic is on its way."""
+        while (line := self._lines.get(topic)) is not None and line.queued:
+            if line.quiet is None:
+                line.quiet = self._loop.create_future()
+            await asyncio.wait((line.quiet,))
+
+    async def close(self) -> None:
+        """Send what was accepted, as long as anybody waits for it, and end."""
+        self._closing = True
+        await self._idle.wait()
+        for task in [*self._tasks, *([self._identifying] if self._identifying else [])]:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _go_on(self, line: TopicQueue, pause: float = 0) -> None:
+        """See that a line with work is on its way, and one without is not looked at."""
+        line.queued = line.has_work
+        if not line.queued:
+            self._rest(line)
+            return
+        self._busy.add(line)
+        self._idle.clear()
+        self._look_later()
+        node = None if pause or line.producer is None else self._connection.known_leader(line.partition)
+        if node is None:
+            self._run(self._find_leader(line, pause))
+        else:
+            self._enqueue(line, node)
+
+    def _rest(self, line: TopicQueue) -> None:
+        self._busy.discard(line)
+        if not self._busy:
+            self._idle.set()
+        if line.quiet is not None:
+            line.quiet.set_result(None)
+            line.quiet = None
+
+    async def _find_leader(self, line: TopicQueue, pause: float) -> None:
+        until = self._connection.deadline()
+        try:
+            await asyncio.sleep(pause)
+            if line.producer is None:
+                line.producer = await self._new_identity(line)
+            node = await refusable(self._connection.leader(line.partition, until=until))
+        except AmsError as error:
+            line.fail(error)
+            self._go_on(line)
+        except Exception:  # a defect must not hold up this topic for good
+            self._supervisor.survive(PART)
+            line.fail(LogUnavailable())
+            self._go_on(line)
+        else:
+            self._enqueue(line, node)
+
+    def _enqueue(self, line: TopicQueue, node: NodeId) -> None:
+        broker = self._brokers.setdefault(node, _Broker())
+        broker.ready.append(line)
+        self._call(node, broker)
+
+    def _call(self, node: NodeId, broker: _Broker) -> None:
+        """Send at the end of this turn of the event loop, together with all that it brings."""
+        if not broker.called:
+            broker.called = True
+            self._loop.call_soon(self._dispatch, node, broker)
+
+    def _dispatch(self, node: NodeId, broker: _Broker) -> None:
+        broker.called = False
+        try:
+            while broker.ready and broker.free and self._flying < FLYING_BYTES:
+                load = self._load(broker)
+                if load:
+                    self._run(self._carry(node, broker, broker.free.pop(), load))
+        except Exception as error:
+            self._supervisor.failed(PART, error, self._end)
+
+    def _load(self, broker: _Broker) -> list[tuple[TopicQueue, Batch]]:
+        """Take batches for one request: the first, whatever its size, and more while they are small."""
+        load: list[tuple[TopicQueue, Batch]] = []
+        size = 0
+        while broker.ready:
+            line = broker.ready[0]
+            batch = line.next_batch(self._options.max_batch_bytes - ROOM, self._loop.time())
+            if batch is not None and load and size + batch.size > GATHER_BYTES:
+                break
+            broker.ready.popleft()
+            if batch is None or line.producer is None:
+                self._go_on(line)
+                continue
+            batch.attempts += 1  # before it is made, which takes its time: nobody is told from now on that it is unsent
+            load.append((line, batch))
+            size += batch.size
+        self._flying += size
+        return load
+
+    async def _carry(self, node: NodeId, broker: _Broker, lane: Lane, load: list[tuple[TopicQueue, Batch]]) -> None:
+        """Send one request, and go on by what its answer says of each batch."""
+        try:
+            answers = await self._answers(node, lane, load)
+        except KafkaError as error:  # nobody knows what the broker did, nor whether it still leads others
+            answers = {line.partition.name: _Answer(error) for line, _ in load}
+            self._turn_away(broker)
+        except Exception as error:  # a defect must not hold up these topics for good
+            self._supervisor.survive(PART)
+            answers = {line.partition.name: _Answer(KafkaError(repr(error))) for line, _ in load}
+        broker.free.append(lane)
+        self._flying -= sum(batch.size for _, batch in load)
+        for line, batch in load:
+            self._take(line, batch, answers.get(line.partition.name) or _Answer(KafkaError("not answered")))
+        for other in [each for each, waiting in self._brokers.items() if waiting.ready]:
+            self._call(other, self._brokers[other])
+
+    async def _answers(self, node: NodeId, lane: Lane, load: list[tuple[TopicQueue, Batch]]) -> dict[str, "_Answer"]:
+        topics: Any = []
+        for line, batch in load:
+            if not batch.data:
+                await make(line, batch, self._options.max_batch_bytes, self._clock.wall())
+            topics.append((line.partition.name, [(0, batch.data)]))
+        request = ProduceRequest(None, _ALL, int(self._options.request_timeout * 900), topics)
+        response = await self._connection.send(node, request, lane)
+        return {
+            name: _Answer(error_of(code), offset, Milliseconds(time))
+            for name, [(_, code, offset, time, *_)] in response.topics
+        }
+
+    def _turn_away(self, broker: _Broker) -> None:
+        """Ask again who leads the topics that wait for a broker."""
+        ready, broker.ready = broker.ready, deque()
+        for line in ready:
+            self._go_on(line)
+
+    def _take(self, line: TopicQueue, batch: Batch, answer: "_Answer") -> None:
+        """Go on with a line by what the broker said of its batch."""
+        pause = 0.0
+        if line.batch is not batch:  # the topic is gone
+            self._go_on(line)
+            return
+        if answer.error is None and answer.offset >= 0:
+            self._is_stored(line, batch, answer)
+        elif batch.is_awaited and self._may_pass(line, batch, answer.error):
+            pause = _PAUSE
+        else:
+            self._give_up(line, batch, answer.error)
+        self._go_on(line, pause)
+
+    def _is_stored(self, line: TopicQueue, batch: Batch, answer: "_Answer") -> None:
+        first = Offset(answer.offset + line.partition.first)
+        self._too_few_until = 0.0
+        line.settle()
+        fragments = [each for request in batch.requests for each in request.fragments]
+        data_bytes = sum(request.data_bytes for request in batch.requests)
+        time = answer.time if answer.time >= 0 else batch.time  # a topic loaded just now, or with weaker settings
+        self._stored(line.partition, Appended(first, batch.count, time), fragments, data_bytes)
+        batch.stored(first, time)
+
+    def _may_pass(self, line: TopicQueue, batch: Batch, error: KafkaError | None) -> bool:
+        """Whether a batch is to be sent again."""
+        if isinstance(error, _TOO_FEW):
+            self._too_few_until = self._loop.time() + _TOO_FEW_SECONDS
+        if isinstance(error, _LOST_SEQUENCE) and batch.attempts == 1:  # surely not stored, neither now nor before
+            line.renew()
+            batch.data, batch.attempts = b"", 0
+            return True
+        if error is None or not (error.retriable or type(error) in PASSING):
+            return False
+        if error.invalid_metadata:
+            self._connection.moved(line.partition)
+        return True
+
+    def _give_up(self, line: TopicQueue, batch: Batch, error: KafkaError | None) -> None:
+        logger.warning("publish.given_up", name=line.partition.name, messages=batch.count, why=repr(error))
+        for each in batch.requests:
+            each.fail(LogUnavailable())
+        line.give_up()
+
+    def _look_later(self) -> None:
+        if self._looking is None:
+            self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        """Tell those who waited too long, or all of them while no broker answers."""
+        self._looking = None
+        now = self._loop.time() if self._connection.reachable else float("inf")
+        for line in list(self._busy):
+            line.expire(now)
+        if self._busy:
+            self._look_later()
+
+    async def _new_identity(self, line: TopicQueue) -> Producer:
+        """Return an identity the line has not had before."""
+        if self._producer is not None and line.worn == self._producer.id:
+            self._producer = None
+        return await self.identify()
+
+    async def _ask_identity(self) -> Producer:
+        def answer(response: Any) -> Producer:
+            check(response.error_code)
+            return Producer(response.producer_id, response.producer_epoch)
+
+        request = InitProducerIdRequest(None, 0)
+        return await refusable(self._connection.ask_any(request, answer, until=self._connection.deadline()))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._supervisor.task(PART, work, self._end, may_end=True)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _end(self) -> None:
+        """Fail all that waits, and take nothing any more: topics whose state is not known cannot go on."""
+        self._closing = True
+        for line in list(self._lines.values()):
+            line.fail(LogUnavailable())
+            self._rest(line)
+        self._idle.set()
+
+
+class _Answer(NamedTuple):
+    """What a broker said of a batch."""
+
+    error: KafkaError | None
+    offset: int = -1
+    time: Milliseconds = Milliseconds(-1)

@@ -1,1 +1,0 @@
-"""Writing: requests in whole batches, each stored once."""

@@ -1,0 +1,202 @@
+"""The laws of a cursor, against a plain model of contract 10 and 11 and the lines of 17.1 and 17.2."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import AckTimeout, AmsError, InvalidInput
+from ams.core.names import Offset, TopicId
+from ams.storage.cursors import base
+from ams.storage.cursors.base import MAX_HANDED, Cursor, Grace, HandOut
+
+TOPIC = TopicId(b"t" * 16)
+OTHER = TopicId(b"o" * 16)
+DEADLINE = Milliseconds(10_000)
+
+
+def at(milliseconds: int) -> Milliseconds:
+    return Milliseconds(milliseconds)
+
+
+def handed_out(offset: int, *pairs: tuple[int, int]) -> Cursor:
+    cursor = Cursor(TOPIC, Offset(offset))
+    for end, time in pairs:
+        cursor = base.hand_out(cursor, Offset(end), at(time))
+    return cursor
+
+
+def test_an_acknowledged_batch_moves_the_cursor_past_its_largest_id() -> None:
+    cursor = base.acknowledge(handed_out(0, (5, 0)), Offset(4), DEADLINE, at(1))
+
+    assert cursor.offset == 5
+    assert cursor.handed == ()
+
+
+def test_11_1_nothing_handed_out_is_no_ack_pending() -> None:
+    with pytest.raises(InvalidInput, match="no ack pending"):
+        base.acknowledge(handed_out(0), Offset(0), DEADLINE, at(0))
+
+
+def test_11_1_an_id_beyond_what_was_handed_out_is_a_wrong_ack() -> None:
+    with pytest.raises(InvalidInput, match="wrong ack"):
+        base.acknowledge(handed_out(0, (5, 0)), Offset(5), DEADLINE, at(0))
+
+
+def test_11_1_later_than_the_deadline_is_an_ack_timeout_and_changes_nothing() -> None:
+    cursor = handed_out(0, (5, 0))
+
+    base.acknowledge(cursor, Offset(4), DEADLINE, at(10_000))
+    with pytest.raises(AckTimeout, match="ack timeout"):
+        base.acknowledge(cursor, Offset(4), DEADLINE, at(10_001))
+
+
+def test_11_2_the_next_pull_restarts_the_clock() -> None:
+    cursor = handed_out(0, (5, 0), (5, 20_000))
+
+    assert base.acknowledge(cursor, Offset(4), DEADLINE, at(30_000)).offset == 5
+
+
+def test_a1_an_id_acknowledged_before_is_a_success_without_change() -> None:
+    cursor = base.acknowledge(handed_out(0, (5, 0)), Offset(4), DEADLINE, at(1))
+
+    assert base.acknowledge(cursor, Offset(4), DEADLINE, at(99_999)) == cursor
+    assert base.acknowledge(cursor, Offset(0), DEADLINE, at(99_999)) == cursor
+
+
+def test_a2_the_deadline_is_exact_to_the_millisecond_also_when_zero() -> None:
+    cursor = handed_out(0, (5, 700))
+
+    assert base.acknowledge(cursor, Offset(4), at(0), at(700)).offset == 5
+    with pytest.raises(AckTimeout):
+        base.acknowledge(cursor, Offset(4), at(0), at(701))
+
+
+def test_m12_a_smaller_pull_of_another_consumer_does_not_spoil_a_correct_ack() -> None:
+    cursor = handed_out(0, (10, 0), (3, 5_000))
+
+    assert base.acknowledge(cursor, Offset(9), DEADLINE, at(9_000)).offset == 10
+
+
+def test_m12_an_empty_pull_changes_nothing() -> None:
+    cursor = handed_out(0, (10, 0))
+
+    assert base.hand_out(cursor, Offset(0), at(5_000)) == cursor
+
+
+def test_a_partial_ack_leaves_larger_hand_outs_valid() -> None:
+    cursor = base.acknowledge(handed_out(0, (10, 0)), Offset(3), DEADLINE, at(1))
+
+    assert cursor.offset == 4
+    assert base.acknowledge(cursor, Offset(9), DEADLINE, at(2)).offset == 10
+
+
+def test_11_5_a_seek_makes_earlier_batches_unacknowledgeable() -> None:
+    cursor = base.seek(handed_out(0, (10, 0)), Offset(2))
+
+    assert cursor.generation == 1
+    with pytest.raises(InvalidInput, match="no ack pending"):
+        base.acknowledge(cursor, Offset(9), DEADLINE, at(1))
+
+
+def test_10_4_retention_moves_the_cursor_up_and_counts_the_loss() -> None:
+    cursor = base.retain(handed_out(3, (10, 0)), Offset(8))
+
+    assert (cursor.offset, cursor.lost, cursor.handed, cursor.generation) == (8, 5, (), 1)
+    assert base.retain(cursor, Offset(4)) == cursor
+
+
+def test_a9_another_identity_of_the_topic_restarts_at_its_beginning() -> None:
+    cursor = base.meet(handed_out(7, (10, 0)), OTHER)
+
+    assert (cursor.topic, cursor.offset, cursor.handed, cursor.generation) == (OTHER, 0, (), 1)
+    assert base.meet(cursor, OTHER) == cursor
+
+
+def test_after_a_restart_a_batch_pulled_before_can_be_acknowledged_for_one_deadline() -> None:
+    cursor = Cursor(TOPIC, Offset(2), grace=Grace(Offset(9), at(0), at(60_000)))
+
+    assert base.acknowledge(cursor, Offset(8), DEADLINE, at(10_000)).offset == 9
+    with pytest.raises(InvalidInput, match="no ack pending"):
+        base.acknowledge(cursor, Offset(8), DEADLINE, at(10_001))
+    with pytest.raises(InvalidInput, match="wrong ack"):
+        base.acknowledge(cursor, Offset(9), DEADLINE, at(1))
+
+
+def test_no_grace_is_given_to_a_cursor_sought_within_its_deadline_before_the_restart() -> None:
+    cursor = Cursor(TOPIC, Offset(2), grace=Grace(Offset(9), at(0), at(10_000)))
+
+    with pytest.raises(InvalidInput, match="no ack pending"):
+        base.acknowledge(cursor, Offset(8), DEADLINE, at(1))
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 100)), max_size=40))
+def test_hand_outs_stay_few_and_newer_ones_are_smaller(pairs: list[tuple[int, int]]) -> None:
+    times = sorted(time for _, time in pairs)
+    cursor = handed_out(0, *((end, time) for (end, _), time in zip(pairs, times, strict=True)))
+
+    ends = [pair.end for pair in cursor.handed]
+    assert len(ends) <= MAX_HANDED
+    assert ends == sorted(ends, reverse=True)
+    assert len(set(ends)) == len(ends)
+    if pairs:
+        assert max(end for end, _ in pairs) == ends[0]
+
+
+class CursorMachine(RuleBasedStateMachine):
+    """Several consumers pull and acknowledge; a model remembers every hand-out there ever was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cursor = Cursor(TOPIC, Offset(0))
+        self.now = 0
+        self.batches: list[HandOut] = []
+        self.acknowledged = 0
+
+    @rule(milliseconds=st.integers(0, 6_000))
+    def time_passes(self, milliseconds: int) -> None:
+        self.now += milliseconds
+
+    @rule(count=st.integers(0, 20))
+    def a_consumer_pulls(self, count: int) -> None:
+        end = Offset(self.cursor.offset + count)
+        self.cursor = base.hand_out(self.cursor, end, at(self.now))
+        if count:
+            self.batches.append(HandOut(end, at(self.now)))
+
+    @precondition(lambda self: self.batches)
+    @rule(data=st.data())
+    def a_correct_consumer_acknowledges_its_own_batch_in_time(self, data: st.DataObject) -> None:
+        batch = data.draw(st.sampled_from(self.batches))
+        if self.now - batch.time > DEADLINE:
+            return
+        moved = base.acknowledge(self.cursor, Offset(batch.end - 1), DEADLINE, at(self.now))
+        assert moved.offset >= batch.end
+        self.remember(moved)
+
+    @rule(last=st.integers(0, 80))
+    def anybody_acknowledges_anything(self, last: int) -> None:
+        try:
+            moved = base.acknowledge(self.cursor, Offset(last), DEADLINE, at(self.now))
+        except AmsError:
+            return
+        was_handed_out = any(batch.end > last for batch in self.batches)
+        assert moved == self.cursor or was_handed_out
+        self.remember(moved)
+
+    @rule(offset=st.integers(0, 60))
+    def an_operator_seeks(self, offset: int) -> None:
+        self.cursor = base.seek(self.cursor, Offset(offset))
+        self.batches, self.acknowledged = [], offset
+
+    def remember(self, moved: Cursor) -> None:
+        assert moved.offset >= self.cursor.offset
+        self.cursor, self.acknowledged = moved, moved.offset
+
+    @invariant()
+    def the_cursor_stands_where_the_last_acknowledgement_or_seek_left_it(self) -> None:
+        assert self.cursor.offset == self.acknowledged
+
+
+TestCursorMachine = CursorMachine.TestCase

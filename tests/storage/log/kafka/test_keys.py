@@ -1,0 +1,257 @@
+"""Idempotency keys over a store: what a crash between append and answer leaves, and what others are told meanwhile."""
+
+import asyncio
+
+import pytest
+
+from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TopicGone
+from ams.core.names import TopicId, new_uuid
+from ams.storage.log.base import Appended, Bounds, content_hash, key_hash
+from ams.storage.log.kafka.batches import Unsent
+from ams.storage.log.kafka.keys import KEY, YOUNG
+from ams.storage.log.kafka.log import KafkaLog
+from tests.storage.log.engines import HOUR, Kafka, all_fragments, fragments, new_topic, numbered, texts
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def engine() -> Kafka:
+    return Kafka()
+
+
+async def claim(engine: Kafka, topic: TopicId, key: str, messages, end: int) -> bytes:
+    """Claim a key as a node does that dies right after."""
+    hashed = key_hash(topic, key.encode())
+    assert await engine.idempotency.claim(topic, hashed, content_hash(messages), end, new_uuid()) is None
+    return hashed
+
+
+async def stored_but_not_settled(engine: Kafka, log: KafkaLog, topic: TopicId, key: str, messages) -> Appended:
+    """Append as a node does that dies before it notes where the messages are."""
+    hashed = await claim(engine, topic, key, messages, (await log.bounds(topic)).end)
+    partition = await log._partition(topic)
+    return await log._append(partition, messages, asyncio.get_running_loop().time() + 8, hashed)
+
+
+async def test_while_nobody_knows_what_became_of_an_append_its_key_is_neither_new_nor_known(engine: Kafka):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await claim(engine, topic, "k", texts("aaaa"), 0)
+        engine.clock.advance(YOUNG - 1)
+
+        for each in (texts("aaaa"), texts("bbbb")):
+            for call in (log.append(topic, each, key="k"), log.answered(topic, each, "k")):
+                with pytest.raises(LogUnavailable):
+                    await call
+        assert await log.bounds(topic) == Bounds(0, 0)
+
+
+async def test_a_key_whose_messages_are_nowhere_is_free_for_others(engine: Kafka):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await claim(engine, topic, "k", texts("aaaa"), 0)
+        engine.clock.advance(YOUNG)
+
+        assert await log.answered(topic, texts("bbbb"), "k") is None
+        answer = await log.append(topic, texts("bbbb"), key="k")
+
+        assert await log.append(topic, texts("bbbb"), key="k") == answer
+        with pytest.raises(KeyReused):
+            await log.append(topic, texts("aaaa"), key="k")
+        assert await log.bounds(topic) == Bounds(0, 1)
+
+
+async def test_one_whose_messages_are_there_is_not_though_nobody_noted_them(engine: Kafka):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await stored_but_not_settled(engine, log, topic, "k", texts("aaaa"))
+        engine.clock.advance(YOUNG)
+
+        for call in (log.append(topic, texts("bbbb"), key="k"), log.answered(topic, texts("bbbb"), "k")):
+            with pytest.raises(KeyReused):
+                await call
+        assert await log.bounds(topic) == Bounds(0, 1)
+
+
+async def test_messages_of_a_node_that_died_before_it_noted_them_are_found(engine: Kafka):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, numbered(0, 50))
+        first = await stored_but_not_settled(engine, log, topic, "k", texts("aaaa", "bbbb"))
+        await log.append(topic, numbered(50, 50))
+
+    engine.clock.advance(YOUNG)
+    async with engine.opened() as log:
+        assert await log.answered(topic, texts("aaaa", "bbbb"), "k") == first
+        assert await log.append(topic, texts("aaaa", "bbbb"), key="k") == first
+        assert await log.bounds(topic) == Bounds(0, 102)
+        known = await engine.idempotency.known(topic, key_hash(topic, b"k"))
+        assert known.appended == first
+
+
+async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of_those_who_ask(engine: Kafka):
+    async with engine.opened() as log, engine.opened() as second:
+        topic = await new_topic(log)
+        await log.append(topic, numbered(0, 5))
+        await claim(engine, topic, "k", texts("aaaa"), 5)
+        engine.clock.advance(YOUNG)
+        assert await log.answered(topic, texts("aaaa"), "k") is None
+
+        answers = await asyncio.gather(
+            *(each.append(topic, texts("aaaa"), key="k") for each in (log, second)), return_exceptions=True
+        )
+
+        made = [each for each in answers if isinstance(each, Appended)]
+        assert made
+        assert {each.first for each in made} == {5}
+        assert all(isinstance(each, Appended | LogUnavailable) for each in answers)
+        assert await log.append(topic, texts("aaaa"), key="k") == made[0]
+        assert await log.bounds(topic) == Bounds(0, 6)
+
+
+async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_that_of_another(engine: Kafka):
+    async with engine.opened(patience=1.0) as log, engine.opened() as second:
+        topic = await new_topic(second)
+        hashed = key_hash(topic, b"k")
+        async with second.held(topic):
+            async with log.held(topic):
+                slow = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
+                while await engine.idempotency.known(topic, hashed) is None:
+                    await asyncio.sleep(0.01)
+                engine.clock.advance(YOUNG)
+                quick = asyncio.ensure_future(second.append(topic, texts("aaaa"), key="k"))
+                while (await engine.idempotency.known(topic, hashed)).age:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(1.0)
+            with pytest.raises(Unsent):
+                await slow
+            with pytest.raises(LogUnavailable):
+                await log.append(topic, texts("aaaa"), key="k")
+        answer = await quick
+
+        assert await second.append(topic, texts("aaaa"), key="k") == answer
+        assert await second.bounds(topic) == Bounds(0, 1)
+
+
+async def test_a_key_used_on_one_node_is_known_on_another(engine: Kafka):
+    async with engine.opened() as log, engine.opened() as second:
+        topic = await new_topic(log)
+        first = await log.append(topic, texts("aaaa"), key="k")
+
+        assert await second.append(topic, texts("aaaa"), key="k") == first
+        with pytest.raises(KeyReused):
+            await second.append(topic, texts("bbbb"), key="k")
+
+
+async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine: Kafka):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        settle = engine.idempotency.settle
+
+        async def away(*_) -> None:
+            raise RegistryUnavailable
+
+        engine.idempotency.settle = away
+        first = await log.append(topic, texts("aaaa"), key="k")
+        engine.idempotency.settle = settle
+        engine.clock.advance(YOUNG)
+
+        assert await log.append(topic, texts("aaaa"), key="k") == first
+
+
+async def test_nobody_waits_long_for_a_claim_to_be_settled_nor_for_others_with_the_same_key(engine: Kafka):
+    async with engine.opened(patience=2.0) as log:
+        topic = await new_topic(log)
+        await log.append(topic, numbered(0, 1))
+        settle, settling = engine.idempotency.settle, asyncio.Event()
+
+        async def slowly(*given) -> None:
+            await settling.wait()
+            await settle(*given)
+
+        engine.idempotency.settle = slowly
+        async with asyncio.timeout(6):
+            first = await log.append(topic, texts("aaaa"), key="k")
+        assert first.first == 1
+        async with log.held(topic), asyncio.timeout(6):
+            callers = [log.append(topic, texts("bbbb"), key="another") for _ in range(3)]
+            answers = await asyncio.gather(*callers, return_exceptions=True)
+        assert [type(each) for each in answers] == [LogUnavailable] * 3
+
+
+async def test_a_key_stays_claimed_when_its_topic_is_taken_for_gone(engine: Kafka):
+    """Its messages may be stored all the same."""
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        async with log.held(topic):
+            appending = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
+            while await engine.idempotency.known(topic, key_hash(topic, b"k")) is None:
+                await asyncio.sleep(0.01)
+            log._topics.forget(await log._partition(topic))
+        with pytest.raises(TopicGone):
+            await appending
+
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("aaaa"), key="k")
+
+
+async def test_without_the_books_no_key_is_taken_and_nothing_is_stored(engine: Kafka):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        engine.idempotency.away = True
+
+        with pytest.raises(RegistryUnavailable):
+            await log.append(topic, texts("aaaa"), key="k")
+        assert (await log.append(topic, texts("bbbb"))).first == 0
+        engine.idempotency.away = False
+        assert (await log.append(topic, texts("aaaa"), key="k")).first == 1
+
+
+async def test_a_key_of_an_append_that_was_surely_not_stored_is_free_at_once(engine: Kafka):
+    async with engine.opened(max_batch_bytes=2**20) as log:
+        topic = await new_topic(log)
+        broad = numbered(0, 13_000, size=60)  # within the first rough look, not within a batch
+        with pytest.raises(Exception, match="too large"):
+            await log.append(topic, broad, key="k")
+
+        assert (await log.append(topic, texts("aaaa"), key="k")).first == 0
+
+
+async def test_a_caller_that_leaves_does_not_undo_what_it_began(engine: Kafka):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        leaving = asyncio.ensure_future(log.append(topic, texts("aaaa"), key="k"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+
+        assert (await log.append(topic, texts("aaaa"), key="k")).first == 0
+        assert await all_fragments(log, topic) == fragments(texts("aaaa"))
+
+
+async def test_a_key_older_than_the_messages_of_its_topic_is_new_again(engine: Kafka):
+    async with engine.opened(idempotency_window=HOUR) as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("aaaa"), key="k")
+        engine.clock.advance(HOUR + 1)
+
+        assert await log.answered(topic, texts("bbbb"), "k") is None
+        assert (await log.append(topic, texts("bbbb"), key="k")).first == 1
+
+
+async def test_the_header_of_a_key_is_no_attribute(engine: Kafka):
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        await log.append(topic, texts("aaaa", "bbbb"), key="k")
+    async with engine.opened() as log:
+        assert await all_fragments(log, topic) == fragments(texts("aaaa", "bbbb"))
+        assert KEY.startswith("ams:")
+
+
+async def test_bytes_published_are_in_the_books_when_the_log_is_closed(engine: Kafka):
+    async with engine.opened() as log, engine.opened() as second:
+        topic = await new_topic(log)
+        await asyncio.gather(log.append(topic, texts("aaaa")), second.append(topic, texts("bbbb", "cccc")))
+        assert (await log.totals(topic)).bytes in (4, 12)  # what the other counted comes within about a second
+
+    assert await engine.idempotency.bytes_of(topic) == 12

@@ -1,0 +1,414 @@
+"""Sending: each request stored once, in order, whatever becomes of answers, brokers and callers."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+from aiokafka.errors import (
+    InvalidProducerEpoch,
+    KafkaConnectionError,
+    NotEnoughReplicasError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
+from aiokafka.protocol.produce import ProduceRequest
+
+from ams.core.errors import LogUnavailable, TooLarge
+from ams.core.messages import Message, message
+from ams.core.names import TopicId, new_topic_id
+from ams.storage.log.base import Appended, Bounds
+from ams.storage.log.kafka import batches
+from ams.storage.log.kafka.batches import LAST_EPOCH, LAST_SEQUENCE, Producer, TopicQueue, Unsent
+from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.log import KafkaLog
+from ams.storage.log.kafka.partition import Partition
+from tests.storage.log.engines import Kafka, all_fragments, fragments, new_topic, numbered, texts
+
+pytestmark = pytest.mark.kafka
+
+
+class LossyConnection(Connection):
+    """A connection that loses answers to publishes, or the publishes themselves."""
+
+    lose_answers = 0
+    lose_requests = 0
+    sent = 0
+    answers_too_few = False
+    """Whether the leader says that too few brokers are in sync: a single broker never does."""
+    held: asyncio.Event | None = None
+    """While not set, publishes are on their way."""
+
+    async def send(self, node: Any, request: Any, *rest: Any) -> Any:
+        if not isinstance(request, ProduceRequest):
+            return await super().send(node, request, *rest)
+        self.sent += 1
+        if self.held is not None:
+            await self.held.wait()
+        if self.answers_too_few:
+            names = [name for name, _ in request._topics]
+            return SimpleNamespace(topics=[(name, [(0, NotEnoughReplicasError.errno, -1, -1)]) for name in names])
+        if self.lose_requests:
+            self.lose_requests -= 1
+            raise KafkaConnectionError("lost before it arrived")
+        response = await super().send(node, request, *rest)
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise KafkaConnectionError("lost after it was stored")
+        return response
+
+
+class LossyLog(KafkaLog):
+    """A log over such a connection."""
+
+    @property
+    def connection(self) -> LossyConnection:
+        assert isinstance(self._connection, LossyConnection)
+        return self._connection
+
+    def line(self, topic: TopicId) -> TopicQueue:
+        return self._sender._lines[topic]
+
+
+@pytest.fixture
+def engine() -> Kafka:
+    return Kafka()
+
+
+@pytest.fixture
+async def log(engine: Kafka):
+    log = await lossy(engine)
+    yield log
+    await log.close()
+
+
+async def lossy(engine: Kafka, **options: Any) -> LossyLog:
+    settings = engine.options(**options)
+    return LossyLog(await LossyConnection.open(settings), settings, engine.idempotency)
+
+
+async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: LossyLog):
+    topic = await new_topic(log)
+    await log.append(topic, texts("aaaa"))
+    log.connection.lose_answers = 3
+
+    appended = await log.append(topic, texts("bbbb", "cccc"))
+
+    assert (appended.first, appended.count) == (1, 2)
+    assert log.connection.sent == 5
+    assert await all_fragments(log, topic) == fragments(texts("aaaa", "bbbb", "cccc"))
+    assert [each.time for each in await log.read(topic, 1, max_messages=2, max_bytes=100)] == [appended.time] * 2
+
+
+async def test_a_batch_that_is_lost_on_its_way_is_sent_again(log: LossyLog):
+    topic = await new_topic(log)
+    log.connection.lose_requests = 2
+
+    answers = await asyncio.gather(*(log.append(topic, numbered(n, 1)) for n in range(10)))
+
+    assert [each.first for each in answers] == list(range(10))
+
+
+async def test_a_batch_given_up_may_be_stored_and_what_follows_is_in_order(engine: Kafka):
+    log = await lossy(engine, patience=1.0)
+    topic = await new_topic(log)
+    await log.append(topic, texts("aaaa"))
+    log.connection.lose_answers = 10**6
+
+    with pytest.raises(LogUnavailable) as caught:
+        await log.append(topic, texts("bbbb"))
+    await log._sender.quiet(topic)
+    log.connection.lose_answers = 0
+    appended = await log.append(topic, texts("cccc"))
+
+    assert not isinstance(caught.value, Unsent)
+    assert log.line(topic).producer.epoch == 1
+    assert appended.first == 2
+    assert await all_fragments(log, topic) == fragments(texts("aaaa", "bbbb", "cccc"))
+    await log.close()
+
+
+async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog):
+    """Should it still be on its way, it is not stored behind what was answered since."""
+    topic = await new_topic(log)
+    await log.append(topic, texts("aaaa"))
+    line = log.line(topic)
+    late = TopicQueue(line.partition)
+    late.producer, late.sequence = line.producer, line.sequence
+    line.renew()
+    await log.append(topic, texts("cccc"))
+
+    batch = batches.Batch([batches.Request([(b"late", [])], [], 4, 1.0)], 100)
+    await batches.make(late, batch, 2**20, 0)
+    node = await log.connection.leader(line.partition, until=asyncio.get_running_loop().time() + 8)
+    publish = ProduceRequest(None, -1, 3000, [(line.partition.name, [(0, batch.data)])])
+    response = await log.connection.send(node, publish)
+
+    [(_, [(_, code, *_)])] = response.topics
+    assert for_code(code) is InvalidProducerEpoch
+    assert await all_fragments(log, topic) == fragments(texts("aaaa", "cccc"))
+
+
+async def test_what_waits_too_long_to_be_sent_is_surely_not_stored(engine: Kafka):
+    log = await lossy(engine, patience=0.6)
+    topic = await new_topic(log)
+    log.connection.held = asyncio.Event()
+    first = asyncio.ensure_future(log.append(topic, texts("aaaa")))
+    await asyncio.sleep(0.2)
+    second = asyncio.ensure_future(log.append(topic, texts("bbbb")))
+
+    with pytest.raises(LogUnavailable):
+        await first
+    with pytest.raises(Unsent):
+        await second
+
+    log.connection.held.set()
+    assert (await log.append(topic, texts("cccc"))).first == 1
+    assert await all_fragments(log, topic) == fragments(texts("aaaa", "cccc"))
+    await log.close()
+
+
+async def test_a_caller_that_leaves_does_not_harm_the_others_of_its_batch(log: LossyLog):
+    topic = await new_topic(log)
+    log.connection.held = asyncio.Event()
+    callers = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(6)]
+    await asyncio.sleep(0.1)
+    later = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(6, 10)]
+    await asyncio.sleep(0)
+    for each in (callers[0], callers[3], later[1]):
+        each.cancel()
+    log.connection.held.set()
+    answers = await asyncio.gather(*callers, *later, return_exceptions=True)
+
+    stored = [each.first for each in answers if isinstance(each, Appended)]
+    assert stored == [1, 2, 4, 5, 6, 7, 8]
+    expected = [*range(7), 8, 9]  # what had been sent is stored, what had not is not
+    assert await all_fragments(log, topic) == [numbered(n, 1)[0].fragment for n in expected]
+
+
+async def test_one_topic_that_is_held_up_does_not_hold_up_others(log: LossyLog):
+    slow, quick = await new_topic(log), await new_topic(log)
+    log.connection.held = asyncio.Event()
+    waiting = asyncio.ensure_future(log.append(slow, texts("aaaa")))
+    await asyncio.sleep(0.05)
+    log.connection.held, held = None, log.connection.held
+
+    async with asyncio.timeout(2):
+        assert (await log.append(quick, texts("bbbb"))).first == 0
+
+    assert not waiting.done()
+    held.set()
+    assert (await waiting).first == 0
+
+
+async def test_topics_that_are_ready_together_share_requests(log: LossyLog):
+    topics = [await new_topic(log) for _ in range(30)]
+    before = log.connection.sent
+    await asyncio.gather(*(log.append(topic, texts("warm")) for topic in topics))
+
+    sent = log.connection.sent
+    await asyncio.gather(*(log.append(topic, texts("aaaa")) for topic in topics))
+
+    assert before == 0
+    assert log.connection.sent == sent + 1
+
+
+async def test_requests_are_gathered_into_batches_of_limited_size(log: LossyLog):
+    topic = await new_topic(log)
+    size = batches.GATHER_BYTES // 4
+    log.connection.held = asyncio.Event()
+    appends = [asyncio.ensure_future(log.append(topic, numbered(0, 1)))]
+    await asyncio.sleep(0.05)
+    appends += [asyncio.ensure_future(log.append(topic, numbered(n, 1, size=size))) for n in range(1, 11)]
+    await asyncio.sleep(0)
+    log.connection.held.set()
+    answers = await asyncio.gather(*appends)
+
+    assert [each.first for each in answers] == list(range(11))
+    assert 3 <= log.connection.sent <= 5
+    assert len({each.time for each in answers}) <= log.connection.sent
+
+
+async def test_small_requests_behind_one_as_large_as_a_batch_wait_for_the_next(engine: Kafka):
+    """A batch that is full takes no more records, and says so to nobody."""
+    log = await lossy(engine, max_batch_bytes=2**20)
+    topic = await new_topic(log)
+    log.connection.held = asyncio.Event()
+    requests = [numbered(0, 1), [as_text(130_000)] * 8, *([as_text(30_000)] for _ in range(4))]
+    appends = []
+    for each in requests:
+        appends.append(asyncio.ensure_future(log.append(topic, each)))
+        await asyncio.sleep(0.05)
+    log.connection.held.set()
+    answers = await asyncio.gather(*appends)
+
+    assert [each.first for each in answers] == [0, 1, 9, 10, 11, 12]
+    assert await all_fragments(log, topic) == fragments([message for each in requests for message in each])
+    await log.close()
+
+
+def as_text(size: int) -> Message:
+    """Make a message whose data is not decoded."""
+    return message("A" * size + "\n")
+
+
+async def test_one_request_larger_than_a_batch_is_refused_and_one_as_large_as_it_is_stored(engine: Kafka):
+    async with engine.opened(max_batch_bytes=2**20) as log:
+        topic = await new_topic(log)
+        with pytest.raises(TooLarge):
+            await log.append(topic, numbered(0, 20, size=70_000))
+        assert await log.bounds(topic) == Bounds(0, 0)
+
+        whole = numbered(0, 19, size=70_000)
+        assert (await log.append(topic, whole)).count == 19
+        assert await all_fragments(log, topic) == fragments(whole)
+
+
+async def test_headers_and_empty_messages_fit_into_what_was_reckoned_for_them(engine: Kafka):
+    many = [message("", {"n" * 10: "v" * 10}) for _ in range(5_000)]
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        assert (await log.append(topic, many)).count == 5_000
+        assert (await log.append(topic, [message("")] * 8_000)).first == 5_000
+
+
+async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: LossyLog):
+    topic = await new_topic(log)
+    await log.append(topic, texts("aaaa"))
+    line = log.line(topic)
+    line.renew()
+    line.sequence = 0
+    await log.append(topic, texts("bbbb"))
+    line.sequence = LAST_SEQUENCE - 10
+    line.batch = batches.Batch([], 0, 1)
+    line.settle()
+    assert (line.sequence, line.producer.epoch) == (0, 2)
+
+    assert (await log.append(topic, texts("cccc"))).first == 2
+
+
+async def test_a_topic_that_was_taken_for_gone_goes_on_with_another_producer(log: LossyLog):
+    """With the same one a first batch as large as the one before would be taken for a repeat, and be lost."""
+    topic = await new_topic(log)
+    await log.append(topic, texts("aaaa"))
+    log._topics.forget(await log._partition(topic))
+
+    appended = await log.append(topic, texts("bbbb"))
+
+    assert appended.first == 1
+    assert await all_fragments(log, topic) == fragments(texts("aaaa", "bbbb"))
+
+
+async def test_a_large_batch_holds_up_no_small_ones_of_other_topics(log: LossyLog):
+    large, small = await new_topic(log), await new_topic(log)
+    await asyncio.gather(*(log.append(topic, texts("warm")) for topic in (large, small)))
+    sent = log.connection.sent
+
+    await asyncio.gather(log.append(small, texts("aaaa")), log.append(large, numbered(0, 10, size=100_000)))
+
+    assert log.connection.sent == sent + 2
+
+
+async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog):
+    topic = await new_topic(log)
+    await log.append(topic, texts("aaaa"))
+    line = log.line(topic)
+    worn = line.producer.id
+    line.producer = Producer(worn, LAST_EPOCH)
+    line.sequence = 0
+    await log.append(topic, texts("bbbb"))
+    line.renew()
+
+    assert (await log.append(topic, texts("cccc"))).first == 2
+    assert line.producer.id != worn
+    assert line.producer.epoch == 0
+
+
+async def test_what_the_brokers_refuse_is_tried_anew_by_the_next_publish(
+    log: LossyLog, monkeypatch: pytest.MonkeyPatch
+):
+    topic = await new_topic(log)
+    log.connection.moved(await log._partition(topic))
+
+    async def refused(*_: Any, **__: Any) -> Any:
+        raise TopicAuthorizationFailedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log.connection, "leader", refused)
+        async with asyncio.timeout(6):
+            with pytest.raises(LogUnavailable):
+                await log.append(topic, texts("aaaa"))
+
+    assert (await log.append(topic, texts("bbbb"))).first == 0
+
+
+async def test_a_publish_that_too_few_brokers_can_keep_waits_for_them_and_the_log_says_so(log: LossyLog):
+    topic = await new_topic(log)
+    log.connection.answers_too_few = True
+    waiting = asyncio.ensure_future(log.append(topic, texts("aaaa")))
+    async with asyncio.timeout(7):
+        while log.refusal is None:
+            await asyncio.sleep(0.02)
+
+    assert (log.refusal, log.away, waiting.done()) == ("too few brokers are in sync", None, False)
+
+    log.connection.answers_too_few = False
+    assert (await waiting).first == 0
+    assert log.refusal is None
+
+
+async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: LossyLog):
+    topic = await new_topic(log)
+    await log.append(topic, texts("aaaa"))
+    line = log.line(topic)
+    appending = asyncio.ensure_future(log.append(topic, numbered(0, 5000)))
+    while line.batch is None:
+        await asyncio.sleep(0)
+    assert not line.batch.data
+    line.expire(float("inf"))
+
+    with pytest.raises(LogUnavailable) as caught:
+        await appending
+    assert not isinstance(caught.value, Unsent)
+
+
+def test_requests_of_callers_who_left_are_not_sent():
+    async def main() -> None:
+        line = TopicQueue(Partition(new_topic_id(), "ams.x"))
+        kept, left = (batches.Request([(b"x", [])], [], 1, 1.0) for _ in range(2))
+        line.waiting.extend([left, kept])
+        left.done.cancel()
+        assert line.next_batch(2**20, 0.0).requests == [kept]
+
+    asyncio.run(main())
+
+
+async def test_a_defect_in_one_topic_fails_its_publish_and_is_survived(
+    log: LossyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await new_topic(log)
+    with monkeypatch.context() as planted:
+        planted.setattr(log._sender, "_new_identity", breaks)
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("a"))
+
+    assert log._sender._supervisor.survived == {"writing of the log": 1}
+    assert (await log.append(topic, texts("b"))).first == 0
+
+
+async def test_a_defect_that_leaves_topics_in_an_unknown_state_is_a_failure_and_ends_all_that_waits(
+    log: LossyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await new_topic(log)
+    with monkeypatch.context() as planted:
+        planted.setattr(log._sender, "_load", breaks)
+        with pytest.raises(LogUnavailable):
+            await log.append(topic, texts("a"))
+    async with asyncio.timeout(10):
+        await log.close()
+
+    assert log._sender._supervisor.failure == "writing of the log failed (RuntimeError)"
+
+
+def breaks(*_: object) -> NoReturn:
+    raise RuntimeError("planted")

@@ -1,0 +1,169 @@
+"""One question for many callers: shared, or about many things at a time."""
+
+import asyncio
+
+import pytest
+
+from ams.core.errors import LogUnavailable
+from ams.storage.coalescing import AT_ONCE, BatchedRequest, SharedRequest
+
+
+class Asked:
+    """Answers when told to, with the number of the question."""
+
+    def __init__(self):
+        self.gates = []
+
+    async def __call__(self, key):
+        gate = asyncio.get_running_loop().create_future()
+        self.gates.append(gate)
+        number = len(self.gates)
+        await gate
+        return key, number
+
+
+async def turns():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_callers_share_a_question_only_if_it_was_asked_after_they_came():
+    asked = Asked()
+    shared = SharedRequest(asked)
+    first = asyncio.create_task(shared("a"))
+    await turns()
+    later = [asyncio.create_task(shared("a")) for _ in range(5)]
+    other = asyncio.create_task(shared("b"))
+    await turns()
+    assert len(asked.gates) == 2  # of "a" one, and one of "b"
+    asked.gates[0].set_result(None)
+    await turns()
+    assert first.result() == ("a", 1)
+    assert len(asked.gates) == 3
+    for gate in asked.gates[1:]:
+        gate.set_result(None)
+    assert await other == ("b", 2)
+    assert await asyncio.gather(*later) == [("a", 3)] * 5
+
+
+async def test_a_question_that_is_out_may_be_joined():
+    asked = Asked()
+    shared = SharedRequest(asked, join=True)
+    first = asyncio.create_task(shared("a"))
+    await turns()
+    later = asyncio.create_task(shared("a"))
+    await turns()
+    asked.gates[0].set_result(None)
+    assert [await first, await later] == [("a", 1)] * 2
+    again = asyncio.create_task(shared("a"))
+    await turns()
+    asked.gates[1].set_result(None)
+    assert await again == ("a", 2)
+
+
+async def test_a_question_does_not_wait_long_for_one_that_hangs():
+    asked = Asked()
+    shared = SharedRequest(asked)
+    hangs = asyncio.create_task(shared("a"))
+    await turns()
+    later = asyncio.create_task(shared("a"))
+    await asyncio.sleep(0.4)
+    assert len(asked.gates) == 2
+    asked.gates[1].set_result(None)
+    assert await later == ("a", 2)
+    asked.gates[0].set_result(None)
+    assert await hangs == ("a", 1)
+
+
+async def test_a_caller_who_goes_away_harms_no_other():
+    asked = Asked()
+    shared = SharedRequest(asked)
+    one, two = asyncio.create_task(shared("a")), asyncio.create_task(shared("a"))
+    await turns()
+    one.cancel()
+    await turns()
+    asked.gates[0].set_result(None)
+    assert await two == ("a", 1)
+
+
+async def test_an_error_goes_to_all_who_share_it_and_to_nobody_else():
+    async def fails(key):
+        raise ValueError(key)
+
+    shared = SharedRequest(fails)
+    for each in await asyncio.gather(shared("a"), shared("a"), return_exceptions=True):
+        assert isinstance(each, ValueError)
+    gone = asyncio.create_task(shared("a"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await turns()
+
+
+async def test_who_waits_when_it_closes_is_told():
+    shared = SharedRequest(Asked())
+    waiting = asyncio.create_task(shared("a"))
+    await turns()
+    await shared.close()
+    with pytest.raises(LogUnavailable):
+        await waiting
+
+
+async def test_what_is_asked_for_together_is_asked_in_one_question_and_answered_each():
+    asked = []
+
+    async def ask(items):
+        asked.append(list(items))
+        await asyncio.sleep(0)
+        return [ValueError(str(item)) if item % 2 else item * 10 for item in items]
+
+    together = BatchedRequest(ask)
+    first = asyncio.gather(*(together(number) for number in range(4)), return_exceptions=True)
+    await asyncio.sleep(0)
+    second = asyncio.gather(*(together(number) for number in range(4, 6)), return_exceptions=True)
+
+    assert [str(each) for each in await first] == ["0", "1", "20", "3"]
+    assert [str(each) for each in await second] == ["40", "5"]
+    assert [number for each in asked for number in each] == list(range(6))
+    assert len(asked) <= 2
+
+
+async def test_a_question_holds_no_more_than_so_many():
+    sizes = []
+
+    async def ask(items):
+        sizes.append(len(items))
+        return items
+
+    together = BatchedRequest(ask)
+    assert await asyncio.gather(*(together(number) for number in range(AT_ONCE + 1))) == list(range(AT_ONCE + 1))
+    assert sizes == [AT_ONCE, 1]
+
+
+async def test_an_error_of_the_question_is_that_of_all_who_asked_and_the_next_one_is_asked():
+    async def ask(items):
+        if "bad" in items:
+            raise LogUnavailable
+        return items
+
+    together = BatchedRequest(ask)
+    answers = await asyncio.gather(*(together(each) for each in ("bad", "good")), return_exceptions=True)
+    assert [type(each) for each in answers] == [LogUnavailable, LogUnavailable]
+    assert await together("good") == "good"
+
+
+async def test_who_leaves_does_not_harm_the_others_and_closing_tells_those_who_wait():
+    async def ask(items):
+        await asyncio.sleep(0.02 if "slow" not in items else 60)
+        return items
+
+    together = BatchedRequest(ask)
+    leaving, staying = (asyncio.ensure_future(together(each)) for each in ("a", "b"))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert await staying == "b"
+
+    waiting = asyncio.ensure_future(together("slow"))
+    await asyncio.sleep(0.01)
+    await together.close()
+    with pytest.raises(LogUnavailable):
+        await waiting

@@ -36,7 +36,7 @@ from ams.http.tls import Certificate, self_signed
 from ams.outgoing.guard import Guard, networks
 from ams.outgoing.guard import trust as outgoing_trust
 from ams.pipeline.jobs.accounting import envelope
-from ams.provisioning.feed import _trust as feed_trust
+from ams.provisioning.gocdb import _trust as feed_trust
 from ams.push.rpc.channel import Place
 from ams.push.rpc.client import AWAY, GrpcPushServer
 from ams.service.metrics import Usage

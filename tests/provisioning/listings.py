@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from xml.sax.saxutils import escape
 
-from ams.provisioning.entitled import Entitled, judge
-from ams.provisioning.listing import Endpoint, Site
+from ams.provisioning.endpoints import Entitled, judge
+from ams.provisioning.gocdb import Endpoint, Site
 
 APEL = "gLite-APEL"
 CLOUD = "eu.egi.cloud.accounting"

@@ -8,8 +8,8 @@ import pytest
 from ams.client import wire
 from ams.client.errors import NotFound, Unavailable
 from ams.client.wire import Call
-from ams.provisioning.access_lists import ROUNDS, change_list
-from ams.provisioning.plan import Kind
+from ams.provisioning.carrying_out import LIST_ROUNDS, change_list
+from ams.provisioning.declared import Key, Kind
 from tests.provisioning.conftest import Project
 
 TOPIC = "shared"
@@ -49,7 +49,7 @@ def test_a26_somebody_elses_list_that_came_after_ours_gets_our_users_too(project
     ours, other, _ = people
     ask = interrupted(project, ":modifyAcl", 2, replaced(project, other))
 
-    change_list(ask, project.name, Kind.TOPIC, TOPIC, add=[ours])
+    change_list(ask, Key(Kind.PUBLISHERS, project.name, TOPIC), add=[ours])
 
     assert project.on_list(TOPIC) == sorted([ours, other])
 
@@ -58,17 +58,17 @@ def test_a26_users_of_others_stay_on_the_list(project: Project, people: list[str
     ours, other, third = people
     replaced(project, other, third)()
 
-    change_list(project.client.call, project.name, Kind.TOPIC, TOPIC, add=[ours], remove=[third])
+    change_list(project.client.call, Key(Kind.PUBLISHERS, project.name, TOPIC), add=[ours], remove=[third])
 
     assert project.on_list(TOPIC) == sorted([ours, other])
 
 
 def test_a26_a_list_that_others_change_all_the_time_is_told(project: Project, people: list[str]) -> None:
     ours, other, _ = people
-    ask = interrupted(project, ":modifyAcl", ROUNDS, replaced(project, other))
+    ask = interrupted(project, ":modifyAcl", LIST_ROUNDS, replaced(project, other))
 
     with pytest.raises(Unavailable):
-        change_list(ask, project.name, Kind.TOPIC, TOPIC, add=[ours])
+        change_list(ask, Key(Kind.PUBLISHERS, project.name, TOPIC), add=[ours])
 
 
 def test_a_list_with_somebody_who_left_the_project_can_still_be_changed(project: Project, people: list[str]) -> None:
@@ -76,8 +76,8 @@ def test_a_list_with_somebody_who_left_the_project_can_still_be_changed(project:
     replaced(project, other, third)()
     project.client.call(wire.remove_member(project.name, third))
 
-    change_list(project.client.call, project.name, Kind.TOPIC, TOPIC, add=[ours])
+    change_list(project.client.call, Key(Kind.PUBLISHERS, project.name, TOPIC), add=[ours])
 
     assert project.on_list(TOPIC) == sorted([ours, other])
     with pytest.raises(NotFound):
-        change_list(project.client.call, project.name, Kind.TOPIC, TOPIC, add=["nobody"])
+        change_list(project.client.call, Key(Kind.PUBLISHERS, project.name, TOPIC), add=["nobody"])

@@ -4,8 +4,9 @@ Names are completed from the service.
 """
 
 import contextlib
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -21,7 +22,11 @@ from ams.cli.completing import (
 )
 from ams.cli.exits import Usage
 from ams.cli.output import Format
-from ams.core.settings import MAX_RETENTION_SECONDS, duration_seconds, duration_text
+from ams.core import settings
+from ams.core.clock import utc_text
+from ams.core.settings import duration_seconds, duration_text
+
+T = TypeVar("T")
 
 
 def argument(metavar: str, text: str, complete: Complete | None = None) -> Any:
@@ -50,19 +55,11 @@ DATA_FOLDER = "./ams-data"
 
 Duration = Annotated[str, argument("DURATION", "Such as 7d or 12h, or default.")]
 """How long messages are kept; `retention_seconds` reads it."""
-DEFAULT = "default"
 
 
 def retention_seconds(text: str) -> int:
-    """Read how long messages are kept in whole seconds, `default` as 0; raise `Usage`, also for more than a year."""
-    if text == DEFAULT:
-        return 0
-    if (_duration(text) or 0) > MAX_RETENTION_SECONDS:
-        raise Usage(f"{text!r} is too long: messages are kept for at most {duration_text(MAX_RETENTION_SECONDS)}")
-    read = whole_seconds(text)
-    if not read:
-        raise Usage(f"{text!r} is no duration of whole seconds such as 7d, 12h or 90s, nor {DEFAULT!r}")
-    return read
+    """Read a duration in whole seconds, `default` as 0; raise `Usage`, also for more than a year."""
+    return _or_usage(settings.retention_seconds, text)
 
 
 def retention_text(seconds: int) -> str:
@@ -90,7 +87,11 @@ def time_of(text: str) -> datetime:
 
 def time_text(text: str) -> str:
     """Read a time as people write it and write it as the service does, in UTC and whole seconds; raise `Usage`."""
+    return _or_usage(utc_text, text)
+
+
+def _or_usage(read: Callable[[str], T], text: str) -> T:
     try:
-        return time_of(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError):
-        raise Usage(f"{text!r} is no time such as 2030-05-01 or 2030-05-01T12:00:00Z") from None
+        return read(text)
+    except ValueError as error:
+        raise Usage(str(error)) from None

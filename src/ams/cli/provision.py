@@ -4,7 +4,9 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from configparser import ConfigParser
+from configparser import Error as IniError
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -19,13 +21,13 @@ from ams.client.connection import TOKEN_VARIABLES, Connection, authn_connection,
 from ams.client.endpoint import host
 from ams.client.errors import NoService
 from ams.client.profiles import Source
+from ams.core.errors import BadSettings
 from ams.core.settings import environment
-from ams.provisioning.carrying_out import as_object, cells
-from ams.provisioning.entitled import LeftOut, Reason, by_reason
-from ams.provisioning.feed import Feed, sites_address
-from ams.provisioning.ini import Ini, read_ini
-from ams.provisioning.provision import Report, Wishes, provision
-from ams.provisioning.state import find_place
+from ams.provisioning.carrying_out import both
+from ams.provisioning.endpoints import LeftOut, Reason, by_reason
+from ams.provisioning.gocdb import Feed, sites_address
+from ams.provisioning.provision import Report, Wishes, as_object, cells, provision
+from ams.provisioning.state import find_target
 
 AUTHN_PORT = 8443
 PUBLIC_FEED = "https://goc.egi.eu/gocdbpi/public/?method=get_service_endpoint&service_type={{service-type}}"
@@ -41,6 +43,48 @@ app = typer.Typer(
 )
 
 Consumer = Annotated[str, typer.Option(metavar="USER", help="Member who reads the subscriptions of endpoints.")]
+
+_KEYS = {
+    ("AMS", "ams_project"): "project",
+    ("AMS", "goc_db_host"): "feed",
+    ("AMS", "service-types"): "service_types",
+    ("AMS", "users_role"): "role",
+    ("AMS", "cert"): "cert",
+    ("AMS", "cert_key"): "key",
+    ("AMS", "ams_token"): "token",
+    ("AMS", "ams_host"): "endpoint",
+    ("AMS", "ams_email"): "email",
+    ("AMS", "ams_consumer"): "consumer",
+    ("AUTHN", "authn_token"): "authn_key",
+    ("AUTHN", "authn_host"): "authn_endpoint",
+    ("AUTHN", "service_uuid"): "service_uuid",
+    ("AUTHN", "service_host"): "service_host",
+}
+_WITHOUT_EFFECT = {("LOGS", "syslog_socket")}
+"""What is said on stderr gets into the journal by itself."""
+_ADDRESSES = frozenset({"feed", "endpoint", "authn_endpoint"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ini:
+    """What a file says; empty where it says nothing."""
+
+    project: str = ""
+    feed: str = ""
+    service_types: tuple[str, ...] = ()
+    role: str = ""
+    cert: str = ""
+    key: str = ""
+    token: str = field(default="", repr=False)
+    endpoint: str = ""
+    email: str = ""
+    consumer: str = ""
+    authn_key: str = field(default="", repr=False)
+    authn_endpoint: str = ""
+    service_uuid: str = ""
+    service_host: str = ""
+    unknown: tuple[str, ...] = ()
+    """Keys that mean nothing here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +231,9 @@ def cloud_info(given: Given, consumer: Consumer = "") -> None:
 
 
 def _run(given: Given, wishes: Wishes) -> None:
-    certificates = given.certificates.call
-    place = find_place(certificates, given.project, given.service, given.service_host, given.service_uuid)
-    report = provision(given.feed, given.ams.call, certificates, place, wishes, lambda text: note(printable(text)))
+    ask = both(given.ams.call, given.certificates.call)
+    target = find_target(ask, given.project, given.service, given.service_host, given.service_uuid)
+    report = provision(given.feed, ask, target, wishes, lambda text: note(printable(text)))
     if given.output is Format.JSON:
         emit(document(_as_object(report, wishes)))
     else:
@@ -295,3 +339,26 @@ def _authn(asked: Source, profile: str | None, ini: Ini, ams: Connection) -> Con
 
 def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
+
+
+def read_ini(path: str) -> Ini:
+    """Read a file; raise `BadSettings` for one that cannot be read."""
+    parser = ConfigParser(interpolation=None)
+    try:
+        with open(path, encoding="utf-8") as file:
+            parser.read_file(file)
+    except OSError as error:
+        raise BadSettings(f"{path}: {error.strerror}") from error
+    except (IniError, UnicodeDecodeError):
+        # The parser's text would quote the line, which may hold a token.
+        raise BadSettings(f"{path} is no configuration of sections and keys") from None
+    given = {(section, key): value.strip() for section in parser.sections() for key, value in parser[section].items()}
+    said = {_KEYS[place]: _value(_KEYS[place], value) for place, value in given.items() if place in _KEYS}
+    unknown = tuple(f"{section}.{key}" for section, key in given if (section, key) not in {*_KEYS, *_WITHOUT_EFFECT})
+    types = tuple(each.strip() for each in said.pop("service_types", "").split(",") if each.strip())
+    return Ini(service_types=types, unknown=unknown, **said)
+
+
+def _value(name: str, text: str) -> str:
+    """Return a value; a host without a scheme is one behind TLS, as the scripts have it."""
+    return f"https://{text}" if name in _ADDRESSES and text and "://" not in text else text

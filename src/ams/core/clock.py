@@ -81,6 +81,20 @@ def resource_date(moment: Milliseconds) -> str:
     return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
+def utc_text(text: str) -> str:
+    """Read a time as people write it and write it so; raise `ValueError` that says what is wrong with it.
+
+    >>> utc_text("2016-02-24"), utc_text("2016-02-24T12:55:09+01:00")
+    ('2016-02-24T00:00:00Z', '2016-02-24T11:55:09Z')
+    """
+    try:
+        read = datetime.fromisoformat(text)
+        read = read if read.tzinfo else read.replace(tzinfo=UTC)
+        return f"{read.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no time such as 2030-05-01 or 2030-05-01T12:00:00Z") from None
+
+
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"))
 
 

@@ -502,6 +502,21 @@ def duration_seconds(text: str) -> Seconds:
     return Seconds(_measure(text, _DURATION))
 
 
+def retention_seconds(text: str) -> int:
+    """Read how long messages are kept, in whole seconds, `default` as 0; raise `ValueError` that says what is wrong."""
+    if text == "default":
+        return 0
+    try:
+        read = duration_seconds(text)
+    except (ValueError, KeyError):
+        read = Seconds(0)
+    if read > MAX_RETENTION_SECONDS:
+        raise ValueError(f"{text!r} is too long: messages are kept for at most {duration_text(MAX_RETENTION_SECONDS)}")
+    if read < 1 or read % 1:
+        raise ValueError(f"{text!r} is no duration of whole seconds such as 7d, 12h or 90s, nor 'default'")
+    return int(read)
+
+
 def _measure(value: object, units: Mapping[str, float]) -> float:
     found = _NUMBER.fullmatch(str(value).strip())
     if found is None:

@@ -1,13 +1,12 @@
-"""Users, bindings and access lists made of what GOCDB lists (authn contract 14), through the HTTP APIs only.
+"""What is declared is compared with what there is, and made: of files, or of what GOCDB lists; by the HTTP APIs only.
 
-listing, feed           what GOCDB answers, and how it is asked: pages, sites, TLS
-naming                  what users, bindings and topics are called for an endpoint
-entitled                which endpoints of a listing are to be served, and what is wrong with the others
+declared                what can be declared, and the steps of a plan, as values
+document, fields        what files of `ams apply` declare
 state                   what AMS and the certificate service hold now
 plan                    from both to the steps that are missing: pure, and nothing to do the second time
-vanished                who was provisioned and is no longer listed, and when to take nobody away
-carrying_out, access_lists
-                        does the steps, each endpoint for itself
-provision               one run of all that
-ini                     the configuration files of the reference's scripts
+carrying_out            does the steps; one that fails ends all, or only those of the same owner
+gocdb                   what GOCDB answers, and how it is asked: pages, sites, TLS
+endpoints               which endpoints of a listing are to be served, and what is made for them is called
+declaring               what served endpoints declare, what vanished, and when nothing is removed
+provision               one run of all that for GOCDB (authn contract 14)
 """

@@ -1,224 +1,169 @@
-"""From what is listed and what there is to the steps that are missing (authn contract 14.2, steps 6 to 11).
+"""Compares what is declared with what exists: pure, so that its laws can be tested.
 
-Pure: the same listing over a state in which all steps were done has no steps.
+Carried out, a plan makes everything as declared; planned again, there is nothing to do.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from ams.provisioning.entitled import Entitled, LeftOut, Reason
-from ams.provisioning.naming import is_of_endpoint
-from ams.provisioning.state import State
+from ams.client.wire.issuers import OF_SETTINGS
+from ams.core.yaml_tree import bad
+from ams.provisioning.declared import SECRETS, Change, Declared, Existing, Fields, Key, Kind, Step
+from ams.provisioning.fields import TOKEN_FILE
+from ams.provisioning.state import short_name
 
-
-class Kind(StrEnum):
-    """What has an access list."""
-
-    TOPIC = "topic"
-    SUBSCRIPTION = "subscription"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One change; `endpoint` is whom it is for, empty when it is for several or for none."""
-
-    endpoint: str = ""
+_ORDER = list(Kind)
+_MADE_ANEW = (Kind.IDENTITY, Kind.TOKEN)
+"""Kinds that cannot be altered but only removed and made, so that all of their fields are needed."""
+_DIFFERS = {"expires_on": "another end", "rights": "other rights"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join(Step):
-    """Make a user a member of the project, and first a user if there is none of that name."""
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a plan may do beyond making and altering what is declared."""
 
-    user: str
-    email: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bind(Step):
-    """Let a certificate stand for a user."""
-
-    binding: str
-    dn: str
-    user: str
+    prune: bool = False
+    """Remove what exists in a declared project, or of a declared service type or user, and is not declared, where the
+    files have a section for its kind."""
+    set_secrets: bool = False
+    """Set secrets of auth methods and issuers anew, which nobody can compare."""
+    renew_tokens: bool = False
+    """Revoke tokens whose end or rights differ, and make them anew."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alter(Step):
-    """Let a binding be of another certificate, or of another user; what is empty stays."""
+def plan(declared: Declared, existing: Existing, wishes: Wishes = Wishes()) -> list[Step]:
+    """Return the steps in the order in which they can be carried out.
 
-    binding: str
-    dn: str = ""
-    user: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MakeTopic(Step):
-    """Make a topic."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MakeSubscription(Step):
-    """Make a subscription to a topic."""
-
-    subscription: str
-    topic: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allow(Step):
-    """Put users on an access list."""
-
-    kind: Kind
-    name: str
-    users: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disallow(Step):
-    """Take users off an access list."""
-
-    kind: Kind
-    name: str
-    users: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unbind(Step):
-    """Let a certificate stand for nobody."""
-
-    binding: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leave(Step):
-    """End a membership; the user stays, with no right in the project."""
-
-    user: str
-
-
-@dataclass(slots=True)
-class Plan:
-    """What is to be done, and for whom it cannot be."""
-
-    steps: list[Step] = field(default_factory=list)
-    failed: list[LeftOut] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    """What is wrong with a whole topic."""
-    users: dict[str, str] = field(default_factory=dict)
-    """Of each certificate that is served, the user it stands for."""
-
-
-def plan(served: Sequence[Entitled], state: State, *, role: str, consumer: str = "") -> Plan:
-    """Say what is missing; `role` is that of members, `consumer` who reads the subscriptions of endpoints."""
-    made = Plan()
-    bound = _Bound(state)
-    _move_bindings(served, bound, made)
-    for each in served:
-        _serve(each, bound, made, role)
-    _give_topics(served, state, made, consumer)
-    return made
-
-
-class _Bound:
-    """Bindings and members, as they will be once the steps planned so far are done."""
-
-    def __init__(self, state: State) -> None:
-        self.dns = {name: each.dn for name, each in state.bindings.items()}
-        self.names = {each.dn: name for name, each in state.bindings.items()}
-        self.uuids = {name: each.uuid for name, each in state.bindings.items()}
-        self.members = {name: each.roles for name, each in state.members.items()}
-        self._by_uuid = {each.uuid: name for name, each in state.members.items()}
-        self.users: dict[str, str] = {}
-        """Of bindings that were planned for, the user."""
-
-    def user(self, binding: str) -> str:
-        """Return the member a binding is of, empty for none."""
-        return self.users.get(binding) or self._by_uuid.get(self.uuids.get(binding, ""), "")
-
-    def move(self, binding: str, dn: str) -> None:
-        """Let a binding be of another certificate."""
-        before = self.dns.get(binding, "")
-        if self.names.get(before) == binding:
-            del self.names[before]
-        self.dns[binding], self.names[dn] = dn, binding
-
-
-def _move_bindings(served: Sequence[Entitled], bound: _Bound, made: Plan) -> None:
-    """Let the bindings of endpoints that have another certificate now be of that (step 9).
-
-    First of all, and until there are none: such a move may free a certificate that another endpoint has now.
+    Raises `BadDocument` for references to nothing, and for what no step can do.
     """
-    moving = True
-    while moving:
-        moving = False
-        for each in served:
-            if each.dn not in bound.names and bound.dns.get(each.name, each.dn) != each.dn:
-                made.steps.append(Alter(endpoint=str(each.endpoint), binding=each.name, dn=each.dn))
-                bound.move(each.name, each.dn)
-                moving = True
+    removed = {**declared.gone, **(_surplus(declared, existing) if wishes.prune else {})}
+    _check_references(declared, existing, removed)
+    keys = declared.fields if declared.in_order else sorted(declared.fields, key=_rank)
+    steps = [step for key in keys if (step := _step(key, declared, existing, wishes))]
+    last_first = sorted(removed, key=lambda key: (-_ORDER.index(key.kind), key))
+    return steps + [Step(Change.REMOVE, key, removed[key]) for key in last_first]
 
 
-def _serve(each: Entitled, bound: _Bound, made: Plan, role: str) -> None:
-    """Plan a user and a binding for an endpoint (steps 6 to 10)."""
-    endpoint, binding = str(each.endpoint), bound.names.get(each.dn)
-    user = bound.user(binding) if binding else each.name
-    if binding and not user and not is_of_endpoint(binding):
-        told = f"its certificate is bound as {binding}, of whose user the project knows nothing"
-        made.failed.append(LeftOut(each.endpoint, Reason.FAILED, told))
-        return
-    user = user or binding or each.name
-    if user not in bound.members:
-        made.steps.append(Join(endpoint=endpoint, user=user, email=each.email))
-        bound.members[user] = frozenset({role})
-    elif role not in bound.members[user]:
-        made.failed.append(LeftOut(each.endpoint, Reason.FAILED, f"{user} is a member without the role {role}"))
-    if binding is None:
-        made.steps.append(Bind(endpoint=endpoint, binding=each.name, dn=each.dn, user=user))
-        bound.move(each.name, each.dn)
-    elif not bound.user(binding):
-        made.steps.append(Alter(endpoint=endpoint, binding=binding, user=user))
-    bound.users[binding or each.name] = user
-    made.users[each.dn] = user
+def _rank(key: Key) -> int:
+    return _ORDER.index(key.kind)
 
 
-def _give_topics(served: Sequence[Entitled], state: State, made: Plan, consumer: str) -> None:
-    """Plan topics, subscriptions and access lists (steps 11a and 11b)."""
-    allowed: dict[str, dict[str, None]] = {}
-    owners: dict[str, Entitled] = {}
-    for each in served:
-        if each.dn in made.users:
-            allowed.setdefault(each.topic, {})[made.users[each.dn]] = None
-            owners |= {each.topic: each} if each.subscription else {}
-    for topic, users in allowed.items():
-        owner = owners.get(topic)
-        if owner is None and topic not in state.topics:
-            made.faults.append(f"there is no topic {topic} (ams topics create {topic})")
-            continue
-        endpoint = str(owner.endpoint) if owner else ""
-        if topic not in state.topics:
-            made.steps.append(MakeTopic(endpoint=endpoint, topic=topic))
-        missing = tuple(user for user in users if not _is_on_list(user, topic, state))
-        if missing:
-            made.steps.append(Allow(endpoint=endpoint, kind=Kind.TOPIC, name=topic, users=missing))
-        if owner:
-            _give_subscription(owner, state, made, consumer)
+def _step(key: Key, declared: Declared, existing: Existing, wishes: Wishes) -> Step | None:
+    wanted = _wanted(key, declared, existing)
+    found = existing.fields.get(key)
+    owner = declared.owners.get(key, "")
+    if found is None:
+        return Step(Change.ADD, key, wanted, owner)
+    changed = {
+        name: value
+        for name, value in wanted.items()
+        if not _same(name, value, found.get(name)) or (wishes.set_secrets and name in SECRETS)
+    }
+    impossible = _impossible(key.kind, changed, found, wishes)
+    if impossible:
+        raise bad(declared.places[key], f"{key} {impossible}")
+    if changed and key.kind in _MADE_ANEW:
+        changed = {**found, **wanted}
+    return Step(Change.ALTER, key, changed, owner) if changed else None
 
 
-def _give_subscription(each: Entitled, state: State, made: Plan, consumer: str) -> None:
-    endpoint, name = str(each.endpoint), each.subscription
-    if state.subscriptions.get(name, each.topic) != each.topic:
-        told = f"subscription {name} is one to {state.subscriptions[name] or 'a topic that is gone'}"
-        made.failed.append(LeftOut(each.endpoint, Reason.FAILED, told))
-        return
-    if name not in state.subscriptions:
-        made.steps.append(MakeSubscription(endpoint=endpoint, subscription=name, topic=each.topic))
-    reads = consumer in state.members and name in state.members[consumer].subscriptions
-    if consumer and not reads:
-        made.steps.append(Allow(endpoint=endpoint, kind=Kind.SUBSCRIPTION, name=name, users=(consumer,)))
+def _impossible(kind: Kind, changed: Fields, found: Fields, wishes: Wishes) -> str:
+    """Return why a resource cannot be altered so, and what to do; empty when it can."""
+    if not changed:
+        return ""
+    if kind is Kind.TOKEN:
+        differs = " and ".join(_DIFFERS[name] for name in changed)
+        remedy = "give --renew-tokens to revoke it and make it anew"
+        return "" if wishes.renew_tokens else f"is there with {differs}: {remedy}"
+    if kind is Kind.ISSUER and _is_of_settings(found):
+        return f"is of the service's settings (issuers_file), where its {', '.join(changed)} must be changed"
+    fixed = _fixed(kind, changed, found)
+    return fixed and f"{fixed}; delete it first"
 
 
-def _is_on_list(user: str, topic: str, state: State) -> bool:
-    return user in state.members and topic in state.members[user].topics
+def _fixed(kind: Kind, changed: Fields, found: Fields) -> str:
+    """Return which part of a resource cannot be another; empty when there is none."""
+    if kind is Kind.SERVICE_TYPE and "type" in changed:
+        return f"is of type {found['type']}, and a service type cannot change its type"
+    if "topic" in changed:
+        return f"is on topic {found['topic']}, and a subscription cannot change its topic"
+    if changed.get("schema") == {}:
+        return "holds a schema of payloads, and the service cannot take that part away"
+    return ""
+
+
+def _wanted(key: Key, declared: Declared, existing: Existing) -> Fields:
+    """Return the declared fields; on an access list, members without a role stay, and of entries only new ones count.
+
+    Push workers are such members (contract 13.5): the service itself puts them on the list.
+    """
+    wanted = declared.fields[key]
+    if "users" in wanted:
+        there = existing.fields.get(key, {}).get("users", ())
+        return {"users": tuple(user for user in wanted["users"] if user not in there)}
+    if "access" not in wanted:
+        return wanted
+    listed = existing.fields.get(key, {}).get("access", ())
+    kept = {user for user in listed if _has_no_role(Key(Kind.MEMBER, key.project, user), declared, existing)}
+    return {**wanted, "access": tuple(sorted({*wanted["access"], *kept}))}
+
+
+def _has_no_role(member: Key, declared: Declared, existing: Existing) -> bool:
+    return member not in declared.fields and existing.fields.get(member) == {"roles": ()}
+
+
+def _same(name: str, wanted: Any, found: Any) -> bool:
+    if name == "push":
+        return same_push(wanted, found or {})
+    if name == "users":
+        return not wanted
+    if name == "headers":  # what is in them is not shown, and of an access key nothing at all
+        return set(wanted) == set(found or ())
+    if name == "client_secret":
+        return bool(found)
+    return name in ("access_key", TOKEN_FILE) or bool(wanted == found)
+
+
+def same_push(declared: Fields, existing: Fields) -> bool:
+    """Whether a push configuration is as declared; what is not declared may be anything."""
+    if not declared:
+        return not existing.get("type")
+    dead_letters = short_name(existing.get("deadLetterTopic", ""))
+    return _holds({**existing, "deadLetterTopic": dead_letters}, declared)
+
+
+def _holds(existing: object, declared: object) -> bool:
+    if isinstance(declared, Mapping):
+        return isinstance(existing, Mapping) and all(_holds(existing.get(name), declared[name]) for name in declared)
+    return existing == declared
+
+
+def _is_of_settings(fields: Fields) -> bool:
+    """Whether an issuer that is there cannot be changed over the API."""
+    return fields.get("source") == OF_SETTINGS
+
+
+def _surplus(declared: Declared, existing: Existing) -> dict[Key, Fields]:
+    """Return what exists in a declared section and is not declared itself."""
+    return {
+        key: {}
+        for key, fields in existing.fields.items()
+        if key not in declared.fields
+        and (key.project, key.kind) in declared.sections
+        and not _stays(key, fields, existing.caller)
+    }
+
+
+def _stays(key: Key, fields: Fields, caller: str) -> bool:
+    """Whether a resource is never pruned: the caller, members without a role, issuers of the settings."""
+    if key.kind is Kind.MEMBER:
+        return key.name == caller or fields == {"roles": ()}
+    return key.kind is Kind.ISSUER and _is_of_settings(fields)
+
+
+def _check_references(declared: Declared, existing: Existing, removed: Mapping[Key, Fields]) -> None:
+    for reference in declared.references:
+        target = reference.target
+        if target not in declared.fields and (target not in existing.fields or target in removed):
+            raise bad(reference.place, f"{target} is neither declared nor there")

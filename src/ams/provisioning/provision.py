@@ -1,18 +1,19 @@
 """One run: GOCDB is asked, the plan made and carried out, and made again if others changed the same meanwhile."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from ams.client import wire
 from ams.core.errors import ServiceFailed
-from ams.provisioning.carrying_out import CarryingOut, Failure, told
-from ams.provisioning.entitled import Entitled, Judged, LeftOut, Reason, judge
-from ams.provisioning.feed import Feed
-from ams.provisioning.plan import Alter, Join, Step, plan
-from ams.provisioning.state import Ask, Place, State, read_state
-from ams.provisioning.vanished import Vanished, refusal, removals, vanished
-
-ROUNDS = 3
-"""How often a plan is made at most while others change the same."""
+from ams.provisioning.carrying_out import ROUNDS, CarryingOut
+from ams.provisioning.declared import Ask, Change, Existing, Fields, Key, Kind, Step
+from ams.provisioning.declaring import Vanished, declare, refusal, removals, vanished
+from ams.provisioning.endpoints import Entitled, Judged, LeftOut, Reason, judge
+from ams.provisioning.gocdb import Feed
+from ams.provisioning.plan import plan
+from ams.provisioning.state import Target, read_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +57,13 @@ class Report:
     @property
     def users_created(self) -> list[str]:
         """Users who joined the project."""
-        return [step.user for step in self.steps if isinstance(step, Join)]
+        return [step.key.name for step in self.steps if (step.change, step.key.kind) == (Change.ADD, Kind.MEMBER)]
 
     @property
     def bindings_updated(self) -> list[str]:
         """Bindings that are of another certificate or user now."""
-        return list(dict.fromkeys(step.binding for step in self.steps if isinstance(step, Alter)))
+        altered = (step.key for step in self.steps if step.change is Change.ALTER)
+        return list(dict.fromkeys(key.name for key in altered if key.kind is Kind.BINDING))
 
     @property
     def well(self) -> bool:
@@ -69,27 +71,26 @@ class Report:
         return not (self.failed or self.faults or self.kept)
 
 
-def provision(
-    feed: Feed, ams: Ask, certificates: Ask, place: Place, wishes: Wishes, note: Callable[[str], None]
-) -> Report:
+def provision(feed: Feed, ask: Ask, target: Target, wishes: Wishes, note: Callable[[str], None]) -> Report:
     """Make what GOCDB lists; `note` hears of the progress. Raises a `ClientError` that ends everything."""
     report = Report()
     _read(feed, wishes, report, note)
     served = [each for judged in report.judged.values() for each in judged.served]
-    report.failed = [each for judged in report.judged.values() for each in judged.failed()]
-    listed_failures, listed_faults = list(report.failed), list(report.faults)
+    listed_failures = [each for judged in report.judged.values() for each in judged.failed()]
+    listed_faults = list(report.faults)
+    find_user = functools.partial(wire.get_member, target.project)
     for _ in range(ROUNDS):
-        state = read_state(ams, certificates, place)
-        made = plan(served, state, role=wishes.role, consumer=wishes.consumer)
+        existing = read_target(target, ask)
+        made = declare(served, existing, target, role=wishes.role, consumer=wishes.consumer)
         report.failed = [*listed_failures, *made.failed]
         report.faults = [*listed_faults, *made.faults]
-        _look_for_vanished(report, state, wishes, made.users, whole=not listed_faults)
-        steps = [*made.steps, *_removals(report, state, wishes)]
+        gone = _gone(report, existing, wishes, made.users, target.project, whole=not listed_faults)
+        steps = plan(made.declared(gone), existing)
         if wishes.dry_run:
             report.steps = steps
             return report
-        working = CarryingOut(ams, certificates, place, state, wishes.role, lambda step: note(f"done: {told(step)}"))
-        outcome = working.run(steps)
+        carrying_out = CarryingOut(ask, note, existing=existing, find_user=find_user, words=words, each_alone=True)
+        outcome = carrying_out.run(steps)
         report.steps += outcome.done
         _note_failures(report, served, outcome.failed)
         if not outcome.overtaken:
@@ -108,23 +109,68 @@ def _read(feed: Feed, wishes: Wishes, report: Report, note: Callable[[str], None
         report.judged[service_type] = judge(listed, feed.site, email=wishes.email, own_topics=wishes.own_topics)
 
 
-def _look_for_vanished(
-    report: Report, state: State, wishes: Wishes, serving: Mapping[str, str], *, whole: bool
-) -> None:
-    report.vanished = vanished(report.judged, state, serving, own_topics=wishes.own_topics)
-    if wishes.remove and report.vanished.who:
-        report.kept = refusal(report.vanished, report.judged, whole=whole, most=wishes.max_removals)
+def _gone(
+    report: Report, existing: Existing, wishes: Wishes, serving: Mapping[str, str], project: str, *, whole: bool
+) -> Mapping[Key, Fields]:
+    """Look for what vanished; return what is to be removed."""
+    report.vanished = found = vanished(report.judged, existing, serving, own_topics=wishes.own_topics)
+    if not wishes.remove:
+        return {}
+    report.kept = refusal(found, report.judged, whole=whole, most=wishes.max_removals) if found.who else ""
+    return {} if report.kept else removals(found, existing, project)
 
 
-def _removals(report: Report, state: State, wishes: Wishes) -> list[Step]:
-    return removals(report.vanished, state) if wishes.remove and not report.kept else []
-
-
-def _note_failures(report: Report, served: Sequence[Entitled], failures: Sequence[Failure]) -> None:
+def _note_failures(report: Report, served: Sequence[Entitled], failures: Sequence[tuple[Step, str]]) -> None:
     endpoints = {str(each.endpoint): each for each in served}
-    for each in failures:
-        owner = endpoints.get(each.step.endpoint)
+    for step, text in failures:
+        owner = endpoints.get(step.owner)
         if owner is None:
-            report.faults.append(f"{told(each.step)}: {each.text}")
+            report.faults.append(f"{words(step)}: {text}")
         else:
-            report.failed.append(LeftOut(owner.endpoint, Reason.FAILED, f"{told(each.step)}: {each.text}"))
+            report.failed.append(LeftOut(owner.endpoint, Reason.FAILED, f"{words(step)}: {text}"))
+
+
+_VERBS: Mapping[Kind, tuple[str, str, str]] = {
+    Kind.MEMBER: ("join", "", "leave"),
+    Kind.BINDING: ("bind", "alter", "unbind"),
+    Kind.TOPIC: ("make", "", ""),
+    Kind.SUBSCRIPTION: ("make", "", ""),
+    Kind.PUBLISHERS: ("allow", "allow", "disallow"),
+    Kind.CONSUMERS: ("allow", "allow", "disallow"),
+}
+"""What is said of adding, altering and removing."""
+_LIST_OF = {Kind.PUBLISHERS: Kind.TOPIC, Kind.CONSUMERS: Kind.SUBSCRIPTION}
+
+
+def cells(step: Step) -> tuple[str, str, str]:
+    """Return what a step does, to what, and the rest of it, for people."""
+    kind, name, said = step.key.kind, step.key.name, step.fields
+    does = _VERBS[kind][list(Change).index(step.change)]
+    if kind is Kind.MEMBER:
+        return does, name, said.get("email", "")
+    if kind is Kind.BINDING:
+        user = f"user {said['user']}" if step.change is Change.ALTER and "user" in said else ""
+        return does, name, ", ".join(each for each in (said.get("auth_identifier", ""), user) if each)
+    rest = f"to topic {said['topic']}" if "topic" in said else ", ".join(said.get("users", ()))
+    return does, f"{_LIST_OF.get(kind, kind)} {name}", rest
+
+
+def words(step: Step) -> str:
+    """Return a step in one line."""
+    does, what, rest = cells(step)
+    return f"{does} {what}" + (f" ({rest})" if rest else "")
+
+
+def as_object(step: Step) -> dict[str, Any]:
+    """Return a step as programs read it: what it does, and what is not empty of it."""
+    kind, name, said = step.key.kind, step.key.name, step.fields
+    does, _, _ = cells(step)
+    found: dict[str, Any] = {"step": does, "endpoint": step.owner}
+    if kind is Kind.MEMBER:
+        found |= {"user": name, "email": said.get("email")}
+    elif kind in _LIST_OF:
+        found |= {"kind": _LIST_OF[kind], "name": name, "users": said["users"]}
+    else:
+        found |= {kind: name, "dn": said.get("auth_identifier")}
+        found |= {each: said[each] for each in ("user", "topic") if each in said}
+    return {name: value for name, value in found.items() if value}

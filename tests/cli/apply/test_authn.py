@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ams.cli.apply.document import read_documents
 from ams.cli.exits import Exit
 from ams.core.errors import BadDocument
+from ams.provisioning.document import read_documents
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams
 from tests.support.certificate_service import KEY, CertificateService, certificate_service

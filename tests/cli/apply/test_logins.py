@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from ams.cli.apply import lines, logins, lost_tokens
-from ams.cli.apply.calls import calls
-from ams.cli.apply.document import read_documents
-from ams.cli.apply.plan import Change, Step, Wishes, plan
-from ams.cli.apply.resources import Declared, Existing, Fields, Key, Kind
-from ams.cli.apply.running import Tokens, carry_out
+from ams.cli.apply import KeptTokens, lines, lost_tokens
 from ams.client import wire
 from ams.client.errors import AlreadyExists, InvalidInput
 from ams.client.wire import Call
 from ams.core.errors import BadDocument
+from ams.provisioning.carrying_out import CarryingOut, carry_out
+from ams.provisioning.declared import Change, Declared, Existing, Fields, Key, Kind, Step
+from ams.provisioning.document import read_documents
+from ams.provisioning.plan import Wishes, plan
+from ams.provisioning.state import existing_issuer
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams
 
@@ -65,7 +65,7 @@ def there(**token: Any) -> Existing:
     )
     fields: dict[Key, Fields] = {
         SENSOR: {},
-        ISSUER: logins.existing_issuer(issuer),
+        ISSUER: existing_issuer(issuer),
         IDENTITY: {"issuer": URL, "subject": "s-7"},
         TOKEN: {"expires_on": "2999-05-01T00:00:00Z", "rights": (PUBLISHING,)} | token,
     }
@@ -198,13 +198,23 @@ def test_what_is_not_declared_is_removed_where_its_section_is(tmp_path: Path) ->
 
 def test_an_issuer_keeps_what_is_not_declared_when_it_is_altered(tmp_path: Path) -> None:
     found = wire.Issuer(name="checkin", url=URL, clients=["app"], client_secret="***", source="registry")
-    sending = calls(Step(Change.ALTER, ISSUER, {"audiences": ("ams",)}))
+    sent: list[Call[Any]] = []
 
-    assert next(sending).path == "/v1/issuers/checkin"
-    sent = sending.send(found)
+    def ask(call: Call[Any]) -> Any:
+        sent.append(call)
+        return found
 
-    body = json.loads(sent.body or b"")
-    assert (sent.method, body["audiences"], body["clients"], body["client_secret"]) == ("PUT", ["ams"], ["app"], "***")
+    CarryingOut(ask, print).do(Step(Change.ALTER, ISSUER, {"audiences": ("ams",)}))
+    looked, sent_then = sent
+
+    assert looked.path == "/v1/issuers/checkin"
+    body = json.loads(sent_then.body or b"")
+    assert (sent_then.method, body["audiences"], body["clients"], body["client_secret"]) == (
+        "PUT",
+        ["ams"],
+        ["app"],
+        "***",
+    )
 
 
 class Service:
@@ -231,7 +241,7 @@ def test_a_token_made_anew_is_revoked_first_and_its_secret_goes_to_the_file(tmp_
     service = Service(AlreadyExists("Token already exists", 409), None, made)
     fields = {"token_file": str(tmp_path / "field.token"), "expires_on": "", "rights": "all"}
 
-    carry_out([Step(Change.ALTER, TOKEN, fields)], service, Tokens(None), nothing_more)
+    carry_out([Step(Change.ALTER, TOKEN, fields)], service, KeptTokens(None), nothing_more, print)
 
     path = "/v1/users/sensor/tokens/field"
     assert service.asked == [f"POST {path}", f"DELETE {path}", f"POST {path}"]
@@ -244,7 +254,7 @@ def test_a_token_that_cannot_be_made_anew_is_not_revoked(tmp_path: Path) -> None
     fields = {"token_file": str(tmp_path / "field.token"), "expires_on": "", "rights": ("topics:publsh=*",)}
 
     with pytest.raises(InvalidInput, match="publsh"):
-        carry_out([Step(Change.ALTER, TOKEN, fields)], service, Tokens(None), nothing_more)
+        carry_out([Step(Change.ALTER, TOKEN, fields)], service, KeptTokens(None), nothing_more, print)
 
     assert service.asked == ["POST /v1/users/sensor/tokens/field"]
     assert not list(tmp_path.iterdir())
@@ -266,7 +276,13 @@ def test_an_identity_that_somebody_else_has_ends_it_with_the_reason() -> None:
     service = Service(AlreadyExists("Identity is already bound to a user", 409), wire.Bindings(bindings=[]))
 
     with pytest.raises(AlreadyExists, match="Identity is already bound"):
-        carry_out([Step(Change.ADD, IDENTITY, {"issuer": URL, "subject": "s"})], service, Tokens(None), nothing_more)
+        carry_out(
+            [Step(Change.ADD, IDENTITY, {"issuer": URL, "subject": "s"})],
+            service,
+            KeptTokens(None),
+            nothing_more,
+            print,
+        )
 
 
 def test_issuers_bindings_and_tokens_are_made_and_again_there_is_nothing_to_do(

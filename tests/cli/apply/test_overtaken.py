@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ams.cli.apply.plan import Change, Step
-from ams.cli.apply.resources import Key, Kind
-from ams.cli.apply.running import ROUNDS, Tokens, carry_out
-from ams.cli.exits import Usage
+from ams.cli.apply import KeptTokens
 from ams.client.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from ams.client.wire import Call
+from ams.core.errors import BadSettings
+from ams.provisioning.carrying_out import ROUNDS, carry_out
+from ams.provisioning.declared import Change, Key, Kind, Step
 from tests.cli.apply.conftest import Files
 
 NUMBERS = range(5)
@@ -66,17 +66,16 @@ class Service:
         self.done.append(place)
 
 
-def test_what_somebody_else_made_does_not_end_it_and_what_differs_then_is_done(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_somebody_else_made_does_not_end_it_and_what_differs_then_is_done() -> None:
+    said: list[str] = []
     service = Service({"PUT": TAKEN, "DELETE": NotFound("Topic doesn't exist", 404)})
     altered = Step(Change.ALTER, TOPIC.key, TOPIC.fields)
     plans = iter([[altered], []])
 
-    carry_out([TOPIC, GONE], service, Tokens(None), lambda: next(plans))
+    carry_out([TOPIC, GONE], service, KeptTokens(None), lambda: next(plans), said.append)
 
     assert service.done == ["POST /v1/projects/p/topics/t:modifyAcl"]
-    assert capsys.readouterr().err.splitlines() == [
+    assert said == [
         "done by somebody else: + topic p/t",
         "done by somebody else: - topic p/old",
         "done: ~ topic p/t",
@@ -86,16 +85,17 @@ def test_what_somebody_else_made_does_not_end_it_and_what_differs_then_is_done(
 def test_who_is_a_member_already_does_not_end_it() -> None:
     service = Service({"m:add": Conflict("User is already a member of the project", 409)})
 
-    carry_out([MEMBER], service, Tokens(None), list)
+    carry_out([MEMBER], service, KeptTokens(None), list, print)
 
     assert service.done == []
 
 
-def test_other_errors_end_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_errors_end_it() -> None:
+    said: list[str] = []
     with pytest.raises(InvalidInput):
-        carry_out([TOPIC, GONE], Service({"PUT": InvalidInput("bad", 400)}), Tokens(None), list)
+        carry_out([TOPIC, GONE], Service({"PUT": InvalidInput("bad", 400)}), KeptTokens(None), list, said.append)
 
-    assert capsys.readouterr().err.splitlines() == ["not done: + topic p/t", "not done: - topic p/old"]
+    assert said == ["not done: + topic p/t", "not done: - topic p/old"]
 
 
 def test_it_is_given_up_when_somebody_else_never_ends() -> None:
@@ -106,7 +106,7 @@ def test_it_is_given_up_when_somebody_else_never_ends() -> None:
         plans += 1
         return [TOPIC]
 
-    with pytest.raises(Usage, match="somebody else"):
-        carry_out([TOPIC], Service({"PUT": TAKEN}), Tokens(None), planned)
+    with pytest.raises(BadSettings, match="somebody else"):
+        carry_out([TOPIC], Service({"PUT": TAKEN}), KeptTokens(None), planned, print)
 
     assert plans == ROUNDS

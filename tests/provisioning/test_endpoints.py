@@ -1,8 +1,8 @@
 import pytest
 
 from ams.core.errors import ServiceFailed
-from ams.provisioning.entitled import Reason, judge
-from ams.provisioning.listing import Endpoint, Site
+from ams.provisioning.endpoints import Reason, judge
+from ams.provisioning.gocdb import Endpoint, Site
 from tests.provisioning.listings import endpoint, site
 
 

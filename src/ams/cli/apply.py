@@ -1,30 +1,28 @@
 """`ams apply`: makes the service hold what files declare (docs/reference/apply.md)."""
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple
+from contextlib import AbstractContextManager, contextmanager
+from typing import Annotated, Any, NamedTuple, TextIO
 
 import typer
 
-from ams.cli.apply.authn import secret, secrets
-from ams.cli.apply.document import read_documents
-from ams.cli.apply.logins import CLIENT_SECRET, TOKEN_FILE
-from ams.cli.apply.plan import Change, Step, Wishes, plan
-from ams.cli.apply.resources import Declared, Kind
-from ams.cli.apply.running import carry_out, tokens_to
-from ams.cli.apply.state import Ask, read_existing
 from ams.cli.command import Session, with_options
 from ams.cli.exits import Usage
 from ams.cli.output import document, emit, note, printable
-from ams.cli.secret_file import check_place
-from ams.client import Client
+from ams.cli.secret_file import check_place, secret_file
+from ams.client import Client, wire
 from ams.client.connection import authn_connection
 from ams.client.profiles import Source
-from ams.client.wire import Call
-from ams.client.wire.authn import is_for_authn
 from ams.core.settings import environment
+from ams.provisioning.carrying_out import both, carry_out, secrets
+from ams.provisioning.declared import Ask, Change, Declared, Kind, Step
+from ams.provisioning.document import read_documents
+from ams.provisioning.fields import TOKEN_FILE
+from ams.provisioning.plan import Wishes, plan
+from ams.provisioning.state import read_existing
 
 Files = Annotated[
     list[str], typer.Option("--file", "-f", metavar="FILE", help="What to declare; - is standard input; repeatable.")
@@ -139,11 +137,8 @@ def _confirm(session: Session, *, yes: bool) -> None:
 def _check_secrets(steps: Sequence[Step]) -> None:
     """Raise before anything is done what would come up when a secret is sent, or that of a token kept."""
     for step in steps:
-        if step.key.kind is Kind.AUTH_METHOD:
-            secrets(step.fields)
-        elif step.key.kind is Kind.ISSUER and CLIENT_SECRET in step.fields:
-            secret(step.fields[CLIENT_SECRET])
-        elif step.key.kind is Kind.TOKEN and step.change is not Change.REMOVE:
+        secrets(step.fields)
+        if TOKEN_FILE in step.fields:
             check_place(step.fields[TOKEN_FILE])
 
 
@@ -155,21 +150,50 @@ def _services(session: Session, declared: Declared, named: Source) -> Iterator[A
         return
     found = authn_connection(named, session.profile, environment())
     with Client(found.endpoint, found.token, ca=found.ca, retry=None) as certificates:
-
-        def ask(call: Call[Any]) -> Any:
-            return certificates.call(call) if is_for_authn(call) else session.call(call)
-
-        yield ask
+        yield both(session.call, certificates.call)
 
 
 def _carry_out(ask: Ask, steps: Sequence[Step], path: str | None, planned: Planned) -> dict[str, str]:
-    with tokens_to(path if any(_may_make_a_user(step) for step in steps) else None) as tokens:
-        carry_out(steps, ask, tokens, planned)
+    makes_users = any(step.change is Change.ADD and step.key.kind in (Kind.USER, Kind.MEMBER) for step in steps)
+    with tokens_to(path if makes_users else None) as tokens:
+        carry_out(steps, ask, tokens, planned, lambda text: note(printable(text)))
     return tokens.made
 
 
-def _may_make_a_user(step: Step) -> bool:
-    return step.change is Change.ADD and step.key.kind in (Kind.USER, Kind.MEMBER)
+class KeptTokens:
+    """Where the tokens of new users go: to a file, to be shown, or nowhere; those with a name to files of their own."""
+
+    def __init__(self, file: TextIO | None) -> None:
+        self._file = file
+        self.made: dict[str, str] = {}
+        """Names of users that were made, and their tokens."""
+
+    def keep(self, user: wire.User) -> None:
+        """Keep a token."""
+        self.made[user.name] = user.token
+        if self._file:
+            self._file.write(f"{user.name} {user.token}\n")
+            self._file.flush()
+
+    def file(self, path: str) -> AbstractContextManager[Callable[[str], None]]:
+        """Open the file of a named token, before it is made."""
+        return secret_file(path)
+
+
+@contextmanager
+def tokens_to(path: str | None) -> Iterator[KeptTokens]:
+    """Open the file that gets tokens, before anything is changed; raise `Usage` if others could read it."""
+    if path is None:
+        yield KeptTokens(None)
+        return
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise Usage(f"{path}: {error.strerror}") from error
+    with open(handle, "a", encoding="ascii") as file:
+        if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
+            raise Usage(f"{path} can be read by others; make it yours alone: chmod 600")
+        yield KeptTokens(file)
 
 
 def _as_object(step: Step) -> dict[str, Any]:

@@ -1,21 +1,30 @@
-"""Asks GOCDB, or reads a file that holds what it answered.
+"""Asks GOCDB, or reads a file that holds what it answered (clients contract B9).
 
 Certificates are verified, ours is shown if there is one, pages are followed on the same host only, and neither the size
-of an answer nor the number of pages is without an end (A23, A26).
+of an answer nor the number of pages is without an end (A23, A26). What is missing in an element is an empty text here:
+that it is needed is said for that endpoint alone (A24).
 """
 
 import os
+import re
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
+from xml.etree.ElementTree import Element, ParseError
 
 import httpx
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import fromstring
 
 from ams.client.endpoint import LOOPBACK
 from ams.core.errors import BadSettings, ServiceFailed, ServiceTimeout
-from ams.provisioning.listing import Endpoint, Page, Site, T, endpoints, sites
 
+T = TypeVar("T")
+
+_NEXT = "./meta/link[@rel='next']"
 TYPE, SITE = "{{service-type}}", "{{site}}"
 """What an address may hold in place of a service type or a site."""
 MAX_BYTES = 64 * 1024 * 1024
@@ -27,7 +36,44 @@ SILENT_SECONDS = 60.0
 PAGE_SECONDS = 300.0
 _CHUNK = 64 * 1024
 
-Read = Callable[[bytes], Page[T]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A service on a host, as a site has registered it; every field may be empty."""
+
+    host: str
+    service_type: str
+    site: str
+    dn: str = ""
+    """The host certificate's subject, in the form with slashes."""
+    in_production: str = ""
+    """`Y` or `N`."""
+    primary_key: str = ""
+
+    def __str__(self) -> str:
+        """Write it as people find it again in GOCDB."""
+        return f"{self.host or self.primary_key or '?'} ({self.service_type or '?'}, {self.site or '?'})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Who runs endpoints; every field may be empty."""
+
+    name: str
+    email: str = ""
+    infrastructure: str = ""
+    """`Production` or `Test`."""
+    certification: str = ""
+    """`Certified`, `Uncertified`, `Candidate`, `Suspended` or `Closed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One answer."""
+
+    items: Sequence[T]
+    next: str
+    """Address of the next page, perhaps relative; empty on the last one."""
 
 
 def sites_address(endpoints_address: str) -> str:
@@ -75,7 +121,7 @@ class Feed:
         """Return all endpoints of a type; raise `ServiceFailed` or `ServiceTimeout` if they cannot be had."""
         address = self._endpoints_at.replace(TYPE, quote(service_type, safe=""))
         if address not in self._pages:
-            self._pages[address] = list(self._items(address, endpoints))
+            self._pages[address] = list(self._items(address, read_endpoints))
         # One without a type came with the others: it is told of, and not passed over.
         return [each for each in self._pages[address] if each.service_type in (service_type, "")]
 
@@ -84,7 +130,7 @@ class Feed:
         if SITE in self._sites_at:
             return self._asked_site(name)
         if self._sites is None:
-            self._sites = {each.name: each for each in self._items(self._sites_at, sites)}
+            self._sites = {each.name: each for each in self._items(self._sites_at, read_sites)}
         return self._sites.get(name)
 
     def _asked_site(self, name: str) -> Site | None:
@@ -94,14 +140,14 @@ class Feed:
             raise self._failed_sites[name]
         if name not in self._sites:
             try:
-                found = list(self._items(self._sites_at.replace(SITE, quote(name, safe="")), sites))
+                found = list(self._items(self._sites_at.replace(SITE, quote(name, safe="")), read_sites))
             except ServiceFailed as error:
                 self._failed_sites[name] = error
                 raise
             self._sites[name] = next((each for each in found if each.name == name), Site(name=""))
         return self._sites[name] if self._sites[name].name else None
 
-    def _items(self, address: str, read: "Read[T]") -> Iterator[T]:
+    def _items(self, address: str, read: Callable[[bytes], Page[T]]) -> Iterator[T]:
         seen: set[str] = set()
         while address:
             if address in seen or len(seen) >= MAX_PAGES:
@@ -187,3 +233,49 @@ def _trust(ca: str, cert: str, key: str) -> ssl.SSLContext:
             reason = error.strerror if error.filename else None
             raise BadSettings(f"client certificate {cert}: {reason or 'not a certificate with its key'}") from error
     return context
+
+
+def read_endpoints(body: bytes) -> Page[Endpoint]:
+    """Read a page of `get_service_endpoint`; raise `ServiceFailed` for what is none."""
+    return _page(body, "SERVICE_ENDPOINT", _endpoint)
+
+
+def read_sites(body: bytes) -> Page[Site]:
+    """Read a page of `get_site`; raise `ServiceFailed` for what is none."""
+    return _page(body, "SITE", _site)
+
+
+def _page(body: bytes, tag: str, read: Callable[[Element], T]) -> Page[T]:
+    try:
+        root = fromstring(body, forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError, LookupError):  # the last two: of encodings
+        raise ServiceFailed("what came is not XML as GOCDB writes it") from None
+    if root.tag != "results":  # a request that GOCDB does not like gets <error> and 200
+        said = " ".join((root.text or "").split())[:200]
+        raise ServiceFailed(f"GOCDB answered <{root.tag[:40]}>{f': {said}' if said else ''}")
+    link = root.find(_NEXT)
+    return Page([read(element) for element in root.iterfind(tag)], "" if link is None else link.get("href", "").strip())
+
+
+def _endpoint(element: Element) -> Endpoint:
+    return Endpoint(
+        host=_text(element, "HOSTNAME"),
+        service_type=_text(element, "SERVICE_TYPE"),
+        site=_text(element, "SITENAME"),
+        dn=_text(element, "HOSTDN"),
+        in_production=_text(element, "IN_PRODUCTION"),
+        primary_key=_text(element, "PRIMARY_KEY") or element.get("PRIMARY_KEY", ""),
+    )
+
+
+def _site(element: Element) -> Site:
+    return Site(
+        name=_text(element, "SHORT_NAME") or element.get("NAME", ""),
+        email=_text(element, "CONTACT_EMAIL"),
+        infrastructure=_text(element, "PRODUCTION_INFRASTRUCTURE"),
+        certification=_text(element, "CERTIFICATION_STATUS"),
+    )
+
+
+def _text(element: Element, tag: str) -> str:
+    return re.sub(r"[\r\n\t]+", " ", element.findtext(tag) or "").strip()

@@ -5,10 +5,20 @@ from pathlib import Path
 import pytest
 
 from ams.core.errors import BadSettings, ServiceFailed
-from ams.provisioning import feed as module
-from ams.provisioning.feed import Feed, sites_address
+from ams.provisioning import gocdb as module
+from ams.provisioning.gocdb import Feed, read_endpoints, read_sites, sites_address
 from tests.provisioning.gocdb import Gocdb, gocdb
-from tests.provisioning.listings import APEL, CLOUD, endpoint, endpoint_xml, endpoints_xml, results, site, sites_xml
+from tests.provisioning.listings import (
+    APEL,
+    CLOUD,
+    endpoint,
+    endpoint_xml,
+    endpoints_xml,
+    results,
+    site,
+    site_xml,
+    sites_xml,
+)
 from tests.support.certificates import Authority, Pair
 
 ONE, OTHER = endpoint("a.example.org"), endpoint("b.example.org")
@@ -143,3 +153,39 @@ def test_files_of_no_use_are_refused_before_anything_is_asked(tmp_path: Path, au
         Feed("a", "b", cert=authority.pair.chain)
     with pytest.raises(BadSettings, match="--sites"):
         sites_address("endpoints.xml")
+
+
+def test_endpoints_and_sites_are_read_as_they_are_listed() -> None:
+    one, other = endpoint("a.example.org"), endpoint("b.example.org", dn="/CN=Ünï & co")
+
+    assert list(read_endpoints(results(map(endpoint_xml, [one, other]))).items) == [one, other]
+    assert list(read_sites(results([site_xml(site())])).items) == [site()]
+
+
+def test_a26_the_next_page_is_where_the_answer_says() -> None:
+    assert read_endpoints(results([], following="?next_cursor=7&x=1")).next == "?next_cursor=7&x=1"
+    assert read_endpoints(results([])).next == ""
+
+
+def test_a24_a_missing_element_is_an_empty_text() -> None:
+    (read,) = read_endpoints(results(["<SERVICE_ENDPOINT><HOSTNAME> a </HOSTNAME></SERVICE_ENDPOINT>"])).items
+
+    assert (read.host, read.dn, read.service_type) == ("a", "", "")
+
+
+BOMB = b'<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><results>&b;</results>'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"<results>", BOMB, b"<html>busy</html>", b'<?xml version="1.0" encoding="nope"?><results/>'],
+    ids=["nothing", "json", "cut", "entities", "html", "unknown encoding"],
+)
+def test_what_is_no_listing_is_refused(body: bytes) -> None:
+    with pytest.raises(ServiceFailed):
+        read_endpoints(body)
+
+
+def test_an_error_of_gocdb_is_told_in_its_words() -> None:
+    with pytest.raises(ServiceFailed, match="Unsupported parameter: typ"):
+        read_endpoints(b"<error>Unsupported parameter: typ</error>")

@@ -1,8 +1,10 @@
-"""Which endpoints of a listing are served, and why the others are not (authn contract 14.2, steps 1 to 5; A21, A24).
+"""Which endpoints of a listing are served, why the others are not, and what is made for them is called.
 
-What is wrong with one endpoint is said of that endpoint, and the others go on.
+Steps 1 to 5 and 11 of authn contract 14.2; A21, A24. What is wrong with one endpoint is said of that endpoint, and the
+others go on.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,12 +12,13 @@ from enum import StrEnum
 from ams.core.distinguished_names import normalised
 from ams.core.errors import ServiceFailed
 from ams.core.names import is_name
-from ams.provisioning.listing import Endpoint, Site
-from ams.provisioning.naming import endpoint_topic, type_topic, user_name
+from ams.provisioning.gocdb import Endpoint, Site
 
 PRODUCTION = "Production"
 CERTIFIED = frozenset({"Certified", "Uncertified"})
 """As the reference has it: only candidates, suspended and closed sites are left out."""
+SEPARATOR = "---"
+_MADE = re.compile(r"(?!-).+?---.+?---.+")
 
 FindSite = Callable[[str], Site | None]
 
@@ -182,3 +185,40 @@ def _leave_out_namesakes(judged: Judged) -> None:
 def by_reason(left_out: Sequence[LeftOut], reason: Reason) -> list[LeftOut]:
     """Return those left out for a reason."""
     return [each for each in left_out if each.reason is reason]
+
+
+def user_name(endpoint: Endpoint) -> str:
+    """Return how the user of an endpoint, and its binding, are called."""
+    return _dashed(SEPARATOR.join((endpoint.service_type, endpoint.host, endpoint.site)))
+
+
+def type_topic(service_type: str) -> str:
+    """Return the topic that all endpoints of a type publish to."""
+    return _dashed(service_type)
+
+
+def endpoint_topic(endpoint: Endpoint) -> str:
+    """Return the topic, and the subscription, that an endpoint has for itself."""
+    return f"SITE_{_dashed(endpoint.site)}_ENDPOINT_{''.join(endpoint.primary_key.split())}"
+
+
+def is_endpoints_topic(name: str) -> bool:
+    """Whether a topic is called as one that an endpoint has for itself."""
+    return name.startswith("SITE_") and "_ENDPOINT_" in name
+
+
+def is_of_endpoint(name: str) -> bool:
+    """Whether a user or binding is called as those that provisioning makes, of whatever type.
+
+    The API lets a project's administrator mark a user by nothing else.
+    """
+    return _MADE.fullmatch(name) is not None
+
+
+def is_of_type(name: str, service_type: str) -> bool:
+    """Whether a user or binding is called as those that provisioning makes for a type."""
+    return is_of_endpoint(name) and name.startswith(_dashed(service_type) + SEPARATOR)
+
+
+def _dashed(text: str) -> str:
+    return text.replace(".", "-")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ams.cli.apply.document import read_documents
-from ams.cli.apply.resources import Declared, Key, Kind
 from ams.core.errors import BadDocument
+from ams.provisioning.declared import Declared, Key, Kind
+from ams.provisioning.document import read_documents
 
 GARDEN = """
 users:

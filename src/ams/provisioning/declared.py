@@ -1,6 +1,6 @@
-"""What a file can declare, as values: resources, their fields, and where the file says so.
+"""What can be declared, as values: resources, their fields, where a file says so, and the steps of a plan.
 
-A resource is a key and its fields. Declared fields are those the file names, the others are left as they are; fields of
+A resource is a key and its fields. Declared fields are those that are named, the others are left as they are; fields of
 what exists are all that were read. Both spell values alike, so that equal means nothing to do:
 
     user          email, first_name, last_name, organization, description: text; service_roles: sorted names
@@ -16,16 +16,28 @@ what exists are all that were read. Both spell values alike, so that equal means
     service type  hosts, auth_types: sorted names; auth_method, type: text; verify_client_host: switch
     auth method   port: number; access_key: where its value is; headers: names, and where their values are
     binding       service_type, host, auth_type, unique_key: text; auth_identifier, issuer: normal form; user: name
+
+Files say all of an access list. Provisioning says entries of lists that others change too:
+
+    publishers    users: names that are on the list of a topic of that name
+    consumers     users: names that are on the list of a subscription
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from ams.client.wire import Call
 from ams.core.yaml_tree import Place
 
 Fields = Mapping[str, Any]
+
+Ask = Callable[[Call[Any]], Any]
+"""Sends a call to the service it is for and returns its answer; raises a `ClientError`."""
+
+SECRETS = ("access_key", "headers", "client_secret")
+"""Fields whose values are never shown, so that they cannot be compared."""
 
 
 class Kind(StrEnum):
@@ -36,10 +48,12 @@ class Kind(StrEnum):
     MEMBER = "member"
     SCHEMA = "schema"
     TOPIC = "topic"
+    PUBLISHERS = "publishers"
     SUBSCRIPTION = "subscription"
+    CONSUMERS = "consumers"
     ISSUER = "issuer"
     IDENTITY = "identity"
-    """Of a user: its binding to an identity at an issuer, told from those of the certificate service."""
+    """Of a user: its binding to an identity at an issuer, unlike those of the certificate service."""
     TOKEN = "token"  # noqa: S105  # the name of a kind
     SERVICE_TYPE = "service type"
     AUTH_METHOD = "auth method"
@@ -71,13 +85,19 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the files say."""
+    """What is declared."""
 
     fields: Mapping[Key, Fields] = field(default_factory=dict)
     places: Mapping[Key, Place] = field(default_factory=dict)
     references: Sequence[Reference] = ()
     sections: frozenset[tuple[str, Kind]] = frozenset()
     """What resources belong to, and kinds, for which the files have a section: what pruning may touch."""
+    owners: Mapping[Key, str] = field(default_factory=dict)
+    """Whom a resource is for alone: when a step for it fails, the rest for the same owner is not tried."""
+    gone: Mapping[Key, Fields] = field(default_factory=dict)
+    """What is to be removed though it is in no section, and of entries of a list which."""
+    in_order: bool = False
+    """Whether the order is that of the declaration, and not that of kinds."""
 
     @property
     def projects(self) -> list[str]:
@@ -93,8 +113,40 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """What the service holds, as far as it was asked."""
+    """What the services hold, as far as they were asked."""
 
     fields: Mapping[Key, Fields] = field(default_factory=dict)
     caller: str = ""
     """The user who asks; empty when the token is no user's."""
+    uuids: Mapping[str, str] = field(default_factory=dict)
+    """Of users, where they were read."""
+
+    def of(self, kind: Kind) -> dict[str, Fields]:
+        """Return the resources of a kind, where all belong to the same."""
+        return {key.name: fields for key, fields in self.fields.items() if key.kind is kind}
+
+
+NOTHING = Existing()
+
+
+class Change(StrEnum):
+    """What a step does, as the plan shows it."""
+
+    ADD = "+"
+    ALTER = "~"
+    REMOVE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One resource to be made, altered or removed."""
+
+    change: Change
+    key: Key
+    fields: Fields
+    """The fields to set: of a new resource all that are declared, else those that differ."""
+    owner: str = ""
+    """Whom it is for alone; empty when it is for several."""
+
+    def __str__(self) -> str:
+        return f"{self.change} {self.key}"

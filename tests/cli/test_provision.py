@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from ams.cli.provision import read_ini
 from ams.core.errors import BadSettings
-from ams.provisioning.ini import read_ini
 
 WHOLE = """
 [AMS]

@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from ams.cli.apply.push import push_fields, same_push
 from ams.core.errors import BadDocument
 from ams.core.yaml_tree import read_tree
+from ams.provisioning.fields import push_fields
+from ams.provisioning.plan import same_push
 
 ENDPOINT = "type: http_endpoint\npushEndpoint: https://pump.example/in\n"
 SHOWN = {

@@ -1,0 +1,273 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.provisioning.declared import Change, Existing, Key, Kind, Step
+from ams.provisioning.declaring import Declaration, Vanished, declare, refusal, removals, vanished
+from ams.provisioning.endpoints import judge
+from ams.provisioning.plan import plan
+from tests.provisioning.listings import APEL, CLOUD, endpoint, served, site
+from tests.provisioning.simulated import TARGET, after, member, there
+
+PUBLISHER = "publisher"
+TOPICS = there(topics=["gLite-APEL", "eu-egi-cloud-accounting"])
+HOST = endpoint("ce.example.org")
+NAME = "gLite-APEL---ce-example-org---SITE-A"
+DN = "CN=ce.example.org,O=Example,C=GR"
+LABEL = "ce.example.org (gLite-APEL, SITE-A)"
+
+
+def declared(existing: Existing, *listed) -> Declaration:
+    return declare(served(*listed), existing, TARGET, role=PUBLISHER)
+
+
+def planned(existing: Existing, *listed) -> list[Step]:
+    return plan(declared(existing, *listed).declared({}), existing)
+
+
+def ours(kind: str, name: str) -> Key:
+    """Return the key of a resource of the project."""
+    return Key(Kind(kind), "p", name)
+
+
+def bound(name: str) -> Key:
+    return Key(Kind.BINDING, "", name)
+
+
+def test_a_new_endpoint_gets_a_user_a_binding_and_its_place_on_the_list() -> None:
+    target = {"service_uuid": TARGET.service_uuid, "host": TARGET.host}
+
+    assert planned(TOPICS, HOST) == [
+        Step(Change.ADD, ours("member", NAME), {"roles": (PUBLISHER,), "email": "grid@example.org"}, LABEL),
+        Step(Change.ADD, bound(NAME), {**target, "auth_identifier": DN, "user": NAME}, LABEL),
+        Step(Change.ADD, ours("publishers", "gLite-APEL"), {"users": (NAME,)}),
+    ]
+
+
+def test_a_certificate_that_is_bound_keeps_its_binding_and_its_user() -> None:
+    existing = there({"jane": member("u1", PUBLISHER)}, {"laptop": (DN, "u1")}, ["gLite-APEL"])
+
+    assert planned(existing, HOST) == [Step(Change.ADD, ours("publishers", "gLite-APEL"), {"users": ("jane",)})]
+
+
+def test_two_endpoints_with_one_certificate_share_a_user() -> None:
+    steps = planned(TOPICS, HOST, endpoint("ce.example.org", service_type=CLOUD))
+
+    assert [(step.key, step.fields.get("users")) for step in steps] == [
+        (ours("member", NAME), None),
+        (bound(NAME), None),
+        (ours("publishers", "gLite-APEL"), (NAME,)),
+        (ours("publishers", "eu-egi-cloud-accounting"), (NAME,)),
+    ]
+
+
+def test_a22_a_binding_of_a_user_who_was_made_anew_is_pointed_at_the_new_one() -> None:
+    members = {NAME: member("new", PUBLISHER, topics=["gLite-APEL"])}
+
+    steps = planned(there(members, {NAME: (DN, "old")}, ["gLite-APEL"]), HOST)
+
+    assert steps == [Step(Change.ALTER, bound(NAME), {"user": NAME}, LABEL)]
+
+
+def test_a_new_certificate_of_a_host_moves_its_binding() -> None:
+    existing = after(TOPICS, planned(TOPICS, HOST))
+
+    steps = planned(existing, endpoint("ce.example.org", dn="/C=GR/O=New/CN=ce.example.org"))
+
+    assert steps == [Step(Change.ALTER, bound(NAME), {"auth_identifier": "CN=ce.example.org,O=New,C=GR"}, LABEL)]
+
+
+def test_two_hosts_that_swap_their_certificates_each_keep_a_binding() -> None:
+    a, b = endpoint("a.example.org"), endpoint("b.example.org")
+    existing = after(TOPICS, planned(TOPICS, a, b))
+    swapped = replace(a, dn="/CN=new"), replace(b, dn=a.dn)
+
+    later = after(existing, planned(existing, *swapped))
+
+    dns = {each["auth_identifier"] for each in later.of(Kind.BINDING).values()}
+    assert dns == {"CN=new", "CN=a.example.org,O=Example,C=GR"}
+    assert planned(later, *swapped) == []
+
+
+def test_a_certificate_that_another_host_gives_up_is_moved_after_that_one() -> None:
+    a, b = endpoint("a.example.org"), endpoint("b.example.org")
+    existing = after(TOPICS, planned(TOPICS, a, b))
+    moved = replace(a, dn=b.dn), replace(b, dn="/CN=new")
+
+    steps = planned(existing, *moved)
+
+    assert [step.fields["auth_identifier"] for step in steps] == ["CN=new", "CN=b.example.org,O=Example,C=GR"]
+    assert planned(after(existing, steps), *moved) == []
+
+
+def test_somebody_elses_binding_is_not_given_another_user() -> None:
+    existing = there({}, {"laptop": (DN, "who")}, ["gLite-APEL"])
+
+    assert planned(existing, HOST) == []
+    assert "bound as laptop" in declared(existing, HOST).failed[0].text
+
+
+def test_a_topic_that_is_not_there_is_told_and_the_users_are_made() -> None:
+    assert declared(there(), HOST).faults == ["there is no topic gLite-APEL (ams topics create gLite-APEL)"]
+    assert [step.key.kind for step in planned(there(), HOST)] == [Kind.MEMBER, Kind.BINDING]
+
+
+def test_a_member_without_the_role_is_told() -> None:
+    existing = there({NAME: member("u")}, {NAME: (DN, "u")}, ["gLite-APEL"])
+
+    assert "without the role publisher" in declared(existing, HOST).failed[0].text
+
+
+def test_an_endpoint_of_clouds_gets_a_topic_and_a_subscription_for_itself() -> None:
+    cloud = endpoint("nova.example.org", service_type="org.openstack.nova", site="SITE.B", primary_key="12 34G0")
+    existing = there({"reader": member("r")})
+    made = declare(served(cloud, own_topics=True), existing, TARGET, role=PUBLISHER, consumer="reader")
+
+    steps = plan(made.declared({}), existing)
+
+    name, user = "SITE_SITE-B_ENDPOINT_1234G0", "org-openstack-nova---nova-example-org---SITE-B"
+    assert [(step.change, step.key, step.owner) for step in steps] == [
+        (Change.ADD, key, str(cloud))
+        for key in (
+            ours("member", user),
+            bound(user),
+            ours("topic", name),
+            ours("publishers", name),
+            ours("subscription", name),
+            ours("consumers", name),
+        )
+    ]
+    assert [step.fields for step in steps[2:]] == [
+        {},
+        {"users": (user,)},
+        {"topic": name, "ackDeadline": 100},
+        {"users": ("reader",)},
+    ]
+
+
+HOSTS = st.sampled_from(["a.example.org", "b.example.org", "c.example.org"])
+NAMES = HOSTS.map(lambda host: f"gLite-APEL---{host.replace('.', '-')}---SITE-A")
+UUIDS = st.sampled_from(["u1", "u2", "u3", "u4"])
+DNS = st.sampled_from(["/CN=one", "/CN=two", "/CN=three"])
+LISTED = st.lists(
+    st.builds(
+        lambda host, dn, kind, key: endpoint(host, dn=dn, service_type=kind, primary_key=key),
+        HOSTS, DNS, st.sampled_from([APEL, CLOUD]), st.sampled_from(["1G0", "2G0"]),
+    ),
+    max_size=4,
+)  # fmt: skip
+
+
+@st.composite
+def states(draw: st.DrawFn) -> Existing:
+    topics = draw(st.sets(st.sampled_from(["gLite-APEL", "eu-egi-cloud-accounting", "SITE_SITE-A_ENDPOINT_1G0"])))
+    names = draw(st.lists(st.one_of(NAMES, st.just("jane")), unique=True, max_size=3))
+    uuids = draw(st.permutations(["u1", "u2", "u3"]))
+    lists = st.frozensets(st.sampled_from(sorted(topics))) if topics else st.just(frozenset())
+    members = {name: member(uuid, PUBLISHER, topics=draw(lists)) for name, uuid in zip(names, uuids, strict=False)}
+    bound = draw(st.dictionaries(st.one_of(NAMES, st.just("laptop")), UUIDS, max_size=3))
+    dns = draw(st.permutations(["CN=one", "CN=two", "CN=three"]))
+    bindings = {name: (dn, uuid) for (name, uuid), dn in zip(bound.items(), dns, strict=False)}
+    return there({"reader": member("r"), **members}, bindings, topics)
+
+
+@settings(max_examples=60, deadline=None)
+@given(states(), LISTED, st.booleans())
+def test_a22_what_was_done_once_leaves_nothing_to_do(existing: Existing, listed: list, own_topics: bool) -> None:
+    judged = {
+        kind: judge([each for each in listed if each.service_type == kind], site, own_topics=own_topics)
+        for kind in (APEL, CLOUD)
+    }
+    wanted = [each for kind in judged.values() for each in kind.served]
+
+    def all_steps(now: Existing) -> list[Step]:
+        made = declare(wanted, now, TARGET, role=PUBLISHER, consumer="reader")
+        gone = removals(vanished(judged, now, made.users, own_topics=own_topics), now, "p")
+        return plan(made.declared(gone), now)
+
+    assert all_steps(after(existing, all_steps(existing))) == []
+
+
+@settings(max_examples=30, deadline=None)
+@given(states(), LISTED)
+def test_nobody_loses_what_provisioning_did_not_give(existing: Existing, listed: list) -> None:
+    made = declared(existing, *listed)
+    gone = removals(vanished({APEL: judge(listed, site)}, existing, made.users), existing, "p")
+    later = after(existing, plan(made.declared(gone), existing))
+
+    for name in {"reader", "jane"} & existing.of(Kind.MEMBER).keys():
+        assert name in later.of(Kind.MEMBER)
+        for topic, fields in existing.of(Kind.PUBLISHERS).items():
+            assert name not in fields["users"] or name in later.of(Kind.PUBLISHERS)[topic]["users"]
+    assert ("laptop" in later.of(Kind.BINDING)) == ("laptop" in existing.of(Kind.BINDING))
+
+
+ENDPOINTS = [endpoint(f"{letter}.example.org") for letter in "abcdef"]
+_TOPICS = there(topics=[APEL])
+FULL = after(_TOPICS, planned(_TOPICS, *ENDPOINTS))
+
+
+def gone(existing: Existing, *listed, service_type: str = APEL) -> Vanished:
+    return vanished({service_type: judge(listed, site)}, existing, {})
+
+
+def why_not(*listed, whole: bool = True, most: int = 5) -> str:
+    judged = {APEL: judge(listed, site)}
+    return refusal(vanished(judged, FULL, {}), judged, whole=whole, most=most)
+
+
+def test_a22_who_is_listed_but_not_served_has_not_vanished() -> None:
+    *others, last = ENDPOINTS
+
+    assert gone(FULL, *others, replace(last, in_production="N")).who == []
+    assert gone(FULL, *others, replace(last, dn="")).who == []
+    assert gone(FULL, *others).who == ["gLite-APEL---f-example-org---SITE-A"]
+
+
+def test_a22_other_types_and_other_peoples_users_are_not_looked_at() -> None:
+    existing = there({"jane": member("j")}, {"laptop": ("CN=x", "j")})
+
+    assert gone(existing, *ENDPOINTS).who == []
+    assert gone(FULL, endpoint("x", service_type=CLOUD), service_type=CLOUD).who == []
+
+
+@pytest.mark.parametrize(
+    ("listed", "said", "told"),
+    [
+        (ENDPOINTS[1:], {}, ""),
+        (ENDPOINTS[1:], {"whole": False}, "could be read"),
+        ([*ENDPOINTS[1:], replace(ENDPOINTS[0], site="", dn="")], {}, "could be read"),
+        ([], {}, "lists no endpoint of gLite-APEL"),
+        (ENDPOINTS[2:], {"most": 1}, "2 are more than --max-removals 1"),
+        (ENDPOINTS[4:], {}, "4 of 6 are more than half"),
+    ],
+    ids=["one of six", "a listing did not come", "unreadable", "empty", "too many", "more than half"],
+)
+def test_a22_nobody_is_removed_when_the_listing_is_doubtful(listed: list, said: dict, told: str) -> None:
+    found = why_not(*listed, **said)
+
+    assert (told in found) if told else found == ""
+
+
+def test_a_binding_whose_user_is_in_another_project_stays() -> None:
+    existing = there({}, {"gLite-APEL---z---SITE-A": ("CN=z", "elsewhere")})
+
+    found = gone(existing, *ENDPOINTS)
+
+    assert found.bindings == ("gLite-APEL---z---SITE-A",)
+    assert removals(found, existing, "p") == {}
+
+
+def test_who_vanished_loses_logins_before_rights() -> None:
+    name = "gLite-APEL---f-example-org---SITE-A"
+    removed = removals(gone(FULL, *ENDPOINTS[:-1]), FULL, "p")
+
+    steps = plan(Declaration().declared(removed), FULL)
+
+    assert [(step.change, step.key, step.fields) for step in steps] == [
+        (Change.REMOVE, bound(name), {}),
+        (Change.REMOVE, ours("publishers", APEL), {"users": (name,)}),
+        (Change.REMOVE, ours("member", name), {}),
+    ]

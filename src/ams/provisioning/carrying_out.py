@@ -258,19 +258,19 @@ class CarryingOut:
         if "access" in said:
             self._send(wire.modify_subscription_acl(project, name, said["access"]))
         if "push" in said:
-            # Last: the service then puts its push worker on the access list (contract 13.3).
+            # Last: the service then puts its push worker on the access list (HTTP contract 13.3).
             self._send(wire.modify_push_config(project, name, _push_config(said)))
 
     def _new_subscription(self, step: Step) -> None:
         project, name, said = step.key.project, step.key.name, step.fields
         deadline, access, push = said.get("ackDeadline"), said.get("access"), _push_config(said)
-        # With its push configuration, or not at all: as a pull subscription it would be another one (contract 9.3).
+        # With its push configuration, or not at all: as a pull subscription it would be another (HTTP contract 9.3).
         self._send(wire.create_subscription(project, name, said["topic"], ack_deadline=deadline, push=push))
         if deadline == 0:
-            # At creation the service reads 0 as nothing said (contract 9.3).
+            # At creation the service reads 0 as nothing said (HTTP contract 9.3).
             self._send(wire.modify_ack_deadline(project, name, 0))
         if access and push:
-            # The service has put its push worker on the list, where it must stay (contract 13.5).
+            # The service has put its push worker on the list, where it must stay (HTTP contract 13.5).
             there = self._send(wire.get_subscription_acl(project, name))
             access = dict.fromkeys((*access, *there.authorized_users))
         if access:

@@ -136,7 +136,7 @@ class _Reading:
 
 
 def _section(said: Mapping[str, Value], section: str) -> list[tuple[str, Value]]:
-    """Return the names and values of a section; raise `BadDocument` for what cannot be a name (contract 2)."""
+    """Return the names and values of a section; raise `BadDocument` for what cannot be a name (HTTP contract 2)."""
     found = said[section].mapping() if section in said else {}
     for name, value in found.items():
         if not is_name(name):

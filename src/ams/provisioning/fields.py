@@ -22,12 +22,12 @@ ALL = "all"
 """Of the user's rights: what a token has that is not reduced."""
 TOKEN_FILE = "token_file"  # noqa: S105  # the name of a field
 MAX_ACK_DEADLINE = 600
-"""Seconds (contract 9.3)."""
+"""Seconds (HTTP contract 9.3)."""
 MAX_NUMBER = 2**31 - 1
 MAX_ATTEMPTS = 1000
 """Of deliveries of a message (docs/reference/push.md)."""
 PROJECT_ROLES = ("consumer", "project_admin", "publisher")
-"""Roles in a project: three, whatever the roles file of the service says (contract 3.3)."""
+"""Roles in a project: three, whatever the roles file of the service says (HTTP contract 3.3)."""
 
 Read = Callable[[Value], Any]
 Readers = Mapping[str, Read]
@@ -99,7 +99,7 @@ def _object(value: Value | None) -> Any:
 
 
 def push_fields(value: Value) -> Fields:
-    """Return the fields of a push configuration (contract 13.1); nothing means pull."""
+    """Return the fields of a push configuration (HTTP contract 13.1); nothing means pull."""
     said = value.mapping()
     if not said:
         return {}
@@ -248,7 +248,7 @@ def _said_as(read: Callable[[str], Any], value: Value) -> Any:
 
 
 def _some_text(value: Value) -> str:
-    """Return text that says something: the service takes an empty one as nothing said (contract 5.3)."""
+    """Return text that says something: the service takes an empty one as nothing said (HTTP contract 5.3)."""
     if not value.text():
         raise bad(value.place, "an empty text changes nothing; leave it out")
     return value.text()

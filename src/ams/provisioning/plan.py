@@ -96,7 +96,7 @@ def _fixed(kind: Kind, changed: Fields, found: Fields) -> str:
 def _wanted(key: Key, declared: Declared, existing: Existing) -> Fields:
     """Return the declared fields; on an access list, members without a role stay, and of entries only new ones count.
 
-    Push workers are such members (contract 13.5): the service itself puts them on the list.
+    Push workers are such members (HTTP contract 13.5): the service itself puts them on the list.
     """
     wanted = declared.fields[key]
     if "users" in wanted:

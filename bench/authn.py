@@ -16,7 +16,7 @@ import msgspec
 from sqlalchemy import insert
 
 from ams.authn.store import Store
-from ams.authn.store.bindings import _row
+from ams.authn.store.records import _row
 from ams.authn.store.tables import bindings
 from ams.authn.values import X509, Binding, BindingId, ServiceTypeId
 from ams.core.clock import SystemClock

@@ -9,8 +9,7 @@ import psycopg
 from psycopg.rows import TupleRow
 from sqlalchemy import Engine, insert
 
-from ams.authn.store.schema import AUTHN
-from ams.authn.store.tables import sealing
+from ams.authn.store.tables import AUTHN, sealing
 from ams.storage.database import opening
 from ams.storage.database.postgresql.connection import engine_to
 from ams.storage.postgresql import conninfo

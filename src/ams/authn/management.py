@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ams.authn.store import Store
-from ams.authn.store.auth_methods import Types
 from ams.authn.store.paging import EVERYTHING, Page, PageRequest
+from ams.authn.store.records import Types
 from ams.authn.values import (
     API_KEY,
     AUTH_METHOD_GONE,

@@ -14,7 +14,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine
 
-from ams.authn.store.schema import AUTHN
+from ams.authn.store.tables import AUTHN
 from ams.core.errors import Unusable
 from ams.storage.database import opening
 from ams.storage.database.schema import Schema

@@ -21,8 +21,9 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from ams.authn.values import HOST_GONE
 from ams.storage.audit.records import audit_table
-from ams.storage.database.schema import NAMING
+from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
 METADATA = MetaData(naming_convention=NAMING)
 
@@ -142,3 +143,19 @@ sealing = Table(
 )
 
 audit = audit_table(METADATA, "authn_audit")
+
+
+AUTHN = Schema(
+    what="certificate service",
+    tables=METADATA,
+    outcomes=outcomes_table("authn_outcomes"),
+    taken=TAKEN,
+    absent=HOST_GONE,
+    migrations="ams.authn.store:migrations",
+    version=VERSION,
+    head="0001",
+    channel="ams_authn",
+    serving=0x616D735F61757468,  # "ams_auth" in ASCII
+    owns=lambda table: table.startswith("authn_"),
+)
+"""They may be in the same database of PostgreSQL as the registry's, whoever of the two comes first."""

@@ -1,0 +1,448 @@
+"""Service types, auth methods and bindings in the store, and what nodes tell each other to forget of them.
+
+What auth methods log in with is encrypted, and bound to the one it belongs to (15, A16). A login finds its binding by
+one short hash, so that 100,000 of them are no slower than 100, and a name of any length can be in a unique index.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, or_, select, update
+
+from ams.authn.store.paging import Page, PageRequest, read_page
+from ams.authn.store.tables import auth_methods, bindings, hosts, service_types
+from ams.authn.values import (
+    AUTH_METHOD_GONE,
+    BINDING_GONE,
+    SERVICE_TYPE_GONE,
+    AuthMethod,
+    Binding,
+    BindingId,
+    ServiceType,
+    ServiceTypeId,
+)
+from ams.core.clock import Milliseconds
+from ams.core.errors import AlreadyExists, Conflict, NotFound
+from ams.storage.database.cache import Cache
+from ams.storage.database.database import Database
+from ams.storage.database.invalidation import Forget
+from ams.storage.secrets import Secrets
+
+TYPES = "authn_types"
+"""Everything: service types are few and seldom change, and all else hangs on them."""
+METHODS = "authn_methods"
+"""All auth methods."""
+BINDING = "authn_binding"
+"""A binding; key: its `login`."""
+
+FORGET_TYPES = Forget(TYPES, ())
+FORGET_METHODS = Forget(METHODS, ())
+
+
+TypeChange = Callable[[ServiceType], ServiceType]
+"""Makes the new state of the present one; what it raises leaves everything as it was."""
+
+
+class ServiceTypeRecords:
+    """Service types by name and by uuid."""
+
+    def __init__(self, database: Database, cache_size: int) -> None:
+        self._database = database
+        self._by_name: Cache[str, ServiceType] = database.invalidations.new_cache(cache_size)
+        database.invalidations.on(TYPES, database.invalidations.forget_all)
+
+    async def find(self, name: str) -> ServiceType | None:
+        """Return a service type, None when there is none; cached."""
+        own = service_types.c.name == name
+        return await self._by_name.find(
+            name, lambda: self._database.read(lambda connection: _type_where(connection, own))
+        )
+
+    async def find_by_uuid(self, uuid: str) -> ServiceType | None:
+        """Return a service type, None when there is none."""
+        return await self._database.read(lambda connection: type_by_uuid(connection, uuid))
+
+    async def page(self, page: PageRequest) -> Page[ServiceType]:
+        """Return service types, oldest first. Raises `BadRequest` for a bad token."""
+
+        def work(connection: Connection) -> Page[ServiceType]:
+            found = read_page(connection, select(service_types), service_types.c.number, page)
+            return Page(_with_hosts(connection, found.items), found.next_token)
+
+        return await self._database.read(work)
+
+    async def create(self, made: ServiceType) -> None:
+        """Add a service type; raise `AlreadyExists` when the name is taken."""
+
+        def work(connection: Connection) -> None:
+            _require_free_type(connection, made)
+            connection.execute(
+                insert(service_types).values(uuid=made.uuid, created_on=made.created_on, **_type_row(made))
+            )
+            _put_hosts(connection, made)
+
+        await self._database.write(work)
+
+    async def change(self, uuid: ServiceTypeId, now: Milliseconds, change: TypeChange) -> ServiceType:
+        """Change a service type in one step. Raises `NotFound`, `AlreadyExists`, what `change` raises.
+
+        Raises `Conflict` rather than leave bindings or auth methods behind that nothing can reach (15, A6).
+        """
+
+        def work(connection: Connection) -> ServiceType:
+            present = type_by_uuid(connection, uuid)
+            if present is None:
+                raise NotFound(SERVICE_TYPE_GONE)
+            changed = replace(change(present), updated_on=now)
+            if changed.name != present.name:
+                _require_free_type(connection, changed)
+            _require_reachable(connection, present, changed)
+            row = update(service_types).where(service_types.c.uuid == uuid)
+            connection.execute(row.values(updated_on=now, **_type_row(changed)))
+            _put_hosts(connection, changed)
+            return changed
+
+        return await self._database.write(work, FORGET_TYPES)
+
+    async def delete(self, uuid: ServiceTypeId) -> bool:
+        """Remove a service type with all its auth methods and bindings (15, A3); False when there is none."""
+        gone = delete(service_types).where(service_types.c.uuid == uuid)
+        return await self._database.write(_rows(gone), FORGET_TYPES, large=True) > 0
+
+
+def type_by_uuid(connection: Connection, uuid: str) -> ServiceType | None:
+    """Return a service type, in the connection's transaction."""
+    return _type_where(connection, service_types.c.uuid == uuid)
+
+
+def _type_where(connection: Connection, condition: ColumnElement[bool]) -> ServiceType | None:
+    rows = connection.execute(select(service_types).where(condition)).all()
+    return next(iter(_with_hosts(connection, rows)), None)
+
+
+def _with_hosts(connection: Connection, rows: Sequence[Row[Any]]) -> list[ServiceType]:
+    query = select(hosts).order_by(hosts.c.service_uuid, hosts.c.position)
+    if len(rows) == 1:
+        query = query.where(hosts.c.service_uuid == rows[0].uuid)
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for row in connection.execute(query) if rows else ():
+        found[row.service_uuid].append(row.host)
+    return [_service_type(row, found[row.uuid]) for row in rows]
+
+
+def _service_type(row: Row[Any], its_hosts: Sequence[str]) -> ServiceType:
+    auth_types = tuple(msgspec.json.decode(row.auth_types, type=list[str]))
+    return ServiceType(
+        **_same(ServiceType, row, but=("hosts", "auth_types")), hosts=tuple(its_hosts), auth_types=auth_types
+    )
+
+
+def _type_row(of: ServiceType) -> dict[str, object]:
+    same = _same(ServiceType, of, but=("hosts", "auth_types", *_ORIGIN))
+    return {**same, "auth_types": msgspec.json.encode(of.auth_types).decode()}
+
+
+def _require_free_type(connection: Connection, wanted: ServiceType) -> None:
+    if connection.scalar(select(service_types.c.number).where(service_types.c.name == wanted.name)) is not None:
+        raise AlreadyExists(f"service-type object with name: {wanted.name} already exists")
+
+
+def _require_reachable(connection: Connection, present: ServiceType, changed: ServiceType) -> None:
+    if changed.auth_method != present.auth_method:
+        row = select(auth_methods.c.number).where(auth_methods.c.service_uuid == present.uuid).limit(1)
+        if connection.scalar(row) is not None:
+            raise Conflict(f"auth_method of service-type {present.name} is in use: delete its auth methods first")
+    for host in present.hosts:
+        if host not in changed.hosts and _is_used(connection, present.uuid, host):
+            raise Conflict(
+                f"host {host} of service-type {present.name} is in use: delete its auth method and bindings first"
+            )
+
+
+def _is_used(connection: Connection, service_uuid: str, host: str) -> bool:
+    return any(
+        connection.scalar(
+            select(table.c.number).where(table.c.service_uuid == service_uuid, table.c.host == host).limit(1)
+        )
+        is not None
+        for table in (auth_methods, bindings)
+    )
+
+
+def _put_hosts(connection: Connection, of: ServiceType) -> None:
+    """Store the list of hosts; those that stay are not taken away for a moment, as others refer to them."""
+    own = hosts.c.service_uuid == of.uuid
+    known = set(connection.scalars(select(hosts.c.host).where(own)))
+    for host in known - set(of.hosts):
+        connection.execute(delete(hosts).where(own, hosts.c.host == host))
+    for position, host in enumerate(of.hosts):
+        if host in known:
+            connection.execute(update(hosts).where(own, hosts.c.host == host).values(position=position))
+        else:
+            connection.execute(insert(hosts).values(service_uuid=of.uuid, host=host, position=position))
+
+
+Types = Callable[[str], ServiceType | None]
+"""Finds a service type by its uuid, in the transaction that something is changed in."""
+MethodChange = Callable[[AuthMethod, Types], AuthMethod]
+"""Makes the new state of the present one; what it raises leaves everything as it was."""
+
+
+class _Kept(msgspec.Struct, omit_defaults=True):
+    """What is encrypted."""
+
+    access_key: str = ""
+    headers: dict[str, str] = {}
+
+
+class AuthMethodRecords:
+    """Auth methods by service type and host."""
+
+    def __init__(self, database: Database, secrets: Secrets, cache_size: int) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._by_host: Cache[tuple[str, str], AuthMethod] = database.invalidations.new_cache(cache_size)
+        database.invalidations.on(METHODS, lambda: self._by_host.forget_where(lambda _key, _value: True))
+
+    async def find(self, service_uuid: str, host: str) -> AuthMethod | None:
+        """Return the auth method of a host, None when there is none; cached. Raises `Damaged`."""
+
+        def work(connection: Connection) -> AuthMethod | None:
+            own = select(auth_methods).where(auth_methods.c.service_uuid == service_uuid, auth_methods.c.host == host)
+            row = connection.execute(own).first()
+            return self._auth_method(row) if row else None
+
+        return await self._by_host.find((service_uuid, host), lambda: self._database.read(work))
+
+    async def page(self, page: PageRequest) -> Page[AuthMethod]:
+        """Return auth methods, oldest first. Raises `BadRequest` for a bad token, `Damaged`."""
+        return await self._database.read(
+            lambda connection: read_page(connection, select(auth_methods), auth_methods.c.number, page).map(
+                self._auth_method
+            )
+        )
+
+    async def create(self, made: AuthMethod) -> None:
+        """Add an auth method.
+
+        Raises `AlreadyExists` when its host has one, `NotFound` when the host is gone, `Conflict` when the service
+        type wants another kind by now.
+        """
+        row = insert(auth_methods).values(uuid=made.uuid, created_on=made.created_on, **self._row(made))
+
+        def work(connection: Connection) -> None:
+            _require_kind(connection, made)
+            _require_free_host(connection, made)
+            connection.execute(row)
+
+        await self._database.write(work, FORGET_METHODS)
+
+    async def change(self, uuid: str, now: Milliseconds, change: MethodChange) -> AuthMethod:
+        """Change an auth method in one step. Raises as `create`, and what `change` raises."""
+        own = auth_methods.c.uuid == uuid
+
+        def work(connection: Connection) -> AuthMethod:
+            row = connection.execute(select(auth_methods).where(own)).first()
+            if row is None:
+                raise NotFound(AUTH_METHOD_GONE)
+            present = self._auth_method(row)
+            changed = change(present, lambda service: type_by_uuid(connection, service))
+            changed = replace(changed, updated_on=now)
+            _require_kind(connection, changed)
+            if (changed.service_uuid, changed.host) != (present.service_uuid, present.host):
+                _require_free_host(connection, changed)
+            connection.execute(update(auth_methods).where(own).values(updated_on=now, **self._row(changed)))
+            return changed
+
+        return await self._database.write(work, FORGET_METHODS)
+
+    async def delete(self, uuid: str) -> bool:
+        """Remove an auth method; False when there is none."""
+        gone = delete(auth_methods).where(auth_methods.c.uuid == uuid)
+        return await self._database.write(_rows(gone), FORGET_METHODS) > 0
+
+    def _row(self, of: AuthMethod) -> dict[str, object]:
+        kept = msgspec.json.encode(_Kept(of.access_key, dict(of.headers))).decode()
+        same = _same(AuthMethod, of, but=("access_key", "headers", *_ORIGIN))
+        return {**same, "sealed": self._secrets.seal(kept, _owner(of.uuid))}
+
+    def _auth_method(self, row: Row[Any]) -> AuthMethod:
+        kept = msgspec.json.decode(self._secrets.open(row.sealed, _owner(row.uuid)), type=_Kept)
+        same = _same(AuthMethod, row, but=("access_key", "headers"))
+        return AuthMethod(**same, access_key=kept.access_key, headers=kept.headers)
+
+
+def _owner(uuid: str) -> str:
+    return f"auth method {uuid}"
+
+
+def _require_kind(connection: Connection, wanted: AuthMethod) -> None:
+    """An auth method of another kind than its service type's would never be found right."""
+    service_type = type_by_uuid(connection, wanted.service_uuid)
+    if service_type is None:
+        raise NotFound(SERVICE_TYPE_GONE)
+    if service_type.auth_method != wanted.type:
+        raise Conflict(f"service-type {service_type.name} has auth_method: {service_type.auth_method}")
+
+
+def _require_free_host(connection: Connection, wanted: AuthMethod) -> None:
+    same = (auth_methods.c.service_uuid == wanted.service_uuid, auth_methods.c.host == wanted.host)
+    if connection.scalar(select(auth_methods.c.number).where(*same)) is not None:
+        raise AlreadyExists(f"Auth method object with host: {wanted.host} already exists")
+
+
+BindingChange = Callable[[Binding, Types], Binding]
+"""Makes the new state of the present one; what it raises leaves everything as it was."""
+
+
+class BindingRecords:
+    """Bindings by name, and by what a login shows."""
+
+    def __init__(self, database: Database, cache_size: int) -> None:
+        self._database = database
+        self._by_login: Cache[str, Binding] = database.invalidations.new_cache(cache_size)
+        database.invalidations.on(BINDING, self._by_login.forget)
+
+    async def find(self, name: str) -> Binding | None:
+        """Return a binding, None when there is none."""
+        return await self._database.read(lambda connection: _binding_where(connection, bindings.c.name == name))
+
+    async def for_login(self, identifier: str, service_uuid: str, host: str, auth_type: str) -> Binding | None:
+        """Return the binding of a subject, None when there is none; cached, else one look into an index.
+
+        `last_auth` may be that of an earlier login.
+        """
+        login = _login(service_uuid, host, auth_type, identifier)
+        return await self._by_login.find(
+            login, lambda: self._database.read(lambda connection: _binding_where(connection, bindings.c.login == login))
+        )
+
+    async def page(self, page: PageRequest, service_uuid: str = "", host: str = "") -> Page[Binding]:
+        """Return bindings, oldest first; with `service_uuid`, those of one host. Raises `BadRequest`."""
+        query = select(bindings)
+        if service_uuid:
+            query = query.where(bindings.c.service_uuid == service_uuid, bindings.c.host == host)
+        return await self._database.read(
+            lambda connection: read_page(connection, query, bindings.c.number, page).map(_binding)
+        )
+
+    async def create(self, made: Binding) -> None:
+        """Add a binding; raise `AlreadyExists` for its identifier, then for its name; `NotFound` without its host."""
+        row = insert(bindings).values(uuid=made.uuid, created_on=made.created_on, **_binding_row(made))
+
+        def work(connection: Connection) -> None:
+            _require_free_identifier(connection, made)
+            _require_free_name(connection, made)
+            connection.execute(row)
+
+        await self._database.write(work)
+
+    async def change(self, name: str, now: Milliseconds, change: BindingChange) -> Binding:
+        """Change a binding in one step. Raises `NotFound`, as `create`, and what `change` raises."""
+        while True:
+            known = await self.find(name)
+            if known is None:
+                raise NotFound(BINDING_GONE)
+            changed = await self._database.write(_changing(known, now, change), _forget(known))
+            if changed is not None:
+                return changed
+
+    async def delete(self, name: str) -> bool:
+        """Remove a binding; False when there is none."""
+        while True:
+            known = await self.find(name)
+            if known is None:
+                return False
+            gone = delete(bindings).where(bindings.c.uuid == known.uuid, bindings.c.login == _login_of(known))
+            if await self._database.write(_rows(gone), _forget(known)):
+                return True
+
+    async def note_login(self, binding: BindingId, at: Milliseconds, subject_sha256: str | None = None) -> bool:
+        """Note a login, and with `subject_sha256` the whole subject, if none was noted before.
+
+        Returns False, and notes nothing, when another subject was noted before, or the binding is gone.
+        """
+        own = bindings.c.uuid == binding
+        if subject_sha256 is None:
+            return await self._database.put(_rows(update(bindings).where(own).values(last_auth=at))) > 0
+        known = await self._database.read(lambda connection: _binding_where(connection, own))
+        if known is None:
+            return False
+        noted = update(bindings).where(own, or_(*(bindings.c.subject_sha256 == each for each in ("", subject_sha256))))
+        noted = noted.values(last_auth=at, subject_sha256=subject_sha256)
+        return await self._database.write(_rows(noted), _forget(known)) > 0
+
+
+def _rows(statement: Any) -> Callable[[Connection], int]:
+    """Return the work of a statement, which returns how many rows it changed."""
+    return lambda connection: int(connection.execute(statement).rowcount)
+
+
+_ORIGIN = ("uuid", "created_on", "updated_on")
+"""What a change of a record leaves as it is, or sets by itself."""
+
+
+def _same(kind: type, of: object, *, but: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the fields of a record that are columns of the same name, of a record or of its row."""
+    return {each.name: getattr(of, each.name) for each in fields(kind) if each.name not in but}
+
+
+def _changing(known: Binding, now: Milliseconds, change: BindingChange) -> Callable[[Connection], Binding | None]:
+    """Return the work that changes a binding; it returns None if what caches call it is another by now."""
+
+    def work(connection: Connection) -> Binding | None:
+        present = _binding_where(connection, bindings.c.uuid == known.uuid)
+        if present is None or _login_of(present) != _login_of(known) or present.name != known.name:
+            return None
+        changed = change(present, lambda service: type_by_uuid(connection, service))
+        changed = replace(changed, updated_on=now)
+        # Whatever of the four has changed: a binding that moves may meet another there (15, A4).
+        if _login_of(changed) != _login_of(present):
+            _require_free_identifier(connection, changed)
+        if changed.name != present.name:
+            _require_free_name(connection, changed)
+        connection.execute(
+            update(bindings).where(bindings.c.uuid == known.uuid).values(updated_on=now, **_binding_row(changed))
+        )
+        return changed
+
+    return work
+
+
+def _binding_where(connection: Connection, condition: ColumnElement[bool]) -> Binding | None:
+    row = connection.execute(select(bindings).where(condition)).first()
+    return _binding(row) if row else None
+
+
+def _binding(row: Row[Any]) -> Binding:
+    return Binding(**_same(Binding, row))
+
+
+def _binding_row(of: Binding) -> dict[str, object]:
+    return {**_same(Binding, of, but=("last_auth", *_ORIGIN)), "login": _login_of(of)}
+
+
+def _login_of(binding: Binding) -> str:
+    return _login(binding.service_uuid, binding.host, binding.auth_type, binding.auth_identifier)
+
+
+def _login(*shown: str) -> str:
+    return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()
+
+
+def _forget(known: Binding) -> Forget:
+    return Forget(BINDING, (_login_of(known),))
+
+
+def _require_free_identifier(connection: Connection, wanted: Binding) -> None:
+    if connection.scalar(select(bindings.c.number).where(bindings.c.login == _login_of(wanted))) is not None:
+        raise AlreadyExists(f"binding object with auth_identifier: {wanted.auth_identifier} already exists")
+
+
+def _require_free_name(connection: Connection, wanted: Binding) -> None:
+    if connection.scalar(select(bindings.c.number).where(bindings.c.name == wanted.name)) is not None:
+        raise AlreadyExists(f"binding object with name: {wanted.name} already exists")

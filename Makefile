@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test test-long check fmt openapi proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo pipeline-demo kafka cluster cluster-demo setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -65,6 +65,9 @@ fmt: .venv/dev ## Put the code into the house's format
 
 openapi: .venv/dev ## Write docs/reference/openapi.json anew from the code
 	@$(BIN)/python -m tests.support.description
+
+client: .venv/core ## Write src/ams/client/client.py, the client for threads, anew from that for asyncio
+	@$(BIN)/python scripts/client.py
 
 proto: .venv/dev ## Write src/ams/push/rpc/push_service_pb2.py and .pyi anew from the schema of the wire
 	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/ams/push/rpc/push_service.proto

@@ -22,6 +22,7 @@ NEEDS = {
     "cluster-demo": CLUSTER,
     "system": f"python3-venv curl openssl {CLUSTER} nginx prometheus systemd bash zsh fish strace gcc libc6-dev",
     "openapi": "",
+    "client": "",
     "proto": "",
     "docs": "curl openssl",
     "faults": "",

@@ -28,7 +28,7 @@ from ams.authn.certificates.checks import CertificateChecks, CheckOptions
 from ams.authn.http.tls import AskingContext
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
-from ams.client.endpoint import trust as client_trust
+from ams.client.transport import trust as client_trust
 from ams.core.clock import ManualClock
 from ams.core.errors import CertificateRefused, Unavailable
 from ams.core.settings import Settings

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ams.cli.exits import Usage
 from ams.cli.profiles import write_profiles
-from ams.client.profiles import KEYS, Profiles, read_profiles
+from ams.client.connection import KEYS, Profiles, read_profiles
 from tests.cli.conftest import Ams
 
 TOKEN = "0123456789abcdef"

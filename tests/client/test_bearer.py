@@ -8,9 +8,8 @@ import pytest
 
 from ams.client import Client, wire
 from ams.client.bearer import MAX_BYTES, BearerFile
-from ams.client.connection import connection
+from ams.client.connection import Source, connection
 from ams.client.errors import BadConnection, InvalidInput
-from ams.client.profiles import Source
 from tests.client.faces import open_client
 from tests.client.stub import Stub
 

@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from ams.client import Client, wire
-from ams.client import endpoint as connecting
+from ams.client import Client, transport, wire
 from ams.client.errors import ClientError, Unreachable, Unusable
 from ams.http.tls import self_signed
 from tests.client.faces import open_client
@@ -74,11 +73,11 @@ def test_authorities_may_be_given_as_their_text(tmp_path: Path) -> None:
     ca, _, _ = self_signed(str(tmp_path))
 
     by_file, by_text = (
-        connecting.trust("https://ams.example", given, None, None) for given in (ca, Path(ca).read_text())
+        transport.trust("https://ams.example", given, None, None) for given in (ca, Path(ca).read_text())
     )
 
     assert by_file is not None
     assert by_text is not None
     assert by_file.get_ca_certs() == by_text.get_ca_certs() != []
     with pytest.raises(Unusable, match="^CA certificates: "):
-        connecting.trust("https://ams.example", "-----BEGIN CERTIFICATE-----\nno\n", None, None)
+        transport.trust("https://ams.example", "-----BEGIN CERTIFICATE-----\nno\n", None, None)

@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from ams.client.connection import authn_connection, connection
+from ams.client.connection import Source, authn_connection, connection, profiles_path, read_profile
 from ams.client.errors import BadConnection
-from ams.client.profiles import Source, profiles_path, read_profile
 
 NOTHING = Source()
 ELSEWHERE = "https://ams.example"

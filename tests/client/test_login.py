@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from ams.client import AsyncClient, Client, login, wire
+from ams.client import AsyncClient, Client, wire
 from ams.client.errors import InvalidInput, NotFound, Unusable
+from ams.client.transport import AMS, beside, host
+from ams.client.wire import authn
 from tests.client.faces import Driven
 from tests.client.stub import Stub
 from tests.support.certificate_service import CertificateService, certificate_service
@@ -83,9 +85,9 @@ def test_a_key_that_cannot_be_read_is_said_before_anything_is_sent(face: str, tm
 
 
 def test_the_certificate_service_is_on_the_host_of_ams_by_custom() -> None:
-    call = login.asking("https://ams.example:444", login.AMS, None)
+    call = authn.authx509(AMS, host("https://ams.example:444"))
 
-    assert login.beside("https://ams.example:444") == "https://ams.example:8443"
+    assert beside("https://ams.example:444") == "https://ams.example:8443"
     assert call.path == "/v1/service-types/ams/hosts/ams.example:authx509"
     with pytest.raises(InvalidInput):
-        login.beside("nonsense")
+        beside("nonsense")

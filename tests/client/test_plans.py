@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.client import Message, Retry, errors, wire
-from ams.client.plans import Answer, Deliver, Outcome, Pause, Planner, Send
+from ams.client.plans import Deliver, Outcome, Pause, Planner, Response, Send
 
 STEADY = Retry(first=1.0)
 DOWN = errors.Unreachable("cut")
 REFUSED = errors.Unreachable("nobody listens", sent=False)
-OK = Answer(200, b"{}")
-BUSY = Answer(503, b'{"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}', "2")
-LATE = Answer(408, b'{"error": {"code": 408, "message": "ack timeout", "status": "TIMEOUT"}}')
-MOVED = Answer(400, b'{"error": {"code": 400, "message": "no ack pending", "status": "INVALID_ARGUMENT"}}')
+OK = Response(200, b"{}")
+BUSY = Response(503, b'{"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}', "2")
+LATE = Response(408, b'{"error": {"code": 408, "message": "ack timeout", "status": "TIMEOUT"}}')
+MOVED = Response(400, b'{"error": {"code": 400, "message": "no ack pending", "status": "INVALID_ARGUMENT"}}')
 
 
 @dataclass
@@ -64,10 +64,10 @@ class World:
         return None
 
 
-def batch(*ids: int) -> Answer:
+def batch(*ids: int) -> Response:
     messages = [{"messageId": str(each), "data": "", "publishTime": "2024-03-05T10:20:30.000Z"} for each in ids]
     received = [{"ackId": f"ack:{each['messageId']}", "message": each} for each in messages]
-    return Answer(200, json.dumps({"receivedMessages": received}).encode())
+    return Response(200, json.dumps({"receivedMessages": received}).encode())
 
 
 def verbs(world: World) -> Sequence[str]:
@@ -79,7 +79,7 @@ def acknowledged(world: World) -> list[str]:
 
 
 def test_a_call_that_is_answered_is_sent_once() -> None:
-    world = World([Answer(200, b'{"status": "ok"}')])
+    world = World([Response(200, b'{"status": "ok"}')])
 
     assert world.run(world.planner().ask(wire.get_status())) == {"status": "ok"}
     assert (len(world.sent), world.pauses) == (1, [])
@@ -111,15 +111,15 @@ def test_without_a_policy_nothing_is_sent_again(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_what_may_pass_is_asked_again(status: int) -> None:
-    world = World([Answer(status, b""), OK])
+    world = World([Response(status, b""), OK])
 
     world.run(world.planner().ask(wire.get_status()))
 
     assert len(world.sent) == 2
 
 
-def refused(status: int) -> Answer:
-    return Answer(status, b'{"error": {"code": %d, "message": "no", "status": ""}}' % status)
+def refused(status: int) -> Response:
+    return Response(status, b'{"error": {"code": %d, "message": "no", "status": ""}}' % status)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413])
@@ -142,7 +142,7 @@ def test_what_must_not_happen_twice_is_sent_again_only_if_it_never_left(call: wi
 
 
 def test_a_publish_is_sent_again_under_the_same_key() -> None:
-    world = World([DOWN, BUSY, Answer(200, b'{"messageIds": ["0"]}')])
+    world = World([DOWN, BUSY, Response(200, b'{"messageIds": ["0"]}')])
 
     assert world.run(world.planner().publish("P", "T", [Message(b"hi")], None)) == ["0"]
 
@@ -152,7 +152,7 @@ def test_a_publish_is_sent_again_under_the_same_key() -> None:
 
 
 def test_every_publish_has_a_key_of_its_own_unless_one_is_given() -> None:
-    published = Answer(200, b'{"messageIds": ["0"]}')
+    published = Response(200, b'{"messageIds": ["0"]}')
     world = World([published] * 3)
 
     for key in (None, None, "mine"):
@@ -196,7 +196,7 @@ def test_messages_acknowledged_too_late_come_again_but_are_delivered_once() -> N
 
 
 @pytest.mark.parametrize("refusal", [LATE, MOVED])
-def test_who_moves_the_subscription_meanwhile_gets_what_lies_there(refusal: Answer) -> None:
+def test_who_moves_the_subscription_meanwhile_gets_what_lies_there(refusal: Response) -> None:
     world = World([batch(5, 6), refusal, batch(3, 4, 5), OK, batch()])
 
     assert world.run(world.planner().consume("P", "S", 10, follow=False)) == ["5", "6", "3", "4", "5"]
@@ -223,7 +223,7 @@ def test_an_acknowledgement_whose_answer_was_lost_is_sent_again() -> None:
 
 
 def test_a_message_without_a_time_is_not_of_ams() -> None:
-    world = World([Answer(200, b'{"receivedMessages": [{"ackId": "a", "message": {"data": ""}}]}')])
+    world = World([Response(200, b'{"receivedMessages": [{"ackId": "a", "message": {"data": ""}}]}')])
 
     with pytest.raises(errors.NotAms, match="without a time"):
         world.run(world.planner().pull("P", "S", 1, wait=False))

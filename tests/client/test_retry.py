@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from ams.client import Retry
 from ams.client.errors import AckTimeout, Overloaded, Unavailable, Unreachable, Untrusted
-from ams.client.retry import may_send_again, seconds_asked
+from ams.client.plans import may_send_again, seconds_asked
 
 seconds = st.floats(0, 1000)
 policies = st.builds(

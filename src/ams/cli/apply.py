@@ -14,8 +14,7 @@ from ams.cli.exits import Usage
 from ams.cli.output import document, emit, note, printable
 from ams.cli.secret_file import check_place, secret_file
 from ams.client import Client, wire
-from ams.client.connection import authn_connection
-from ams.client.profiles import Source
+from ams.client.connection import Source, authn_connection
 from ams.core.settings import environment
 from ams.provisioning.carrying_out import both, carry_out, secrets
 from ams.provisioning.declared import Ask, Change, Declared, Kind, Step

@@ -32,9 +32,8 @@ from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, emit, fields, note, write
 from ams.client import Client, Retry
 from ams.client.bearer import Bearer
-from ams.client.connection import connection
+from ams.client.connection import Source, connection
 from ams.client.errors import ClientError, NotAuthenticated
-from ams.client.profiles import Source
 from ams.client.wire import Call
 from ams.core.settings import environment
 

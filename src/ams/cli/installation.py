@@ -3,11 +3,10 @@
 None of them asks a running service; each loads the engines it needs when it runs.
 """
 
-import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,13 +15,14 @@ from ams.cli.exits import Exit
 from ams.cli.output import Format, document, emit, note, printable, write
 from ams.core.clock import SystemClock
 from ams.core.errors import Damaged, Unusable
-from ams.core.observing import configure_logs
 from ams.core.settings import Settings, environment
 
 if TYPE_CHECKING:
     from ams.app.backup import Manifest
     from ams.app.checking import FolderReport
     from ams.app.moving.exporting import Installation
+
+T = TypeVar("T")
 
 _EVERY_SECONDS = 5.0
 """How often progress is reported."""
@@ -151,7 +151,7 @@ def export_command(
     settings = _settings(data, config)
     if settings.log == "embedded" and not is_ours(settings.data):
         raise Unusable(f"{settings.data} is not a data folder")
-    counts = asyncio.run(_export(settings, file, with_secrets=not without_secrets))
+    counts = _run(_export(settings, file, with_secrets=not without_secrets))
     remark = _LEFT_OUT if without_secrets else _IN_CLEAR
     _tell(counts, output, f"{file} is whole. {remark}", is_note=file == STANDARD)
 
@@ -178,8 +178,14 @@ def import_command(
     settings = _settings(data, config)
     if file != STANDARD:
         check(file, _Progress("checked").tell)
-    counts = asyncio.run(_import(settings, file))
+    counts = _run(_import(settings, file))
     _tell(counts, output, "All of it is there; start the service.")
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
+    return asyncio.run(work)
 
 
 async def _export(settings: Settings, file: str, *, with_secrets: bool) -> Mapping[str, int]:
@@ -213,6 +219,8 @@ def _tell_of_waiting(what: str) -> None:
 
 def _settings(data: str, config: str | None) -> Settings:
     """Return the settings of the service, as `ams serve` would take them here."""
+    from ams.core.observing import configure_logs
+
     configure_logs("warning", "console", "console")  # to stderr: an export may go to stdout
     given = {"data": data} if data != DATA_FOLDER else {}
     return Settings.load(given, environment(), config, lambda line: note(f"ams: {printable(line)}"))
@@ -248,9 +256,9 @@ def rotate_key(data: DataFolder = DATA_FOLDER, output: Output = Format.TABLE) ->
     own, new = given.get("AMS_TOKEN_KEY", ""), given.get("AMS_NEW_TOKEN_KEY", "")
     registry, password = given.get("AMS_REGISTRY", "sqlite"), given.get("AMS_REGISTRY_PASSWORD", "")
     if registry == "sqlite":
-        rotated = asyncio.run(rotating.rotate_key(data, token_key=own, new_token_key=new))
+        rotated = _run(rotating.rotate_key(data, token_key=own, new_token_key=new))
     else:
-        rotated = asyncio.run(rotating.rotate_shared_key(registry, password, own, new))
+        rotated = _run(rotating.rotate_shared_key(registry, password, own, new))
     where = f"The new key is in {rotated.file}." if rotated.file else "Set AMS_TOKEN_KEY to the new key before a start."
     text = f"Encrypted anew: {rotated.tokens:,} tokens; they stay valid.\n{where}"
     write(output, {"tokens": rotated.tokens, "file": rotated.file}, f"{text} Backups taken before need the old key.")

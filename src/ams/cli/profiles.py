@@ -11,8 +11,7 @@ from ams.cli.arguments import Output, argument
 from ams.cli.command import Group
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, fields, note, write
-from ams.client.connection import endpoint_of
-from ams.client.profiles import CURRENT, Profiles, profiles_path, read_profiles
+from ams.client.connection import CURRENT, Profiles, endpoint_of, profiles_path, read_profiles
 from ams.core.names import is_name
 from ams.core.settings import environment, toml_text
 from ams.storage.files import Disk, write_whole

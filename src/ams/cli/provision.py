@@ -17,10 +17,9 @@ from ams.cli.completing import project_names
 from ams.cli.exits import Exit, Usage
 from ams.cli.output import Format, columns, document, emit, fields, note, printable
 from ams.client import Client
-from ams.client.connection import TOKEN_VARIABLES, Connection, authn_connection, connection, endpoint_of
-from ams.client.endpoint import host
+from ams.client.connection import TOKEN_VARIABLES, Connection, Source, authn_connection, connection, endpoint_of
 from ams.client.errors import NoService
-from ams.client.profiles import Source
+from ams.client.transport import host
 from ams.core.errors import BadSettings
 from ams.core.settings import environment
 from ams.provisioning.carrying_out import both

@@ -6,16 +6,16 @@
         for message in project.subscription("worker").messages():
             print(message.data)
 
-`Client` and `AsyncClient` are two faces of one core: `plans` says what is done, and they do it. `wire` says what is
-asked and how answers read, as pure values, and covers the whole API through `Client.call`; `errors` is what may come
-back instead of an answer.
+`Client` and `AsyncClient` do what `plans` says over the connections of `transport`; the first is written from the
+second. `wire` says what is asked and how answers read, as pure values, and covers the whole API through `Client.call`;
+`errors` is what may come back instead of an answer.
 """
 
 from typing import TYPE_CHECKING
 
 from ams.client.client import Client
 from ams.client.messages import Message, ReceivedMessage
-from ams.client.retry import Retry
+from ams.client.plans import Retry
 
 __all__ = ["AsyncClient", "Client", "Message", "ReceivedMessage", "Retry"]
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Load the face for asyncio when it is asked for: a command line that never does starts faster without."""
+        """Load the client for asyncio when it is asked for: a command line that never does starts faster without."""
         if name != "AsyncClient":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from ams.client.async_client import AsyncClient

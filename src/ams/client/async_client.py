@@ -1,21 +1,18 @@
-"""The face for programs on asyncio; what it does and promises is said at `ams.client.client`, of the same names."""
+"""The client for programs on asyncio, from which `make client` writes that for threads, `ams.client.client`."""
 
-import asyncio
 import copy
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TypeVar
 
-import httpx
-
-from ams.client import endpoint as connecting
-from ams.client import login, wire
+from ams.client import wire
 from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
 from ams.client.messages import Message, ReceivedMessage
-from ams.client.plans import Answer, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Send
-from ams.client.retry import DEFAULT, Retry
+from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Plan, Planner, Retry
+from ams.client.transport import AMS, AsyncConnections, base, beside, host, trust
+from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
 from ams.client.wire.values import Offsets
 
@@ -23,9 +20,18 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A caller with a token, for one event loop; parameters and errors are those of `ams.client.Client`.
+    """A caller with a token; keeps connections open between calls and may be used in one event loop.
 
-    `bearer` may be a coroutine function, too.
+    `token` is one of AMS, sent as `x-api-key`; `bearer` instead of it one of an issuer or of AMS, sent as
+    `Authorization: Bearer`, or what returns the one of now and is called for each request (`ams.client.bearer` has it
+    for a file that is renewed).
+    That may be a coroutine function, too.
+
+    `endpoint` is `https://HOST[:PORT]`; `ca` a file of trusted certificates (PEM) or its text, absent = the system's;
+    `cert` and `key` files of a certificate to show (PEM; no `key` = it is in `cert`); `timeout` the seconds an answer
+    may take, longer than the service lets a pull wait. `retry` says how often and how long calls are sent again that
+    may be, None = never; `on_retry` is called each time. Raises `InvalidInput` for an endpoint or token that cannot be
+    one, and `Unusable` for a file that cannot be used.
     """
 
     def __init__(
@@ -41,10 +47,9 @@ class AsyncClient:
         retry: Retry | None = DEFAULT,
         on_retry: OnRetry | None = None,
     ) -> None:
-        self.endpoint = connecting.base(endpoint)
-        trust = connecting.trust(self.endpoint, ca, cert, key)
-        http = httpx.AsyncClient(**connecting.options(self.endpoint, token, trust, timeout, bearer))
-        self._connections = _Connections(http, self.endpoint)
+        self.endpoint = base(endpoint)
+        trusted = trust(self.endpoint, ca, cert, key)
+        self._connections = AsyncConnections(self.endpoint, token, trusted, timeout, bearer)
         self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
 
     @classmethod
@@ -55,7 +60,7 @@ class AsyncClient:
         key: str | None = None,
         *,
         authn: str | None = None,
-        service_type: str = login.AMS,
+        service_type: str = AMS,
         service_host: str | None = None,
         ca: str | None = None,
         authn_ca: str | None = None,
@@ -63,9 +68,15 @@ class AsyncClient:
         retry: Retry | None = DEFAULT,
         on_retry: OnRetry | None = None,
     ) -> "AsyncClient":
-        """Log in with a certificate and return a client; parameters and errors are those of `Client`."""
-        asked = login.asking(endpoint, service_type, service_host)
-        place = authn or login.beside(endpoint)
+        """Log in with a certificate and return a client of the user it stands for.
+
+        `authn` is the endpoint of the certificate service, absent = port 8443 of the host of `endpoint`; there AMS is
+        called `service_type` and `service_host` (absent = the host of `endpoint`). `authn_ca` is trusted there, absent
+        = `ca`. It is asked once: a token that was refreshed since needs a new client. Raises `NotAllowed` for a
+        certificate that is refused, `NotFound` for one that stands for nobody, and what a client raises.
+        """
+        asked = logins.authx509(service_type, service_host or host(endpoint))
+        place = authn or beside(endpoint)
         async with cls(
             place, ca=authn_ca or ca, cert=cert, key=key, timeout=timeout, retry=retry, on_retry=on_retry
         ) as service:
@@ -122,54 +133,6 @@ class AsyncClient:
                 yield step.message
 
 
-class _Connections:
-    """Does single steps over kept connections, which close when nobody uses them any more after `close`."""
-
-    def __init__(self, http: httpx.AsyncClient, endpoint: str) -> None:
-        self._http = http
-        self._endpoint = endpoint
-        self._closing = asyncio.Event()
-        self._sending = 0
-
-    @property
-    def closed(self) -> bool:
-        return self._closing.is_set()
-
-    async def close(self) -> None:
-        self._closing.set()
-        if self._sending == 0:
-            await self._http.aclose()
-
-    async def do(self, step: Send | Pause) -> Outcome:
-        """Do a step; raise `Closed` when it can no longer be done."""
-        if isinstance(step, Send):
-            return await self._send(step.call)
-        try:
-            await asyncio.wait_for(self._closing.wait(), step.seconds)
-        except TimeoutError:
-            return None
-        raise Closed(connecting.CLOSED)
-
-    async def _send(self, call: Call[object]) -> Outcome:
-        if self.closed:
-            raise Closed(connecting.CLOSED)
-        self._sending += 1
-        try:
-            answer = await self._http.request(
-                call.method, call.path, params=dict(call.query), content=call.body, headers=dict(call.headers)
-            )
-        except httpx.HTTPError as error:
-            return connecting.failure(error, self._endpoint)
-        finally:
-            await self._leave()
-        return Answer(answer.status_code, answer.content, answer.headers.get("retry-after", ""))
-
-    async def _leave(self) -> None:
-        self._sending -= 1
-        if self.closed and self._sending == 0:
-            await self._http.aclose()
-
-
 @dataclass(frozen=True, slots=True)
 class AsyncProject:
     """A project; made by `AsyncClient.project`."""
@@ -203,7 +166,11 @@ class AsyncTopic:
         await self.client.call(wire.delete_topic(self.project, self.name))
 
     async def publish(self, messages: Sequence[Message], *, key: str | None = None) -> list[str]:
-        """Store messages, all or none, in this order, and return their ids; `key` as in `Topic.publish`."""
+        """Store messages, all or none, in this order, and return their ids.
+
+        `key`, at most 255 characters, is the idempotency key: publishing the same messages under the same key again
+        stores nothing and returns the first ids, also from another process. Without one each call has a new key.
+        """
         return await self.client._run(self.client._plans.publish(self.project, self.name, messages, key))
 
 
@@ -228,7 +195,10 @@ class AsyncSubscription:
         return await self.client.call(wire.get_offsets(self.project, self.name))
 
     async def pull(self, max_messages: int = 1, *, wait: bool = True) -> list[ReceivedMessage]:
-        """Return the next messages; until they are acknowledged, a pull returns them again."""
+        """Return the next messages; until they are acknowledged, a pull returns them again.
+
+        With `wait`, a pull that finds nothing waits a few seconds for a first message.
+        """
         return await self.client._run(self.client._plans.pull(self.project, self.name, max_messages, wait))
 
     async def acknowledge(self, message: ReceivedMessage) -> None:
@@ -236,5 +206,14 @@ class AsyncSubscription:
         await self.client._run(self.client._plans.acknowledge(self.project, self.name, message))
 
     def messages(self, *, batch: int = 100, follow: bool = True) -> AsyncIterator[ReceivedMessage]:
-        """Iterate with `async for`, acknowledging each batch when all was dealt with, as `Subscription.messages`."""
+        """Iterate over messages, pulling up to `batch` at once and acknowledging them when all were dealt with.
+
+        The loop is an `async for`.
+        A message was dealt with when the next one is asked for. A loop that is left early acknowledges nothing of the
+        batch it is in, so that all of it comes again; `acknowledge` the message first if it was dealt with. With
+        `follow`, the loop goes on until the client is closed; without, it ends when there is nothing more.
+
+        Messages that were acknowledged too late come again but are not given to the loop twice, unless the loop is
+        begun anew. Raises what `pull` and `acknowledge` raise; `AckTimeout` only when that happens again and again.
+        """
         return self.client._iterate(self.client._plans.consume(self.project, self.name, batch, follow))

@@ -1,21 +1,18 @@
-"""The face for programs with threads, or with none."""
+"""The client for programs with threads, or with none; `make client` writes it from `ams.client.async_client`."""
 
 import copy
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TypeVar
 
-import httpx
-
-from ams.client import endpoint as connecting
-from ams.client import login, wire
+from ams.client import wire
 from ams.client.bearer import Bearer
 from ams.client.errors import Closed
 from ams.client.messages import Message, ReceivedMessage
-from ams.client.plans import Answer, Consuming, Deliver, OnRetry, Outcome, Pause, Plan, Planner, Send
-from ams.client.retry import DEFAULT, Retry
+from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Plan, Planner, Retry
+from ams.client.transport import AMS, Connections, base, beside, host, trust
+from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
 from ams.client.wire.values import Offsets
 
@@ -49,10 +46,9 @@ class Client:
         retry: Retry | None = DEFAULT,
         on_retry: OnRetry | None = None,
     ) -> None:
-        self.endpoint = connecting.base(endpoint)
-        trust = connecting.trust(self.endpoint, ca, cert, key)
-        http = httpx.Client(**connecting.options(self.endpoint, token, trust, timeout, bearer))
-        self._connections = _Connections(http, self.endpoint)
+        self.endpoint = base(endpoint)
+        trusted = trust(self.endpoint, ca, cert, key)
+        self._connections = Connections(self.endpoint, token, trusted, timeout, bearer)
         self._plans = Planner(endpoint=self.endpoint, retry=retry, on_retry=on_retry)
 
     @classmethod
@@ -63,7 +59,7 @@ class Client:
         key: str | None = None,
         *,
         authn: str | None = None,
-        service_type: str = login.AMS,
+        service_type: str = AMS,
         service_host: str | None = None,
         ca: str | None = None,
         authn_ca: str | None = None,
@@ -78,8 +74,8 @@ class Client:
         = `ca`. It is asked once: a token that was refreshed since needs a new client. Raises `NotAllowed` for a
         certificate that is refused, `NotFound` for one that stands for nobody, and what a client raises.
         """
-        asked = login.asking(endpoint, service_type, service_host)
-        place = authn or login.beside(endpoint)
+        asked = logins.authx509(service_type, service_host or host(endpoint))
+        place = authn or beside(endpoint)
         with cls(
             place, ca=authn_ca or ca, cert=cert, key=key, timeout=timeout, retry=retry, on_retry=on_retry
         ) as service:
@@ -134,59 +130,6 @@ class Client:
                 if self._connections.closed:
                     return
                 yield step.message
-
-
-class _Connections:
-    """Does single steps over kept connections, which close when nobody uses them any more after `close`."""
-
-    def __init__(self, http: httpx.Client, endpoint: str) -> None:
-        self._http = http
-        self._endpoint = endpoint
-        self._closing = threading.Event()
-        self._lock = threading.Lock()
-        self._sending = 0
-
-    @property
-    def closed(self) -> bool:
-        return self._closing.is_set()
-
-    def close(self) -> None:
-        with self._lock:
-            self._closing.set()
-            if self._sending == 0:
-                self._http.close()
-
-    def do(self, step: Send | Pause) -> Outcome:
-        """Do a step; raise `Closed` when it can no longer be done."""
-        if isinstance(step, Send):
-            return self._send(step.call)
-        if self._closing.wait(step.seconds):
-            raise Closed(connecting.CLOSED)
-        return None
-
-    def _send(self, call: Call[object]) -> Outcome:
-        self._enter()
-        try:
-            answer = self._http.request(
-                call.method, call.path, params=dict(call.query), content=call.body, headers=dict(call.headers)
-            )
-        except httpx.HTTPError as error:
-            return connecting.failure(error, self._endpoint)
-        finally:
-            self._leave()
-        return Answer(answer.status_code, answer.content, answer.headers.get("retry-after", ""))
-
-    def _enter(self) -> None:
-        with self._lock:
-            if self.closed:
-                raise Closed(connecting.CLOSED)
-            self._sending += 1
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._sending -= 1
-            if self.closed and self._sending == 0:
-                self._http.close()
 
 
 @dataclass(frozen=True, slots=True)

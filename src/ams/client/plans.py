@@ -1,8 +1,11 @@
-"""What a client does, apart from how it waits: plans that both faces carry out.
+"""What a client does, apart from how it waits: plans that both clients carry out, and when a call is sent again.
 
 A plan is a generator. It yields steps, one at a time: a call to `Send`, a `Pause` to make, a message to `Deliver` to
-whoever iterates; it is sent what came of the step, and returns what the whole is worth. The faces, one for threads and
-one for asyncio, only know how to do a step.
+whoever iterates; it is sent what came of the step, and returns what the whole is worth. The clients, one for threads
+and one for asyncio, only know how to do a step (`ams.client.transport`).
+
+Waiting times between tries grow exponentially and are drawn at random between nothing and their bound ("full jitter"),
+so that the many clients of a service that went away do not come back all at once.
 """
 
 import random
@@ -15,9 +18,8 @@ from uuid import uuid4
 import msgspec
 
 from ams.client import wire
-from ams.client.errors import AckTimeout, ClientError, InvalidInput, NotAms, Unreachable, refusal
+from ams.client.errors import AckTimeout, ClientError, InvalidInput, NotAms, Refused, Unreachable, refusal
 from ams.client.messages import Message, ReceivedMessage, incoming, outgoing
-from ams.client.retry import Retry, may_send_again, seconds_asked
 from ams.client.wire.call import Call
 
 T = TypeVar("T")
@@ -26,6 +28,61 @@ BREATH = 0.5
 """Seconds between two pulls of a service that answers at once that there is nothing."""
 REFUSED_ACKS = 3
 """Acknowledgements in a row that may be refused before it is an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How often, and for how long, a call that failed is sent again.
+
+    Raises `ValueError` for a policy that cannot be.
+    """
+
+    attempts: int | None = 8
+    """Most times a call is sent, the first included; None = as often as fits into `total`."""
+    total: float = 30.0
+    """Seconds after the first sending within which the last one begins."""
+    first: float = 0.25
+    """Seconds the first wait may last; each further one twice as long."""
+    longest: float = 8.0
+    """Seconds no wait is longer than, but one the service asked for."""
+
+    def __post_init__(self) -> None:
+        if self.attempts is not None and self.attempts < 1:
+            raise ValueError("a call is sent at least once")
+        if min(self.total, self.first, self.longest) < 0:
+            raise ValueError("seconds of a policy are not negative")
+
+    def pause(self, sent: int, elapsed: float, asked: float, chance: float) -> float | None:
+        """Return the seconds to wait before sending again; None when it is time to give up.
+
+        `sent` is how often the call was sent, `elapsed` the seconds since the first time, `asked` the seconds that the
+        service wants to be left alone, and `chance` a random number from 0 to 1.
+        """
+        if self.attempts is not None and sent >= self.attempts:
+            return None
+        bound = min(self.longest, self.first * 2.0 ** min(sent - 1, 64))
+        pause = asked + chance * bound
+        return pause if elapsed + pause <= self.total else None
+
+
+DEFAULT = Retry()
+"""A few tries in about half a minute."""
+
+
+def may_send_again(error: ClientError, *, repeatable: bool) -> bool:
+    """Whether a call that failed like this may be sent again.
+
+    What was never sent can do no harm twice; anything else must be repeatable.
+    """
+    if not error.retriable:
+        return False
+    return repeatable or (isinstance(error, Unreachable) and not error.sent)
+
+
+def seconds_asked(error: ClientError) -> float:
+    """Return what the service's `Retry-After` says in seconds; 0 when it says nothing, or a date."""
+    asked = error.retry_after if isinstance(error, Refused) else ""
+    return float(asked) if asked.isascii() and asked.isdecimal() else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +107,8 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer as it came, read by nobody yet."""
+class Response:
+    """An answer as it came, not yet read."""
 
     status: int
     body: bytes
@@ -59,7 +116,7 @@ class Answer:
     """Seconds to wait as the service asked for them; empty when it did not."""
 
 
-Outcome = Answer | Unreachable | None
+Outcome = Response | Unreachable | None
 """What came of a step: of a `Send` an answer or nobody there, of the others nothing."""
 Plan = Generator[Send | Pause, Outcome, T]
 Consuming = Generator[Send | Pause | Deliver, Outcome, None]
@@ -176,7 +233,7 @@ class Planner:
         return pause
 
 
-def read(call: Call[T], answer: Answer, endpoint: str) -> T:
+def read(call: Call[T], answer: Response, endpoint: str) -> T:
     """Read an answer to a call: the value of a success, an error raised for everything else."""
     if answer.status >= 400:
         raise refusal(answer.status, answer.body, answer.retry_after)

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ams.client.bearer import Bearer
-from ams.client.connection import Connection, connection
+from ams.client.connection import Connection, Source, connection
 from ams.client.errors import BadConnection, NoService
-from ams.client.profiles import Source
 from ams.core.names import is_name
 from ams.pipeline.errors import WrongOption
 

@@ -9,10 +9,9 @@ from typing import NamedTuple, TypeVar
 
 import httpx
 
-from ams.client import Client, Retry, wire
-from ams.client import endpoint as connecting
+from ams.client import Client, Retry, transport, wire
 from ams.client.errors import ClientError, NotFound, refusal
-from ams.client.retry import may_send_again, seconds_asked
+from ams.client.plans import may_send_again, seconds_asked
 from ams.client.wire.call import Call
 from ams.client.wire.values import Offsets
 from ams.pipeline.options import Access, Name
@@ -141,13 +140,13 @@ class Service:
                     raise refusal(answer.status_code, answer.read(), answer.headers.get("retry-after", ""))
                 yield answer
         except httpx.HTTPError as error:
-            raise connecting.failure(error, self.access.endpoint) from None
+            raise transport.failure(error, self.access.endpoint) from None
 
     def _http(self) -> httpx.Client:
         if self._streams is None:
-            endpoint = connecting.base(self.access.endpoint)
-            trust = connecting.trust(endpoint, self.access.ca, None, None)
+            endpoint = transport.base(self.access.endpoint)
+            trust = transport.trust(endpoint, self.access.ca, None, None)
             who = self.access
-            options = connecting.options(endpoint, who.token, trust, ANSWER_SECONDS, who.bearer)
+            options = transport.httpx_arguments(endpoint, who.token, trust, ANSWER_SECONDS, who.bearer)
             self._streams = httpx.Client(**options)
         return self._streams

@@ -19,7 +19,7 @@ import httpx
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from ams.client.endpoint import LOOPBACK
+from ams.client.transport import LOOPBACK
 from ams.core.errors import BadSettings, ServiceFailed, ServiceTimeout
 
 T = TypeVar("T")

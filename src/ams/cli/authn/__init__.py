@@ -12,9 +12,9 @@ from ams.cli.authn.session import AuthnSession, KeyName
 from ams.cli.command import Group, Page
 from ams.cli.output import Format, write
 from ams.client import Client
-from ams.client import login as logging_in
-from ams.client.connection import authn_connection
-from ams.client.profiles import Source
+from ams.client.connection import Source, authn_connection
+from ams.client.transport import AMS
+from ams.client.transport import host as host_of
 from ams.client.wire import Call, authn
 from ams.core.settings import environment
 
@@ -80,7 +80,7 @@ def delete_key(session: AuthnSession, name: KeyName) -> Call[None]:
 def login(
     cert: Annotated[str, typer.Option(metavar="FILE", help="Your certificate (PEM).", show_default=False)],
     cert_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key; absent: it is in FILE too.")] = None,
-    service_type: Annotated[str, typer.Option(metavar="TYPE", help="What to log in to.")] = logging_in.AMS,
+    service_type: Annotated[str, typer.Option(metavar="TYPE", help="What to log in to.")] = AMS,
     host: Annotated[
         str | None, typer.Option(help="On which of its hosts; absent: that of the certificate service.")
     ] = None,
@@ -98,7 +98,7 @@ def login(
     """
     found = authn_connection(Source(authn_endpoint=endpoint, authn_ca=ca), profile, environment())
     with Client(found.endpoint, ca=found.ca, cert=cert, key=cert_key, timeout=timeout, retry=None) as client:
-        token = client.call(logging_in.asking(client.endpoint, service_type, host))
+        token = client.call(authn.authx509(service_type, host or host_of(client.endpoint)))
     write(output, token, token.token)
 
 

@@ -11,8 +11,7 @@ from ams.cli.command import Session
 from ams.cli.completing import names_of
 from ams.cli.output import Format
 from ams.client import Client, wire
-from ams.client.connection import authn_connection, connection
-from ams.client.profiles import Source
+from ams.client.connection import Source, authn_connection, connection
 from ams.client.wire import authn
 from ams.core.settings import environment
 

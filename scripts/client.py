@@ -1,0 +1,47 @@
+"""Writes `src/ams/client/client.py`, the client for threads, from `async_client.py`: `make client`.
+
+Word by word: what is awaited there is called here, and classes have their names without `Async`. What really differs
+stands in `transport.py`. With --check nothing is written, and the exit code says whether the file is as it should be.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "src" / "ams" / "client"
+SOURCE, TARGET = FOLDER / "async_client.py", FOLDER / "client.py"
+
+TEXTS = {
+    "The client for programs on asyncio, from which `make client` writes that for threads, `ams.client.client`.": (
+        "The client for programs with threads, or with none; `make client` writes it from `ams.client.async_client`."
+    ),
+    "may be used in one event loop": "may be used from several threads",
+    "    That may be a coroutine function, too.\n": "",
+    "        The loop is an `async for`.\n": "",
+}
+"""What is said otherwise; each stands in the source."""
+WORDS = {r"\basync (?=def|with|for)": "", r"\bawait ": "", r"\b(__)a(?=enter|exit)": r"\1", r"\bAsync(?=[A-Z])": ""}
+
+
+def written(source: str) -> str:
+    """Return the client for threads; raise `ValueError` for a text that is not in the source any more."""
+    for text, other in TEXTS.items():
+        if text not in source:
+            raise ValueError(f"not in {SOURCE.name}: {text}")
+        source = source.replace(text, other)
+    for pattern, other in WORDS.items():
+        source = re.sub(pattern, other, source)
+    return source
+
+
+def main() -> int:
+    """Write the file, or say whether it is as it should be."""
+    text = written(SOURCE.read_text())
+    if "--check" in sys.argv[1:]:
+        return int(TARGET.read_text() != text)
+    TARGET.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""How requests travel: where a service is, what connections to it are made of, and how steps of a plan are done.
+
+`Connections` does steps for threads and `AsyncConnections` for asyncio. Here alone the two clients differ: one is
+written from the other.
+"""
+
+import ssl
+import threading
+from typing import Any, TypedDict
+
+import httpx
+
+from ams import __version__
+from ams.client.bearer import AsyncBearer, Bearer, BearerAuth
+from ams.client.errors import Closed, InvalidInput, NotAms, Unreachable, Untrusted, Unusable
+from ams.client.plans import Outcome, Pause, Response, Send
+from ams.client.wire import Call
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Hosts that are this machine: never reached through a proxy."""
+
+CONNECT_SECONDS = 5.0
+IDLE_SECONDS = 30.0
+"""How long an unused connection is kept: shorter than the service does, lest a call meet its end."""
+
+AUTHN_PORT = 8443
+"""Of the certificate service, unless something else is said (clients.md A2.2)."""
+AMS = "ams"
+"""The service type that AMS has by custom; the official library knows no other name."""
+
+_PEM = "-----BEGIN"
+_NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
+
+
+class HttpxArguments(TypedDict):
+    """What an httpx client is made of."""
+
+    base_url: str
+    headers: dict[str, str]
+    verify: ssl.SSLContext
+    timeout: httpx.Timeout
+    limits: httpx.Limits
+    trust_env: bool
+    auth: httpx.Auth | None
+
+
+def httpx_arguments(
+    endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: AsyncBearer | None = None
+) -> HttpxArguments:
+    """Return how to speak to `endpoint`, with a token of either kind or none.
+
+    Raises `InvalidInput` for an endpoint or a token that cannot be one, and for two tokens.
+    """
+    if token and bearer:
+        raise InvalidInput("give a token or a bearer token, not both")
+    local = host(endpoint) in LOOPBACK
+    return HttpxArguments(
+        base_url=endpoint,
+        headers=_headers(token),
+        # Reading the CAs of the system takes longer than most calls, and without TLS nobody is to be trusted.
+        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if trust is None else trust,
+        timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
+        limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),
+        trust_env=not local,
+        auth=None if bearer is None else BearerAuth(bearer),
+    )
+
+
+def base(endpoint: str) -> str:
+    """Return an endpoint without a slash or the version at its end."""
+    return endpoint.rstrip("/").removesuffix("/v1")
+
+
+def host(endpoint: str) -> str:
+    """Return the host of an endpoint; raise `InvalidInput` for what cannot be one."""
+    try:
+        url = httpx.URL(endpoint)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    if not url.host or url.userinfo or url.scheme not in ("http", "https"):
+        raise InvalidInput("an endpoint looks like https://HOST:PORT")
+    return url.host
+
+
+def beside(endpoint: str) -> str:
+    """Return where the certificate service of an AMS is by custom: on the same host, on a port of its own."""
+    return str(httpx.URL(scheme="https", host=host(endpoint), port=AUTHN_PORT))
+
+
+def trust(endpoint: str, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    """Return what TLS to `endpoint` trusts and shows, None without TLS; raise `Unusable` for files of no use.
+
+    `ca` is a file, or what such a file holds.
+    """
+    if not endpoint.startswith("https:"):
+        return None
+    text = ca if ca and _PEM in ca else None
+    try:
+        context = ssl.create_default_context(cafile=None if text else ca, cadata=text)
+    except OSError as error:
+        named = "CA certificates" if text else f"CA file {ca}"
+        raise Unusable(f"{named}: {error.strerror or 'not a certificate in PEM form'}") from error
+    if cert is not None:
+        _show(context, cert, key)
+    return context
+
+
+def failure(error: httpx.HTTPError, endpoint: str) -> Unreachable:
+    """Say why there is no answer from `endpoint`."""
+    sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
+    if isinstance(error, httpx.TimeoutException):
+        return Unreachable(f"no answer from {endpoint} in time", sent=sent)
+    if not isinstance(error, httpx.TransportError):
+        return NotAms(f"{endpoint} does not answer as AMS")
+    text = str(error)
+    if endpoint.startswith("http:") and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+        return Unreachable(f"cannot reach {endpoint}: the connection was closed without an answer; is it https?")
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        reason = "its certificate is not signed by a trusted CA (--ca names another)"
+        return Untrusted(f"cannot reach {endpoint}: {reason}", sent=False)
+    kind = Untrusted if any(word in text for word in _NO_TLS_THERE) else Unreachable
+    return kind(f"cannot reach {endpoint}: {text or type(error).__name__}", sent=sent)
+
+
+def _headers(token: str) -> dict[str, str]:
+    # Checked here because an error from deeper down would quote the token.
+    if not token.isascii() or not token.isprintable():
+        raise InvalidInput("the token holds characters that no token has")
+    # The type also without a body: push servers always sent it, and what stands before a service may look at it.
+    agent = {"user-agent": f"ams-client/{__version__}", "content-type": "application/json"}
+    return agent | {"x-api-key": token} if token else agent
+
+
+def _show(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+    try:
+        context.load_cert_chain(cert, key)
+    except OSError as error:
+        reason = error.strerror if error.filename else None
+        raise Unusable(f"client certificate {cert}: {reason or 'not a certificate with its key'}") from error
+
+
+class Connections:
+    """Does single steps over connections that are kept; after `close` they close when no call is under way."""
+
+    def __init__(
+        self, endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: Bearer | None
+    ) -> None:
+        self._http = httpx.Client(**httpx_arguments(endpoint, token, trust, timeout, bearer))
+        self._endpoint = endpoint
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._sending = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is sent any more."""
+        return self._closing.is_set()
+
+    def close(self) -> None:
+        """Send nothing more, and end every wait."""
+        with self._lock:
+            self._closing.set()
+            if self._sending == 0:
+                self._http.close()
+
+    def do(self, step: Send | Pause) -> Outcome:
+        """Do a step; raise `Closed` when it can no longer be done."""
+        if isinstance(step, Send):
+            return self._send(step.call)
+        if self._closing.wait(step.seconds):
+            raise _closed()
+        return None
+
+    def _send(self, call: Call[Any]) -> Outcome:
+        with self._lock:
+            if self.closed:
+                raise _closed()
+            self._sending += 1
+        try:
+            return _response(self._http.request(call.method, call.path, **_arguments(call)))
+        except httpx.HTTPError as error:
+            return failure(error, self._endpoint)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._sending -= 1
+            if self.closed and self._sending == 0:
+                self._http.close()
+
+
+class AsyncConnections:
+    """The same for asyncio, which is loaded when it is needed: a command line starts faster without it."""
+
+    def __init__(
+        self, endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: AsyncBearer | None
+    ) -> None:
+        import asyncio
+
+        self._http = httpx.AsyncClient(**httpx_arguments(endpoint, token, trust, timeout, bearer))
+        self._endpoint = endpoint
+        self._closing = asyncio.Event()
+        self._sending = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is sent any more."""
+        return self._closing.is_set()
+
+    async def close(self) -> None:
+        """Send nothing more, and end every wait."""
+        self._closing.set()
+        if self._sending == 0:
+            await self._http.aclose()
+
+    async def do(self, step: Send | Pause) -> Outcome:
+        """Do a step; raise `Closed` when it can no longer be done."""
+        import asyncio
+
+        if isinstance(step, Send):
+            return await self._send(step.call)
+        try:
+            await asyncio.wait_for(self._closing.wait(), step.seconds)
+        except TimeoutError:
+            return None
+        raise _closed()
+
+    async def _send(self, call: Call[Any]) -> Outcome:
+        if self.closed:
+            raise _closed()
+        self._sending += 1
+        try:
+            return _response(await self._http.request(call.method, call.path, **_arguments(call)))
+        except httpx.HTTPError as error:
+            return failure(error, self._endpoint)
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        self._sending -= 1
+        if self.closed and self._sending == 0:
+            await self._http.aclose()
+
+
+def _arguments(call: Call[Any]) -> dict[str, Any]:
+    return {"params": dict(call.query), "content": call.body, "headers": dict(call.headers)}
+
+
+def _response(answer: httpx.Response) -> Response:
+    return Response(answer.status_code, answer.content, answer.headers.get("retry-after", ""))
+
+
+def _closed() -> Closed:
+    return Closed("the client is closed")

@@ -102,6 +102,31 @@ def test_what_is_no_http_is_refused_in_the_envelope(strict: Served, said: bytes)
     assert error_in(say(strict, said), 400)
 
 
+@pytest.mark.parametrize("hosts", [b"", b"host: a\r\nhost: a\r\n"])
+def test_a_request_names_its_host_once(strict: Served, hosts: bytes) -> None:
+    """RFC 9112, 3.2."""
+    said = b"GET /v1/version HTTP/1.1\r\n" + hosts + b"connection: close\r\n\r\n"
+
+    assert error_in(say(strict, said), 400) == "Host must be given once"
+
+
+def test_a_request_of_http_1_0_needs_no_host(strict: Served) -> None:
+    assert say(strict, b"GET /v1/version HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("coding", [b"gzip, chunked", b"gzip", b"identity"])
+def test_a_body_in_a_coding_that_is_not_undone_here_is_refused(strict: Served, coding: bytes) -> None:
+    answer = say(strict, HEAD + b"transfer-encoding: " + coding + b"\r\n\r\n0\r\n\r\n")
+
+    assert error_in(answer, 400) == "Transfer-Encoding can only be chunked"
+
+
+def test_chunked_may_be_written_in_any_case(strict: Served) -> None:
+    said = HEAD + b"transfer-encoding: Chunked\r\nconnection: close\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+
+    assert b"Transfer-Encoding" not in say(strict, said)
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from([b"", b"GET ", b"GET /v1/", b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\n", HEAD])
@@ -231,7 +256,9 @@ def test_what_is_slow_to_parse_is_refused(strict: Served, head: bytes, reason: s
 
 
 def test_as_many_headers_and_fields_of_a_query_are_taken_as_the_limits_say(strict: Served) -> None:
-    said = b"GET /v1/version?" + b"a&" * 99 + b" HTTP/1.1\r\n" + b"x: y\r\n" * 99 + b"connection: close\r\n\r\n"
+    said = (
+        b"GET /v1/version?" + b"a&" * 99 + b" HTTP/1.1\r\nhost: x\r\n" + b"x: y\r\n" * 98 + b"connection: close\r\n\r\n"
+    )
 
     assert say(strict, said).startswith(b"HTTP/1.1 200")
 
@@ -340,7 +367,9 @@ def test_a_thousand_idle_connections_cost_the_others_nothing(tmp_path: Path) -> 
 
 
 def test_a_thousand_waiting_pulls_are_all_woken_and_the_others_do_not_wait(tmp_path: Path) -> None:
-    pull = b"POST /v1/projects/P/subscriptions/S:pull HTTP/1.1\r\nx-api-key: %b\r\ncontent-length: 2\r\n\r\n{}"
+    pull = (
+        b"POST /v1/projects/P/subscriptions/S:pull HTTP/1.1\r\nhost: x\r\nx-api-key: %b\r\ncontent-length: 2\r\n\r\n{}"
+    )
     with served(tmp_path / "ams-data", pull_wait=60) as service, contextlib.ExitStack() as stack:
         topic = "/v1/projects/P/topics/T"
         assert ask(service, "POST", "/v1/projects/P", b"{}") == ask(service, "PUT", topic) == 200

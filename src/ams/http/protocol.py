@@ -58,6 +58,8 @@ class LimitedProtocol(HttpToolsProtocol):
     """In that packet."""
     _has_body = False
     """Whether that packet had a part of a body."""
+    _hosts = 0
+    """Header fields `Host` in that head."""
     _trailer_bytes = 0
     """Received behind the head in packets without a part of the body."""
     _trailers = 0
@@ -151,7 +153,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin to read a head."""
         self._in_request = self._in_head = True
-        self._head_bytes = self._trailer_bytes = self._trailers = 0
+        self._head_bytes = self._trailer_bytes = self._trailers = self._hosts = 0
         self._heads_begun += 1
         super().on_message_begin()
 
@@ -168,8 +170,12 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.headers) >= MAX_HEADER_FIELDS:
             raise self._stop(_too_large())
         name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        elif name == b"transfer-encoding" and value.lower() != b"chunked":  # the body would reach us as it was coded
+            raise self._stop(BadRequest("Transfer-Encoding can only be chunked"))
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -179,6 +185,8 @@ class LimitedProtocol(HttpToolsProtocol):
         _, _, query = self.url.partition(b"?")
         if query:
             self._check_query(query)
+        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() != "1.0"):  # RFC 9112, 3.2
+            raise self._stop(BadRequest("Host must be given once"))
         if len(self.pipeline) >= MAX_PIPELINED:
             raise self._stop(Overloaded("Too many requests before the answers to those before"))
         if self.parser.should_upgrade():

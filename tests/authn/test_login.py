@@ -343,7 +343,7 @@ async def test_a18_a_login_ends_in_its_time_whatever_it_waits_for(world: World, 
 
     with pytest.raises(ServiceTimeout, match="^The login could not be finished in time$"):
         await house.ask()
-    assert house.login.figures.results == {"done": 0, "refused": 0, "failed": 1}
+    assert house.login.results == {"done": 0, "refused": 0, "failed": 1}
     await close(house)
 
 

@@ -201,7 +201,7 @@ async def test_a17_any_other_answer_is_a_failed_service_in_our_words(
     assert failed.value.message == text
     assert [each["reason"] for each in logs] == [text]
     assert not any(SECRET in str(each) or "secret details" in str(each) for each in logs)
-    assert services.figures.failures == 1
+    assert services.failures == 1
 
 
 @pytest.mark.parametrize("behaviour", [hangs, waits(1.0, GOOD), sends(b"HTTP/1.1 200 OK\r\nContent-Le")])

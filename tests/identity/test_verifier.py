@@ -209,10 +209,9 @@ async def test_a_token_that_was_not_active_is_asked_about_anew_once_issuers_chan
     assert (await house.verifier.verify("opaque")).subject == "alice"
 
 
-async def test_only_so_many_refused_tokens_are_remembered(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_refused_tokens_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MOST_REFUSED", 2)
-    house.issuers = [ASKED]
-    house.answers = dict.fromkeys("abc")
+    house = House(issuers=[ASKED], answers=dict.fromkeys("abc"))
     for token in "abcab":
         await house.refusal(token)
     for token in "ab":

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from ams.authn.http.app import AuthnApp
-from ams.authn.http.gate import Gate, Users
+from ams.authn.http.gate import AmsUsers, Gate
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, Supported
 from ams.authn.store import Store
 from ams.authn.values import PEER, X509, Peer
@@ -129,7 +129,7 @@ def error(response: httpx.Response) -> tuple[int, str]:
 
 @contextlib.asynccontextmanager
 async def open_service(
-    url: str, *, users: Users | None = None, failures: int = 0, supported: Supported = SUPPORTED, **more: Any
+    url: str, *, users: AmsUsers | None = None, failures: int = 0, supported: Supported = SUPPORTED, **more: Any
 ) -> AsyncIterator[Service]:
     """Open the store at a URL, and answer its routes."""
     clock, trail = ManualClock(), KeptTrail()

@@ -6,12 +6,13 @@ certificate that is not to be believed before it is said which service types the
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 from cryptography import x509
 
+from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.subjects import Subject, Subjects
 from ams.authn.services import Services
 from ams.authn.store import Store
@@ -62,14 +63,6 @@ MOST_TOKENS = 10_000
 _log = structlog.get_logger()
 
 
-class Checks(Protocol):
-    """Whether a certificate is to be believed now."""
-
-    async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None:
-        """Return if it is; raise `CertificateRefused`, or `Unavailable` where that cannot be told."""
-        ...
-
-
 class _Asked(NamedTuple):
     """A user who is asked for: whoever asks for the same at the same time gets the same answer."""
 
@@ -79,20 +72,13 @@ class _Asked(NamedTuple):
     unique_key: str
 
 
-@dataclass(slots=True)
-class Figures:
-    """Logins there were, by result, for `/metrics`."""
-
-    results: dict[str, int] = field(default_factory=lambda: dict.fromkeys((DONE, REFUSED, FAILED), 0))
-
-
 class Login:
     """Logs clients in."""
 
     def __init__(
         self,
         store: Store,
-        checks: Checks,
+        checks: CertificateChecks,
         services: Services,
         *,
         failures: FailedLogins,
@@ -125,7 +111,8 @@ class Login:
         self._asking: Shared[_Asked, str] = Shared()
         self._kept: ExpiringCache[_Asked, str] = ExpiringCache(MOST_TOKENS, int(token_seconds * 1000), clock.monotonic)
         self._notes: set[asyncio.Task[None]] = set()
-        self.figures = Figures()
+        self.results = dict.fromkeys((DONE, REFUSED, FAILED), 0)
+        """Logins by result, for `/metrics`."""
 
     async def token(self, service_type: str, host: str, peer: Peer) -> str:
         """Return the token of the user that the certificate of a peer is bound to.
@@ -255,7 +242,7 @@ class Login:
     async def _record_failure(self, attempt: "_Attempt", error: AmsError) -> None:
         """Record a login that failed; only what the client is to blame for counts against its address."""
         code = self._code_of(error)
-        self.figures.results[result_of(code)] += 1
+        self.results[result_of(code)] += 1
         record = self._failures.refused
         if code < 500 and not isinstance(error, RateLimited):
             record = self._failures.failed
@@ -270,7 +257,7 @@ class Login:
         )
 
     async def _record(self, attempt: "_Attempt") -> None:
-        self.figures.results[DONE] += 1
+        self.results[DONE] += 1
         await self._trail.record(
             AuditEvent(
                 id=new_uuid(),

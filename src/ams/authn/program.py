@@ -52,19 +52,7 @@ class AuthnFigures:
         if parts is None:
             return
         yield figure("ams_authn_database_reachable", "1 while the database answers.", parts.store.away is None)
-        found = parts.checks.figures()
-        yield figure("ams_authn_authorities", "CAs that clients are checked by.", found.authorities)
-        lists = found.lists
-        if lists:
-            yield Figure(
-                "ams_authn_list_age_seconds",
-                "Age of each revocation list.",
-                [({"source": each.source}, each.age_seconds) for each in lists],
-            )
-        ends = [({"source": each.source}, each.ends_in_seconds) for each in lists if each.ends_in_seconds is not None]
-        if ends:
-            text = "Time until each revocation list is out of date; below 0 when it is."
-            yield Figure("ams_authn_list_ends_in_seconds", text, ends)
+        yield from parts.checks.gauges()
 
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while the service runs."""
@@ -72,20 +60,15 @@ class AuthnFigures:
         if parts is None:
             return
         yield background_failures(self.supervisor.survived)
-        results = [({"result": name}, float(count)) for name, count in parts.login.figures.results.items()]
+        results = [({"result": name}, float(count)) for name, count in parts.login.results.items()]
         yield Figure("ams_authn_logins", "Logins by certificate.", results)
         failures = sum(each.failures for each in parts.attempts)
         yield figure("ams_authn_failed_logins", "Logins and keys that counted as failures.", failures)
-        asked = parts.services.figures
+        asked = parts.services
         yield figure("ams_authn_service_requests", "Requests to services for a user's token.", asked.requests)
         yield figure("ams_authn_service_failures", "Those without a usable answer.", asked.failures)
         yield figure("ams_authn_service_seconds", "How long they all took.", asked.seconds)
-        found = parts.checks.figures()
-        yield figure("ams_authn_list_fetches", "Fetches of revocation lists and OCSP answers.", found.fetches)
-        yield figure("ams_authn_list_fetch_failures", "Those that failed.", found.failed_fetches)
-        refused = [({"reason": name}, float(count)) for name, count in found.refused.items()]
-        if refused:
-            yield Figure("ams_authn_certificates_refused", "Certificates that were not believed.", refused)
+        yield from parts.checks.counters()
         yield figure("ams_authn_handshakes_failed", "Handshakes that came to nothing.", parts.front.context.failures)
         yield figure(
             "ams_authn_connections_refused",

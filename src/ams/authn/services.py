@@ -7,7 +7,6 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import quote
 
 import httpcore
@@ -33,17 +32,6 @@ MOST_BYTES = 4 * 1024 * 1024
 _log = structlog.get_logger()
 
 
-@dataclass(slots=True)
-class Figures:
-    """What there is to tell of the services, for `/metrics`."""
-
-    requests: int = 0
-    failures: int = 0
-    """Of them, those without a usable answer; a user that is gone is no failure."""
-    seconds: float = 0.0
-    """All requests together took so long."""
-
-
 class Services:
     """All services that users of ours belong to."""
 
@@ -59,7 +47,11 @@ class Services:
         self._paths = paths
         self._fields = fields
         self._client = HttpClient(Guard(EVERYWHERE), trust, seconds=seconds, most_bytes=MOST_BYTES)
-        self.figures = Figures()
+        self.requests = 0
+        self.failures = 0
+        """Of the requests, those without a usable answer; a user that is gone is no failure."""
+        self.seconds = 0.0
+        """All requests together took so long."""
 
     async def token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
         """Return the token of a user.
@@ -71,15 +63,15 @@ class Services:
         if not path or not field:
             raise Unavailable("Backend error")
         began = time.perf_counter()
-        self.figures.requests += 1
+        self.requests += 1
         try:
             return _token(await self._asked(path, method, unique_key), field)
         except ServiceFailed as error:
-            self.figures.failures += 1
+            self.failures += 1
             _log.warning("a service gave no token", service=service_type.name, host=method.host, reason=error.message)
             raise
         finally:
-            self.figures.seconds += time.perf_counter() - began
+            self.seconds += time.perf_counter() - began
 
     async def close(self) -> None:
         """End all idle connections."""

@@ -13,6 +13,7 @@ from urllib.parse import quote_plus, urlencode
 
 import structlog
 
+from ams.core.cache import LruCache
 from ams.core.clock import Clock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
@@ -36,7 +37,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 _Key = tuple[IssuerName, bytes]
 """An issuer, and the SHA-256 of a token."""
-Answer = Mapping[str, Any] | None
+Claims = Mapping[str, Any] | None
 """What an issuer says of a token; None: it is good for nothing."""
 
 
@@ -48,18 +49,18 @@ class Introspection:
         self._client = client
         self._discovery = discovery
         self._clock = clock
-        self._going_on: Shared[_Key, Answer] = Shared()
-        self._active: dict[_Key, None] = {}
+        self._going_on: Shared[_Key, Claims] = Shared()
+        self._active: LruCache[_Key, bool] = LruCache(MOST_ACTIVE)
         self._asked: Counter[IssuerName] = Counter()
         self._log_at: dict[IssuerName, int] = {}
 
-    async def ask(self, issuer: Issuer, token: str) -> Answer:
+    async def ask(self, issuer: Issuer, token: str) -> Claims:
         """Return what the issuer says of a token, with whatever members it likes; None when the token is not active.
 
         Raises `TokenRefused` (`later`) when the issuer does not answer, or not as it should.
         """
         key = (issuer.name, hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
-        if key in self._going_on or key in self._active:
+        if key in self._going_on or self._active.peek(key):
             answer = await self._going_on.result(key, lambda: self._answer(issuer, token))
         else:
             answer = await self._ask_of_unknown(issuer, token, key)
@@ -70,7 +71,7 @@ class Introspection:
         """Stop asking."""
         await self._going_on.close()
 
-    async def _ask_of_unknown(self, issuer: Issuer, token: str, key: _Key) -> Answer:
+    async def _ask_of_unknown(self, issuer: Issuer, token: str, key: _Key) -> Claims:
         if self._asked[issuer.name] >= MOST_AT_ONCE:
             raise _cannot_be_asked(issuer)
         self._asked[issuer.name] += 1
@@ -78,7 +79,7 @@ class Introspection:
         task.add_done_callback(lambda _: self._asked.subtract([issuer.name]))
         return await asyncio.shield(task)
 
-    async def _answer(self, issuer: Issuer, token: str) -> Answer:
+    async def _answer(self, issuer: Issuer, token: str) -> Claims:
         try:
             return _read(await self._posted(issuer, token))
         except IssuerFailed as error:
@@ -86,11 +87,10 @@ class Introspection:
             raise _cannot_be_asked(issuer) from error
 
     def _note(self, key: _Key, *, is_active: bool) -> None:
-        self._active.pop(key, None)
         if is_active:
-            self._active[key] = None
-        if len(self._active) > MOST_ACTIVE:
-            del self._active[next(iter(self._active))]
+            self._active.put(key, True)
+        else:
+            self._active.discard(key)
 
     async def _posted(self, issuer: Issuer, token: str) -> bytes:
         url = await self._discovery.introspection_url(issuer)
@@ -107,7 +107,7 @@ class Introspection:
             logger.warning("issuer.not_asked", issuer=issuer.name, reason=reason)
 
 
-def _read(data: bytes) -> Answer:
+def _read(data: bytes) -> Claims:
     """Read an answer (RFC 7662, 2.2)."""
     said = read_object(data, "its answer about a token")
     if not isinstance(said.get("active"), bool):

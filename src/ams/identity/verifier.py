@@ -12,19 +12,19 @@ name may be anything.
 
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import jwt
-
+from ams.core.cache import ExpiringCache
 from ams.core.clock import Clock, Milliseconds
 from ams.core.entitlements import Entitlement
 from ams.core.entitlements import read as read_entitlement
 from ams.core.errors import TokenRefused
 from ams.core.issuer import LONGEST_TEXT, Issuer, RoleRule, Verified
 from ams.identity import tokens
+from ams.identity.introspection import Introspection
+from ams.identity.keys import Keys
 from ams.storage.database.cache import Cache
 
 ACTIVE_SECONDS = 60
@@ -52,29 +52,6 @@ class IssuerSource(Protocol):
         ...
 
 
-class KeySource(Protocol):
-    """The keys of issuers (`ams.identity.keys`)."""
-
-    async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:
-        """Return the key; raise `TokenRefused` when there is none, or none now."""
-        ...
-
-    def generation(self, issuer: Issuer) -> int:
-        """Return a number that is another one once a key was withdrawn."""
-        ...
-
-
-class Inquiry(Protocol):
-    """Asking an issuer about a token (`ams.identity.introspection`)."""
-
-    async def ask(self, issuer: Issuer, token: str) -> Mapping[str, Any] | None:
-        """Return what it says of a token, to all who ask at once; None for one that is not active.
-
-        Raises `TokenRefused` when it says nothing.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """What was found of a token, and what that stands on."""
@@ -93,8 +70,8 @@ class Verifier:
     def __init__(
         self,
         issuers: IssuerSource,
-        keys: KeySource,
-        introspection: Inquiry,
+        keys: Keys,
+        introspection: Introspection,
         clock: Clock,
         leeway_seconds: float,
         cache: Cache[bytes, Remembered],
@@ -105,7 +82,9 @@ class Verifier:
         self._clock = clock
         self._leeway = leeway_seconds
         self._cache = cache
-        self._refused = _Refused()
+        self._refused: ExpiringCache[bytes, bool] = ExpiringCache(
+            MOST_REFUSED, INACTIVE_SECONDS * 1000, clock.monotonic
+        )
 
     def known(self, token: str) -> Verified | None:
         """Return what `verify` would return, if that is remembered and still good; None says nothing."""
@@ -132,7 +111,7 @@ class Verifier:
     def forget(self) -> None:
         """Forget what is remembered: issuers have changed."""
         self._cache.forget_where(lambda _digest, _remembered: True)
-        self._refused.forget()
+        self._refused.clear()
 
     def _is_good(self, remembered: Remembered) -> bool:
         if self._clock.wall() >= remembered.verified.expires_on:
@@ -181,32 +160,13 @@ class Verifier:
         return Remembered(_verified(issuer, both, expires_on), issuer, generation, ask_again_on)
 
     async def _answer(self, issuer: Issuer, token: str, digest: bytes) -> Mapping[str, Any]:
-        if self._refused.holds(digest, self._clock.monotonic()):
+        if self._refused.get(digest):
             raise _not_active()
         answer = await self._introspection.ask(issuer, token)
         if answer is None:
-            self._refused.note(digest, self._clock.monotonic())
+            self._refused.put(digest, True)
             raise _not_active()
         return answer
-
-
-class _Refused:
-    """Tokens that an issuer said are not active, for a while; the latest `MOST_REFUSED`."""
-
-    def __init__(self) -> None:
-        self._until: OrderedDict[bytes, int] = OrderedDict()
-
-    def holds(self, digest: bytes, now: Milliseconds) -> bool:
-        return now < self._until.get(digest, now)
-
-    def note(self, digest: bytes, now: Milliseconds) -> None:
-        self._until[digest] = now + INACTIVE_SECONDS * 1000
-        self._until.move_to_end(digest)
-        if len(self._until) > MOST_REFUSED:
-            self._until.popitem(last=False)
-
-    def forget(self) -> None:
-        self._until.clear()
 
 
 def _digest(token: str) -> bytes:

@@ -26,11 +26,11 @@ async def test_what_passed_is_remembered_for_a_minute(site: Site, world: World) 
     checks = site.checks()
     for _ in range(3):
         await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
-    assert checks.figures().remembered == 2
+    assert checks.remembered == 2
 
     site.clock.advance(60_000)
     await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
-    assert checks.figures().remembered == 2
+    assert checks.remembered == 2
 
 
 async def test_nothing_is_remembered_beyond_the_end_of_a_certificate_or_its_list(site: Site, world: World) -> None:
@@ -67,10 +67,11 @@ async def test_refusals_are_counted_by_kind(site: Site, world: World, publishing
         with pytest.raises((CertificateRefused, Unavailable)):
             await checks.check(presented(leaf), "127.0.0.1", verify_host=False)
 
-    figures = checks.figures()
-    assert (figures.checks, figures.fetches, figures.failed_fetches) == (3, 1, 1)
-    assert set(figures.refused) == set(KINDS)
-    assert {kind: count for kind, count in figures.refused.items() if count} == {"chain": 1, "no_list": 1, "doubt": 1}
+    figures = {each.name.removeprefix("ams_authn_"): each.values for each in checks.counters()}
+    assert [figures[name][0][1] for name in ("list_fetches", "list_fetch_failures")] == [1, 1]
+    refused = {labels["reason"]: count for labels, count in figures["certificates_refused"]}
+    assert set(refused) == set(KINDS)
+    assert {kind: count for kind, count in refused.items() if count} == {"chain": 1, "no_list": 1, "doubt": 1}
 
 
 async def test_a_login_does_not_wait_for_ever_and_closing_ends_all(

@@ -62,7 +62,7 @@ async def test_a10_a_new_list_in_the_folder_counts_at_once_for_those_remembered(
     checks = site.checks()
     await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
     await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
-    assert checks.figures().remembered == 1
+    assert checks.remembered == 1
 
     site.has_list(world.root.crl([world.jane.certificate]))
     site.clock.advance(1000)
@@ -80,9 +80,9 @@ async def test_a10_a_list_is_fetched_once_for_all_and_kept(site: Site, world: Wo
     await checks.check(presented(world.jane), "127.0.0.1", verify_host=False)
 
     assert publishing.asked["/root.crl"] == 1
-    (figures,) = checks.figures().lists
-    assert (figures.source, figures.entries) == (publishing.url("/root.crl"), 1)
-    assert checks.figures().fetches == 1
+    (found,) = checks.lists()
+    assert (found.source, len(found)) == (publishing.url("/root.crl"), 1)
+    assert next(checks.counters()).values == [({}, 1)]
 
 
 async def test_a10_a_list_is_fetched_again_before_it_ends(site: Site, world: World, publishing: Publishing) -> None:

@@ -31,7 +31,7 @@ async def test_links_and_der_are_read_and_other_files_are_not(site: Site, world:
     (site.folder / "folder.pem").mkdir()
 
     await site.check(other.signs(), verify_certificate=False)
-    assert site.checks().figures().authorities == 1
+    assert next(site.checks().gauges()).values == [({}, 1)]
     with pytest.raises(CertificateRefused):
         await site.check(world.jane, verify_certificate=False)
 
@@ -107,4 +107,4 @@ async def test_a_list_that_is_being_written_does_not_take_the_place_of_the_old_o
         await checks.check(presented(world.root.signs(serial=7)), "127.0.0.1", verify_host=False)
     os.unlink(site.folder / "ca.r0")
     checks.reload()
-    assert not checks.figures().lists
+    assert not checks.lists()

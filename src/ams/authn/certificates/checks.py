@@ -6,14 +6,14 @@ a minute, so that a client who logs in again costs a look into a table.
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import structlog
 from cryptography.hazmat.primitives import hashes
 
 from ams.authn.certificates.chain import check_dates, check_no_proxy, check_strength, check_usage, verified_chain
-from ams.authn.certificates.crls import FetchedLists
+from ams.authn.certificates.crls import FetchedLists, RevocationList
 from ams.authn.certificates.hosts import HostCheck
 from ams.authn.certificates.ocsp import Responders
 from ams.authn.certificates.reading import KINDS, Facts, Refusal, read_leaf
@@ -23,6 +23,7 @@ from ams.authn.values import UNREADABLE, Presented
 from ams.core.cache import LruCache
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, CertificateRefused, Unavailable
+from ams.core.observing import Figure, figure
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard
 
@@ -52,34 +53,6 @@ class CheckOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ListFigures:
-    """A list that certificates are looked up in."""
-
-    source: str
-    """Path or URL."""
-    entries: int
-    age_seconds: float
-    ends_in_seconds: float | None
-    """Below 0 for one that is out of date; None: it does not say."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckFigures:
-    """What there is to measure."""
-
-    lists: Sequence[ListFigures]
-    authorities: int
-    fetches: int
-    """Of lists and OCSP answers, with those that failed."""
-    failed_fetches: int
-    checks: int
-    remembered: int
-    """Checks that were answered from memory."""
-    refused: Mapping[str, int]
-    """By `KINDS`."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Passed:
     since: int
     """Before that it is not good either: the machine's time may be put back."""
@@ -102,7 +75,8 @@ class CertificateChecks:
         self._hosts = hosts or HostCheck()
         self._passed: LruCache[bytes, _Passed] = LruCache(REMEMBERED)
         self._refused: Counter[str] = Counter()
-        self._checks = self._from_memory = 0
+        self.remembered = 0
+        """Checks that were answered from memory."""
 
     async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None:
         """Return for a certificate that is to be believed.
@@ -110,7 +84,6 @@ class CertificateChecks:
         Raises `CertificateRefused` for one that is not, and `Unavailable` when its CA's lists cannot be had (contract
         9.3); nothing else, whatever a client sends.
         """
-        self._checks += 1
         try:
             await self._check(presented, address if verify_host else "")
         except CertificateRefused as error:
@@ -135,34 +108,39 @@ class CertificateChecks:
         await self._fetched.close()
         await self._responders.close()
 
-    def figures(self) -> CheckFigures:
-        """Return what there is to measure."""
+    def lists(self) -> Sequence[RevocationList]:
+        """Return the lists that certificates are looked up in."""
+        return [*(each for known in self._folder.trust.lists.values() for each in known), *self._fetched.lists()]
+
+    def gauges(self) -> Iterator[Figure]:
+        """Yield what goes up and down."""
         now = self._clock.wall()
-        trust = self._folder.trust
-        lists = [*(each for known in trust.lists.values() for each in known), *self._fetched.lists()]
-        return CheckFigures(
-            [
-                ListFigures(
-                    each.source,
-                    len(each),
-                    (now - each.this_update) / 1000,
-                    None if each.next_update is None else (each.next_update - now) / 1000,
-                )
-                for each in lists
-            ],
-            len(trust.authorities),
-            self._client.requests,
-            self._client.failures,
-            self._checks,
-            self._from_memory,
-            {kind: self._refused[kind] for kind in KINDS},
-        )
+        yield figure("ams_authn_authorities", "CAs that clients are checked by.", len(self._folder.trust.authorities))
+        ages = [({"source": each.source}, (now - each.this_update) / 1000) for each in self.lists()]
+        if ages:
+            yield Figure("ams_authn_list_age_seconds", "Age of each revocation list.", ages)
+        ends = [
+            ({"source": each.source}, (each.next_update - now) / 1000)
+            for each in self.lists()
+            if each.next_update is not None
+        ]
+        if ends:
+            text = "Time until each revocation list is out of date; below 0 when it is."
+            yield Figure("ams_authn_list_ends_in_seconds", text, ends)
+
+    def counters(self) -> Iterator[Figure]:
+        """Yield what only grows."""
+        fetches, failures = self._client.requests, self._client.failures
+        yield figure("ams_authn_list_fetches", "Fetches of revocation lists and OCSP answers.", fetches)
+        yield figure("ams_authn_list_fetch_failures", "Those that failed.", failures)
+        refused = [({"reason": kind}, float(self._refused[kind])) for kind in KINDS]
+        yield Figure("ams_authn_certificates_refused", "Certificates that were not believed.", refused)
 
     async def _check(self, presented: Presented, address: str) -> None:
         trust = await self._folder.current()
         key = _key(presented, address)
         if self._is_remembered(key):
-            self._from_memory += 1
+            self.remembered += 1
             return
         until = await self._looked_at(presented, trust, address)
         now = self._clock.wall()

@@ -8,7 +8,6 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -24,14 +23,6 @@ _MOST_NAMES = 8
 """Of one address that are looked at."""
 
 
-class Names(Protocol):
-    """Looks names of addresses up."""
-
-    async def of(self, address: str) -> Sequence[str]:
-        """Return the names of an address, without final dots; raise `OSError` when there are none, or not in time."""
-        ...
-
-
 class SystemNames:
     """Names as the machine finds them, in threads of their own."""
 
@@ -41,7 +32,10 @@ class SystemNames:
         self._places = asyncio.Semaphore(THREADS)
 
     async def of(self, address: str) -> Sequence[str]:
-        """Return the names of an address. A place is free again when its thread has ended, however long that takes."""
+        """Return the names of an address, without final dots; raise `OSError` when there are none, or not in time.
+
+        A place is free again when its thread has ended, however long that takes.
+        """
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await self._places.acquire()
@@ -57,7 +51,7 @@ class HostCheck:
 
     def __init__(
         self,
-        names: Names | None = None,
+        names: SystemNames | None = None,
         addresses: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
         self._names = names or SystemNames()

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
-from ams.authn.http.gate import Caller, Gate, Header, key_of
+from ams.authn.http.gate import Caller, Gate, key_of
 from ams.authn.http.routes import (
     AuditRecords,
     AuthMethodRoutes,
@@ -32,7 +32,7 @@ from ams.core.clock import Clock
 from ams.core.context import REQUEST
 from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
 from ams.core.names import new_uuid
-from ams.http.asgi import JSON, Receive, Send, answer
+from ams.http.asgi import JSON, Header, Receive, Send, answer
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, ClientLeft
 from ams.storage.audit.event import AuditEvent, result_of
 from ams.storage.audit.trail import Trail

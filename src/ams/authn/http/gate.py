@@ -6,7 +6,6 @@ import hmac
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ams.authn.store import Store
 from ams.authn.values import READ
@@ -14,9 +13,7 @@ from ams.client import AsyncClient, errors, wire
 from ams.core.attempts import Attempts
 from ams.core.cache import ExpiringCache
 from ams.core.errors import NotAuthenticated, RateLimited, ServiceFailed, ServiceTimeout
-from ams.http.asgi import query_value
-
-Header = tuple[bytes, bytes]
+from ams.http.asgi import Header, query_value
 
 WRONG = "Wrong Credentials"
 KEPT_SECONDS = 10.0
@@ -42,14 +39,6 @@ class Caller:
     """Whether they may be changed."""
     keys: bool = False
     """Whether keys may be made and revoked, and the audit log be read."""
-
-
-class Users(Protocol):
-    """Says whose token something is at AMS."""
-
-    async def named(self, token: str) -> tuple[str, bool] | None:
-        """Return the user's name and whether it is a service administrator; None for nobody's token."""
-        ...
 
 
 class AmsUsers:
@@ -99,7 +88,7 @@ class Gate:
     The management key alone is always listened to: comparing it costs nothing, and nobody guesses it.
     """
 
-    def __init__(self, store: Store, management_key: str, attempts: Attempts, users: Users | None = None) -> None:
+    def __init__(self, store: Store, management_key: str, attempts: Attempts, users: AmsUsers | None = None) -> None:
         self._store = store
         self._management_key = _digest(management_key)
         self._attempts = attempts
@@ -157,12 +146,7 @@ def key_of(headers: Sequence[Header], query: bytes) -> str:
         scheme, _, token = value.partition(b" ")
         if name == b"authorization" and scheme.lower() == b"bearer" and token.strip():
             return token.strip().decode("latin-1")
-    return parameter(query, "key")
-
-
-def parameter(query: bytes, name: str) -> str:
-    """Return the first value of a query parameter, empty without one."""
-    return query_value(query, name) or ""
+    return query_value(query, "key") or ""
 
 
 def _digest(key: str) -> bytes:

@@ -7,10 +7,10 @@ from urllib.parse import unquote
 
 from ams.authn.http import json_bodies
 from ams.authn.http.errors import MethodNotAllowed
-from ams.authn.http.gate import Header, parameter
 from ams.authn.store.paging import PageRequest
 from ams.authn.values import Peer
 from ams.core.errors import BadRequest, NotFound
+from ams.http.asgi import Header, query_value
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Asked:
 
     def parameter(self, name: str) -> str:
         """Return the first value of a query parameter, empty without one."""
-        return parameter(self.query, name)
+        return query_value(self.query, name) or ""
 
     async def read(self, fields: type[T]) -> T:
         """Return the body as what its fields say; raise `BadRequest`."""

@@ -397,6 +397,7 @@ async def test_who_goes_away_while_others_wait_for_the_same_user_takes_nothing_f
 async def test_an_address_that_failed_too_often_is_refused_but_not_a_certificate_that_logged_in_there(
     world: World, tmp_path: Path
 ) -> None:
+    world.service.behaviour = GOOD
     house = await made(world, tmp_path, per_minute=3)
     await house.all()
     await house.ask()
